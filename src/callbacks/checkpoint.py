@@ -1,0 +1,155 @@
+"""Saves best.ckpt and last.ckpt where training can be continued from exactly."""
+
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+
+from src.errors import Stopped, UserError, nearest
+from src.types import PositiveFloat, PositiveInt
+
+
+class Checkpoint(LightningCheckpoint):
+    """When checkpoints are saved, and which epoch counts as the best (always on).
+
+    `last.ckpt` is written at the first moment after it is due from which training continues exactly: the end of a batch
+    that neither accumulates nor validates, or the border between two epochs. Everywhere else Lightning's checkpoints
+    lose a validation, a plateau step or accumulated gradients. The former one stays as `previous.ckpt`.
+
+    Args:
+        monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
+        mode: whether the best is the smallest (min) or largest (max) value.
+        every_n_steps: optimizer steps between two saves of last.ckpt.
+        every_n_minutes: minutes between two saves of last.ckpt.
+        every_n_epochs: epochs between two saves of last.ckpt.
+    """
+
+    def __init__(
+        self,
+        monitor: str | None = None,
+        mode: Literal["min", "max"] = "min",
+        every_n_steps: PositiveInt | None = None,
+        every_n_minutes: PositiveFloat | None = 10.0,
+        every_n_epochs: PositiveInt | None = 1,
+    ) -> None:
+        super().__init__()
+        self.monitor = monitor
+        self.mode = mode
+        self.every_n_steps = every_n_steps
+        self.every_n_minutes = every_n_minutes
+        self.every_n_epochs = every_n_epochs
+        self.folder: Path | None = None  # None saves nothing; the command line sets the run's
+        self.config = ""  # the run's config.yaml, which every checkpoint carries
+        self.best: dict[str, Any] = {}  # score, epoch, step and metrics of best.ckpt
+        self.stop_signal: int | None = None
+        self.failure: OSError | None = None  # of the newest attempt to save
+        self._due = False
+        self._saved_at = time.monotonic()
+        self._saved_step = -1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"]
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["config"] = self.config
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        if self.every_n_steps and step - self._saved_step >= self.every_n_steps:
+            self._due = True
+        if self.every_n_minutes and time.monotonic() - self._saved_at >= 60 * self.every_n_minutes:
+            self._due = True
+        if (self._due or self.stop_signal) and _continues_exactly(trainer):
+            self._save_last(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._due or self.stop_signal:
+            # Lightning has counted the new epoch as begun; saved so, it would skip it on resume
+            progress = trainer.fit_loop.epoch_progress
+            progress.current.ready -= 1
+            progress.total.ready -= 1
+            try:
+                self._save_last(trainer)
+            finally:
+                progress.current.ready += 1
+                progress.total.ready += 1
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._save_best(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save_best(trainer)  # a metric of the training set; one of the validation is no better than itself
+        epoch = trainer.current_epoch  # counts from 0
+        if self.every_n_epochs and (epoch + 1) % self.every_n_epochs == 0:
+            self._due = True
+        if self.monitor and epoch == 0 and trainer.fit_loop.epoch_loop.val_loop._has_run:
+            self._require_monitored(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save_last(trainer)
+
+    def _require_monitored(self, trainer: Trainer) -> None:
+        logged = trainer.callback_metrics
+        if self.monitor not in logged:
+            raise UserError(f"--checkpoint.monitor {self.monitor}: nothing logs it{nearest(str(self.monitor), logged)}")
+
+    def _save_best(self, trainer: Trainer) -> None:
+        value = trainer.callback_metrics.get(self.monitor) if self.monitor else None
+        if value is None or not math.isfinite(score := float(value)):
+            return
+        former = self.best.get("score")
+        if former is not None and (score <= former if self.mode == "max" else score >= former):
+            return
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        self.best = {
+            "monitor": self.monitor,
+            "score": score,
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+            "metrics": metrics,
+        }
+        self._save(trainer, "best")
+
+    def _save_last(self, trainer: Trainer) -> None:
+        self._due = False
+        self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
+        self._save(trainer, "last")
+        if self.stop_signal:
+            raise Stopped(self.stop_signal)
+
+    def _save(self, trainer: Trainer, name: str) -> None:
+        if self.folder is None or trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
+            return
+        target, new = self.folder / f"{name}.ckpt", self.folder / f"{name}.new"
+        try:
+            trainer.save_checkpoint(new)
+            if trainer.is_global_zero:
+                if name == "last" and target.exists():
+                    os.replace(target, self.folder / "previous.ckpt")
+                os.replace(new, target)
+        except OSError as error:  # a full disk must not cost the training
+            if self.failure is None:
+                print(f"\nwarning: {target.as_posix()} was not saved: {error.strerror}; going on", file=sys.stderr)
+            self.failure = error
+        else:
+            self.failure = None
+
+
+def _continues_exactly(trainer: Trainer) -> bool:
+    """Whether a checkpoint from the end of this batch loses nothing; private names, guarded by the resume tests."""
+    loop = trainer.fit_loop.epoch_loop
+    fetcher = trainer.fit_loop._data_fetcher
+    assert fetcher is not None
+    return not (loop._num_ready_batches_reached() or loop._should_accumulate() or loop._should_check_val_fx(fetcher))

@@ -1,0 +1,106 @@
+"""Writes what `predict` returns into a table that a person can open."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+
+class WritePredictions(Callback):
+    """One CSV a loader with an id and a row for every sample, or JSON lines where outputs are no columns (always on).
+
+    A tensor (B,) becomes a column, a tensor (B, K) K columns; a dict names them. The id is the sample's place in the
+    data set. The file appears under its name when it is whole.
+
+    Args:
+        folder: where `predictions.csv` is written; `predictions-1.csv` and so on for further loaders.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: list[Path] = []
+        self._file: TextIO | None = None
+        self._loader = -1
+        self._next_id = 0
+        self._columns: list[str] | None = None
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        rows = _rows(outputs)
+        if dataloader_idx != self._loader:
+            self._finish()
+            self._open(dataloader_idx, flat=all(not isinstance(v, list | dict) for row in rows for v in row.values()))
+        assert self._file is not None
+        world, rank = trainer.world_size, trainer.global_rank
+        for outputs_of_one in rows:
+            row = {"id": self._next_id * world + rank} | outputs_of_one  # evaluation loaders stride over ranks
+            self._next_id += 1
+            if self._columns is None:
+                self._file.write(json.dumps(row) + "\n")
+                continue
+            if not self._columns:
+                self._columns = list(row)
+                csv.writer(self._file).writerow(self._columns)
+            csv.DictWriter(self._file, self._columns, restval="", extrasaction="ignore").writerow(row)
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._finish()
+
+    def _open(self, loader: int, flat: bool) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = "predictions" + (f"-{loader}" if loader else "") + (".csv" if flat else ".jsonl")
+        self.files.append(self.folder / name)
+        self._file = (self.folder / f".{name}").open("w", newline="", encoding="utf-8")
+        self._loader, self._next_id, self._columns = loader, 0, [] if flat else None
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            Path(self._file.name).replace(self.files[-1])
+            self._file = None
+
+
+def _rows(outputs: Any) -> list[dict[str, Any]]:
+    """Splits a batch of outputs into a dict a sample."""
+    if outputs is None:
+        return []
+    if hasattr(outputs, "_asdict"):
+        outputs = outputs._asdict()
+    if isinstance(outputs, tuple):
+        outputs = {f"output_{i}": value for i, value in enumerate(outputs)}
+    if not isinstance(outputs, dict):
+        outputs = {"prediction": outputs}
+    lengths = {len(v) for v in outputs.values() if isinstance(v, list) or (isinstance(v, Tensor) and v.ndim > 0)}
+    if len(lengths) != 1:  # no common batch dimension: the whole batch is one row
+        return [{name: _plain(value) for name, value in outputs.items()}]
+    rows: list[dict[str, Any]] = [{} for _ in range(lengths.pop())]
+    for name, value in outputs.items():
+        if isinstance(value, Tensor) and value.ndim == 2:
+            columns = [(f"{name}_{k}", column) for k, column in enumerate(_plain(value.T))]
+        else:
+            columns = [(name, _plain(value))]
+        for column_name, column in columns:
+            for row, cell in zip(rows, column if isinstance(column, list) else [column] * len(rows), strict=True):
+                row[column_name] = cell
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.float().tolist() if value.dtype in (torch.bfloat16, torch.float16) else value.tolist()
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,79 @@
+"""Keeps the run directory: configuration, environment, status and the newest metrics."""
+
+import sys
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import WandbLogger
+
+from src.errors import Stopped
+from src.loggers import MetricsCSV
+from src.runs import Run, write_atomically
+
+
+class Record(Callback):
+    """Writes what a run is before it starts, and how far it has come at every validation (always on).
+
+    Args:
+        run: the run directory.
+        config: text of config.yaml.
+        values: the same as plain values, for loggers that show a configuration.
+    """
+
+    def __init__(self, run: Run, config: str, values: dict[str, Any]) -> None:
+        self.run = run
+        self.config = config
+        self.values = values
+        self._started_at = 0.0
+        self._seconds_before = 0.0
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage != "fit" or not trainer.is_global_zero:
+            return
+        self._started_at = time.monotonic()
+        write_atomically(self.run.config, self.config)
+        self.run.record_environment(sys.argv)
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                logger.log_hyperparams(self.values)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        continued = trainer.global_step > 0
+        self._seconds_before = self.run.read_metrics().get("train_seconds", 0.0) if continued else 0.0
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsCSV):
+                logger.continue_from(trainer.global_step)
+        if not continued:
+            self.run.metrics_json.unlink(missing_ok=True)
+        limits = {"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps}
+        self._update(trainer, status="running", limits=limits)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._update(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._update(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._update(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if trainer.state.fn == "fit" and self._started_at:
+            interrupted = isinstance(exception, Stopped | KeyboardInterrupt)
+            self._update(trainer, status="interrupted" if interrupted else "failed")
+
+    def _update(self, trainer: Trainer, **values: Any) -> None:
+        if not trainer.is_global_zero:
+            return
+        self.run.update_metrics(
+            **values,
+            epoch=trainer.current_epoch,
+            step=trainer.global_step,
+            train_seconds=round(self._seconds_before + time.monotonic() - self._started_at, 3),
+            metrics={name: float(value) for name, value in trainer.callback_metrics.items()},
+            best=getattr(trainer.checkpoint_callback, "best", None) or None,
+        )

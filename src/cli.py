@@ -1,0 +1,238 @@
+"""From arguments to a running Trainer: LightningCLI with our precedence, run directories and short names."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jsonargparse._typehints as typehints
+import yaml
+from lightning.pytorch import Trainer as LightningTrainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from src import discovery, messages
+from src.arguments import RESOLVED, Invocation, keys_of
+from src.callbacks.checkpoint import Checkpoint
+from src.callbacks.monitors import CheckMonitors
+from src.callbacks.predictions import WritePredictions
+from src.callbacks.progress import Progress
+from src.callbacks.record import Record
+from src.callbacks.resume import ExactResume
+from src.callbacks.stop import StopOnSignal
+from src.checkpoints import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
+from src.errors import Stopped, UserError
+from src.loggers import MetricsCSV, place_in_run
+from src.runs import Run, checkpoint_candidates, new_run, run_of
+from src.trainer import Trainer
+
+SECTIONS = ("seed_everything", "trainer", "model", "data", "checkpoint")  # what a run's config.yaml holds
+SKIPPED = {"model", "train_dataloaders", "val_dataloaders", "dataloaders", "datamodule", "weights_only", "verbose"}
+STRICT = {"exit_on_error": False, "allow_abbrev": False}  # errors come to messages.py; a typo is not an abbreviation
+
+
+def run(invocation: Invocation) -> int:
+    """Resolves the checkpoint and the run directory, then parses, builds and runs the verb; returns the exit code."""
+    _prefer_our_classes()
+    checkpoint = _resolve_checkpoint(invocation)
+    run = _choose_run(invocation, checkpoint)
+    try:
+        CLI(invocation, checkpoint, run)
+    except Stopped as stop:
+        return messages.stopped(run, stop.args[0])
+    return 0
+
+
+class CLI(LightningCLI):
+    """One command in the making; LightningCLI's constructor runs it.
+
+    Args:
+        invocation: the command line.
+        checkpoint: the file that --ckpt_path means, if any; its configuration comes before all --config.
+        run: the run directory.
+    """
+
+    def __init__(self, invocation: Invocation, checkpoint: Path | None, run: Run) -> None:
+        self.invocation = invocation
+        self.checkpoint = checkpoint
+        self.run = run
+        args = list(invocation.args)
+        if checkpoint is not None:
+            args = ["--config", _config_of(checkpoint), *args, "--ckpt_path", str(checkpoint)]
+        if origin := invocation.settings.get("init_from"):
+            path = first_valid(checkpoint_candidates(origin, None, invocation.recipe, "--init_from"), "--init_from")
+            args += ["--init_from", str(path)]
+        super().__init__(
+            trainer_class=Trainer,
+            trainer_defaults={"enable_model_summary": False},
+            seed_everything_default=0,
+            save_config_callback=None,
+            auto_configure_optimizers=False,
+            parser_kwargs={**STRICT, invocation.verb: dict(STRICT)},
+            args=[invocation.verb, *args],
+        )
+
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+        return {self.invocation.verb: set(SKIPPED)}  # building the parsers of the other verbs costs start-up
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_lightning_class_args(Checkpoint, "checkpoint")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        options = self._subcommand_parsers[self.invocation.verb]._option_string_actions
+        known = {name.removeprefix("--").removesuffix("+") for name in options if name.startswith("--")}
+        known |= {key for _, node in self.invocation.nodes for key in keys_of(node)} | set(RESOLVED)
+        self.invocation.known = sorted(name for name in known if not name.endswith(".help"))
+        self.config = parser.parse_args(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would let the checkpoint override the command line; ours came in as the first config."""
+
+    @property
+    def options(self) -> Any:
+        """What was configured, as a namespace."""
+        return self.config[self.invocation.verb]
+
+    def before_instantiate_classes(self) -> None:
+        self._dump_config()  # what save_hyperparameters and config.yaml take, before paths of this run are filled in
+        trainer = self.options.trainer
+        fitting = self.invocation.verb == "fit"
+        if fitting:
+            self.run.create()
+        if trainer.logger in (True, None, False) or self.invocation.verb == "predict":
+            trainer.logger = False
+        else:
+            place_in_run(trainer.logger, self.run)
+        trainer.default_root_dir = str(self.run)
+
+    def instantiate_trainer(self, **kwargs: Any) -> LightningTrainer:
+        values = self.config_init[self.invocation.verb]
+        chosen = values.trainer
+        checkpoint: Checkpoint = values.checkpoint
+        values_dict = {name: self.config_dump[name] for name in SECTIONS if name in self.config_dump}
+        config = yaml.safe_dump(values_dict, sort_keys=False)
+        loggers = chosen.logger if isinstance(chosen.logger, list) else [chosen.logger] if chosen.logger else []
+        # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
+        callbacks: list[Any] = [ExactResume(), CheckMonitors(), *_as_list(chosen.callbacks)]
+        if chosen.enable_progress_bar is not False and not any(_is_bar(callback) for callback in callbacks):
+            callbacks.append(Progress())
+        if self.invocation.verb == "fit":
+            loggers = [*loggers, MetricsCSV(self.run.metrics_csv)]
+            callbacks += [Record(self.run, config, values_dict), StopOnSignal(checkpoint)]
+            checkpoint.folder, checkpoint.config = self.run.checkpoints, config
+        if self.invocation.verb == "predict":
+            callbacks.append(WritePredictions(self.run.predictions))
+        if chosen.enable_checkpointing is not False:
+            callbacks.append(checkpoint)
+        plugins = [*_as_list(chosen.plugins), AtomicCheckpointIO()]
+        settings = {**chosen, "logger": loggers, "callbacks": callbacks, "plugins": plugins, **kwargs}
+        trainer = Trainer(**settings)
+        trainer.run = self.run
+        return trainer
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        self.invocation.running = True
+        super()._run_subcommand(subcommand)
+
+    def after_instantiate_classes(self) -> None:
+        if self.checkpoint is not None:
+            _require_fit(self.model, self.checkpoint)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _is_bar(callback: Any) -> bool:
+    from lightning.pytorch.callbacks import ProgressBar
+
+    return isinstance(callback, ProgressBar)
+
+
+def _prefer_our_classes() -> None:
+    """Lets a short name mean our class before any other of that name, importing no more than the one chosen.
+
+    jsonargparse knows the imported classes only, and finds `MLP` in torchvision as well. It has no public hook.
+    """
+    original = typehints.resolve_class_path_by_name
+    if hasattr(original, "playbook"):
+        return
+
+    def resolve(cls: Any, name: str) -> str:
+        paths = discovery.class_paths(name) if isinstance(name, str) and "." not in name else []
+        fitting = [path for path in paths if _is_subclass(path, cls)]
+        return (fitting or paths)[0] if paths else original(cls, name)
+
+    resolve.playbook = True  # type: ignore[attr-defined]
+    typehints.resolve_class_path_by_name = resolve
+
+
+def _is_subclass(path: str, cls: Any) -> bool:
+    module, _, name = path.rpartition(".")
+    found = getattr(import_module(module), name)
+    return any(
+        isinstance(base, type) and issubclass(found, base) for base in (cls if isinstance(cls, tuple) else (cls,))
+    )
+
+
+def _resolve_checkpoint(invocation: Invocation) -> Path | None:
+    spec = invocation.settings.get("ckpt_path")
+    if not spec:
+        if invocation.verb != "fit":
+            raise UserError(
+                f"--ckpt_path: {invocation.verb} needs one: best, last, a run directory or a checkpoint file"
+            )
+        return None
+    folder = invocation.settings.get("run_dir")
+    run = Run(Path(folder)) if folder else None
+    wanted = "last" if invocation.verb == "fit" and Path(spec).is_dir() else spec
+    if wanted != spec:
+        run = Run(Path(spec))
+    try:
+        return first_valid(checkpoint_candidates(wanted, run, invocation.recipe, "--ckpt_path"), f"--ckpt_path {spec}")
+    except UserError:
+        if invocation.verb == "fit" and folder and spec == "last":
+            print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
+            return None
+        raise
+
+
+def _choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
+    if "PLAYBOOK_RUN_DIR" in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))  # a further process of the same run
+    folder = invocation.settings.get("run_dir")
+    run = Run(Path(folder)) if folder else run_of(checkpoint) if checkpoint else None
+    if run is None or (not folder and not os.access(run.path, os.W_OK)):
+        run = new_run(invocation.recipe or (checkpoint.stem if checkpoint else "run"))
+    anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
+    if anew and any(run.checkpoints.glob("*.ckpt")):
+        raise UserError(
+            f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"
+        )
+    os.environ["PLAYBOOK_RUN_DIR"] = str(run)
+    return run
+
+
+def _config_of(checkpoint: Path) -> str:
+    """The configuration a checkpoint was made with, as YAML; of foreign ones as much as they carry."""
+    content = load(checkpoint, map_location="meta")
+    if isinstance(content.get("config"), str):
+        return content["config"]
+    sections = {}
+    for section, key in (("model", "hyper_parameters"), ("data", "datamodule_hyper_parameters")):
+        values = dict(content.get(key, {}))
+        values.pop("_instantiator", None)
+        if class_path := values.pop("_class_path", None):
+            sections[section] = {"class_path": class_path, "init_args": values}
+    return yaml.safe_dump(sections)
+
+
+def _require_fit(model: Any, checkpoint: Path) -> None:
+    """Compares names and shapes before anything runs; modules that build or load in their own way are left alone."""
+    if is_overridden("configure_model", model) or is_overridden("on_load_checkpoint", model):
+        return
+    found = misfits(model.state_dict(), weights_of(load(checkpoint, map_location="meta"), checkpoint))
+    if not model.strict_loading:
+        found = {"mismatched": found["mismatched"]}
+    if text := describe(found):
+        raise UserError(f"--ckpt_path {checkpoint.as_posix()}: does not fit this model: {text}")

@@ -1,0 +1,18 @@
+"""Mistakes of the user, said in one line: what, where, what was expected, the nearest valid choice."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend: printed as one line, exit code 2, no traceback."""
+
+
+class Stopped(BaseException):
+    """A signal asked for the end of training, and what was done is saved; carries the signal's number."""
+
+
+def nearest(name: str, choices: Iterable[str], count: int = 3) -> str:
+    """«. Nearest: a, b» for a misspelt name, or nothing if no choice comes close."""
+    found = difflib.get_close_matches(name, list(choices), n=count, cutoff=0.6)
+    return f". Nearest: {', '.join(found)}" if found else ""

@@ -1,0 +1,43 @@
+"""Starts a verb that needs a model: quiet imports, then the command line, then what an error means."""
+
+import gc
+import logging
+import warnings
+
+from src.arguments import Invocation
+from src.errors import UserError
+
+QUIET = (  # warnings that the user can do nothing about, or that Playbook has already dealt with
+    r".*does not have many workers.*",
+    r".*is smaller than the logging interval.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*your dataloader is not resumable.*",
+    r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
+    r".*You requested to overfit but enabled train dataloader shuffling.*",
+    r".*parameter was deprecated in v4.*",
+    r".*was deprecated in v4\.49\.0.*",
+)
+
+
+def launch(invocation: Invocation, debug: bool) -> int:
+    """Runs the command; returns its exit code."""
+    for pattern in QUIET:
+        warnings.filterwarnings("ignore", pattern)
+    gc.disable()  # collecting while a million objects are imported costs a second of start-up (benchmarks/LOG.md)
+    try:
+        from src import cli, messages
+    finally:
+        gc.enable()
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # hardware lists, tips, advertisements
+    try:
+        return cli.run(invocation)
+    except SystemExit as exit_:  # --help.all, --print_config
+        return int(exit_.code or 0)
+    except Exception as error:
+        if debug:
+            raise
+        text = messages.explain(error, invocation)
+        if text is None:
+            raise
+        raise UserError(text) from error

@@ -1,0 +1,84 @@
+"""Learning-rate schedules. Any class of `torch.optim.lr_scheduler` works beside these, by its name."""
+
+import math
+from typing import Any, Literal
+
+from torch import optim
+from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import ReduceLROnPlateau as TorchReduceLROnPlateau
+
+
+class WarmupCosine(LambdaLR):
+    """Linear warm-up to the optimizer's rate, then half a cosine down to `final` (Loshchilov & Hutter 2017).
+
+    Args:
+        optimizer: whose rates are scheduled, every group from its own `lr`.
+        total_steps: optimizer steps of the whole training; filled in from the trainer when left out.
+        warmup: share of the steps spent warming up, in [0, 1).
+        final: rate at the end, as a share of the peak, in [0, 1].
+
+    Raises:
+        ValueError: a share out of its range, or fewer than one step.
+    """
+
+    interval = "step"
+
+    def __init__(
+        self, optimizer: optim.Optimizer, total_steps: int | None = None, warmup: float = 0.1, final: float = 0.0
+    ) -> None:
+        if not 0 <= warmup < 1:
+            raise ValueError(f"warmup: expected a share of the steps in [0, 1), got {warmup}")
+        if not 0 <= final <= 1:
+            raise ValueError(f"final: expected a share of the peak rate in [0, 1], got {final}")
+        if total_steps is None or total_steps < 1:
+            raise ValueError(f"total_steps: expected at least 1 optimizer step, got {total_steps}")
+        warmup_steps = round(warmup * total_steps)
+
+        def share(step: int) -> float:
+            if step < warmup_steps:
+                return (step + 1) / (warmup_steps + 1)  # never 0: the first step learns something
+            progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+            return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+        super().__init__(optimizer, share)
+
+
+class ReduceLROnPlateau(TorchReduceLROnPlateau):
+    """Cuts the rate when a metric stops improving; torch's class plus the name of the metric.
+
+    Args:
+        optimizer: whose rates are cut.
+        monitor: logged metric that is watched.
+        mode: whether the metric should fall (min) or rise (max).
+        factor: what the rate is multiplied by, below 1.
+        patience: epochs without improvement that are let pass.
+        threshold: relative change that counts as an improvement.
+        cooldown: epochs to wait after a cut.
+        min_lr: the rate never falls below this.
+    """
+
+    def __init__(
+        self,
+        optimizer: optim.Optimizer,
+        monitor: str = "val/loss",
+        mode: Literal["min", "max"] = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        super().__init__(optimizer, mode, factor, patience, threshold, cooldown=cooldown, min_lr=min_lr)
+        self.monitor = monitor
+
+
+def scheduler_config(scheduler: Any) -> dict[str, Any]:
+    """Fills in how often Lightning steps a scheduler, and on what.
+
+    OneCycleLR, CyclicLR and schedules with `interval = "step"` move at every optimizer step, all others every epoch.
+    """
+    per_step = isinstance(scheduler, optim.lr_scheduler.OneCycleLR | optim.lr_scheduler.CyclicLR)
+    config = {"scheduler": scheduler, "interval": getattr(scheduler, "interval", "step" if per_step else "epoch")}
+    if isinstance(scheduler, TorchReduceLROnPlateau):
+        config["monitor"] = getattr(scheduler, "monitor", "val/loss")
+    return config

@@ -1,0 +1,173 @@
+"""The run directory: one folder a run, the same whatever the logger. No torch here, so that errors come at once.
+
+runs/<recipe>/<date-time>/
+    config.yaml        everything that was configured, defaults included; runs again with --config
+    checkpoints/       best.ckpt, last.ckpt and the last.ckpt before it, previous.ckpt
+    metrics.csv        what was logged, a row a step
+    metrics.json       status, limits and results
+    environment.json   versions, hardware, command, commit
+    git.diff           what the working tree had changed since that commit
+    predictions/       what `predict` wrote
+"""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from src.errors import UserError, nearest
+
+ROOT = Path("runs")
+PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics", "jsonargparse", "numpy", "scikit-learn", "wandb")
+
+
+class Run:
+    """Where the files of one run are.
+
+    Args:
+        path: the run directory; made by `create`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.checkpoints = path / "checkpoints"
+        self.metrics_csv = path / "metrics.csv"
+        self.metrics_json = path / "metrics.json"
+        self.predictions = path / "predictions"
+
+    def __str__(self) -> str:
+        return self.path.as_posix()
+
+    def create(self) -> None:
+        """Makes the directory, or says why it cannot be made."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / f".write-{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise UserError(f"--run_dir {self}: cannot be written: {error.strerror or error}") from error
+
+    def read_metrics(self) -> dict[str, Any]:
+        """What metrics.json holds; empty if there is none yet."""
+        try:
+            return json.loads(self.metrics_json.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def update_metrics(self, **values: Any) -> None:
+        """Replaces some entries of metrics.json; the file is whole at every moment."""
+        write_atomically(self.metrics_json, json.dumps(self.read_metrics() | values, indent=2) + "\n")
+
+    def record_environment(self, command: list[str]) -> None:
+        """Writes environment.json and git.diff: what is needed to have this run again."""
+        environment = {
+            "command": command,
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cpu_count": os.cpu_count(),
+            "packages": {name: _version(name) for name in PACKAGES},
+            "git_commit": _git("rev-parse", "HEAD").strip() or None,
+        }
+        write_atomically(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
+        write_atomically(self.path / "git.diff", _git("diff", "HEAD"))
+
+
+def new_run(recipe: str) -> Run:
+    """A dated run directory that no other run has."""
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    path, number = ROOT / recipe / stamp, 1
+    while path.exists():
+        number += 1
+        path = ROOT / recipe / f"{stamp}-{number}"
+    return Run(path)
+
+
+def newest_run(recipe: str | None) -> Run:
+    """The newest run of a recipe, or of all of them, that has a checkpoint.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = ROOT.glob(f"{recipe or '*'}/*/checkpoints/*.ckpt")
+    newest = max((path.parent.parent for path in found), key=lambda path: path.name, default=None)
+    if newest is None:
+        raise UserError(f"--ckpt_path: no run{f' of {recipe}' if recipe else ''} under {ROOT}/ has a checkpoint")
+    return Run(newest)
+
+
+def run_of(checkpoint: Path) -> Run | None:
+    """The run that a checkpoint file lies in, if it lies in one."""
+    folder = checkpoint.absolute().parent
+    if folder.name != "checkpoints" or not (folder.parent / "config.yaml").is_file():
+        return None
+    return Run(checkpoint.parent.parent)
+
+
+def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option: str) -> list[Path]:
+    """Files that a checkpoint option may mean, the one to prefer first.
+
+    Args:
+        spec: best, last, a run directory or a file.
+        run: the run given by --run_dir, if any.
+        recipe: whose newest run `best` and `last` mean without one.
+        option: its name, for messages.
+
+    Raises:
+        UserError: nothing of that name exists.
+    """
+    if spec not in ("best", "last"):
+        path = Path(spec)
+        if path.is_file():
+            return [path]
+        if not path.is_dir():
+            siblings = [entry.as_posix() for entry in path.parent.glob("*")] if path.parent.is_dir() else []
+            raise UserError(
+                f"{option} {spec}: no such file or run directory{nearest(spec, [*siblings, 'best', 'last'])}"
+            )
+        run = Run(path.parent if path.name == "checkpoints" else path)
+    elif run is None:
+        run = newest_run(recipe)
+    best, *lasts = (run.checkpoints / f"{name}.ckpt" for name in ("best", "last", "previous"))
+    preferred = {"best": [best], "last": [*lasts, best]}.get(spec, [best, *lasts])
+    existing = [path for path in preferred if path.is_file()]
+    if not existing:
+        wanted = "best.ckpt; only a run with --checkpoint.monitor has one" if spec == "best" else "checkpoint"
+        raise UserError(f"{option} {spec}: {run} has no {wanted}")
+    return existing
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes beside the file, then renames: a reader sees the old text or the new, and a crash loses neither."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], check=False, capture_output=True, text=True, errors="replace", timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"warning: git {arguments[0]}: {error}; not recorded", file=sys.stderr)
+        return ""
+    return done.stdout if done.returncode == 0 else ""

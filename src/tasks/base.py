@@ -1,0 +1,111 @@
+"""What every task shares: optimizer and schedule, the way from batch to net, metrics at the end of an epoch."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from lightning.pytorch import LightningModule
+from lightning.pytorch.core.mixins.hparams_mixin import _given_hyperparameters
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MeanMetric, MetricCollection
+
+from src.optim.groups import parameter_groups
+from src.optim.schedules import scheduler_config
+
+OptimizerFactory = Callable[[Iterable], Optimizer]
+ScheduleFactory = Callable[[Optimizer], LRScheduler]
+
+
+class Task(LightningModule):
+    """A net, what is minimised, what is measured. Subclasses write the steps.
+
+    Metrics are kept as objects and read once an epoch: logging at every step costs more than a small net
+    (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
+
+    Args:
+        net: any module; called with the batch's inputs, by name if they are a dict.
+        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
+        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
+        metrics: what is measured beside the mean loss, copied for train, val and test.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: OptimizerFactory | None,
+        schedule: ScheduleFactory | None,
+        metrics: MetricCollection,
+    ) -> None:
+        super().__init__()
+        # the command line hands over plain class paths; from Python these are objects, which weights_only refuses
+        from_command_line = _given_hyperparameters.get() is not None
+        self.save_hyperparameters(ignore=[] if from_command_line else ["net", "optimizer", "schedule", "metrics"])
+        self.net = net
+        self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
+        self.schedule = schedule
+        metrics = metrics.clone()
+        metrics.add_metrics({"loss": MeanMetric()})
+        self.train_metrics = metrics.clone(prefix="train/")
+        self.val_metrics = metrics.clone(prefix="val/")
+        self.test_metrics = metrics.clone(prefix="test/")
+
+    def forward(self, inputs: Tensor | dict[str, Tensor]) -> Any:
+        return self.net(**inputs) if isinstance(inputs, dict) else self.net(inputs)
+
+    def configure_optimizers(self) -> Any:
+        groups = parameter_groups(self)
+        if not groups:
+            raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
+        decays = "weight_decay" in inspect.signature(_underlying(self.optimizer)).parameters
+        optimizer = self.optimizer(groups if decays else [p for group in groups for p in group["params"]])
+        if self.schedule is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": scheduler_config(self._build_schedule(optimizer))}
+
+    def _build_schedule(self, optimizer: Optimizer) -> LRScheduler:
+        assert self.schedule is not None
+        accepted = inspect.signature(_underlying(self.schedule)).parameters
+        given = getattr(self.schedule, "keywords", {})
+        if "total_steps" in accepted and not any(given.get(name) for name in ("total_steps", "epochs")):
+            total_steps = self.trainer.estimated_stepping_batches
+            if total_steps == float("inf"):
+                raise ValueError("schedule: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
+            return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]
+        return self.schedule(optimizer)
+
+    def log_step(self, stage: str, loss: Tensor, batch_size: int, **measured: Tensor) -> None:
+        """Adds one batch to the metrics of a stage, and logs the training loss where a step is due to be logged.
+
+        Args:
+            stage: train, val or test.
+            loss: mean over the batch, a scalar.
+            batch_size: number of samples B, the weight of this loss.
+            measured: what the metrics' `update` takes, by name.
+        """
+        getattr(self, f"{stage}_metrics").update(value=loss.detach(), weight=batch_size, **measured)
+        trainer: Any = self.trainer
+        if stage == "train" and (self.global_step + 1) % trainer.log_every_n_steps == 0:
+            self.log("train/loss_step", loss.detach(), batch_size=batch_size)
+
+    def _log_epoch(self, metrics: MetricCollection) -> None:
+        self.log_dict(metrics.compute())
+        metrics.reset()
+
+    def on_train_epoch_end(self) -> None:
+        self._log_epoch(self.train_metrics)
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_epoch(self.val_metrics)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_epoch(self.test_metrics)
+
+
+def _underlying(factory: Any) -> Any:
+    """The class that a factory makes; jsonargparse hands over a partial that has it among its arguments."""
+    if not isinstance(factory, partial):
+        return factory
+    return next((value for value in (factory.func, *factory.args) if isinstance(value, type)), factory.func)

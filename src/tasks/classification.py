@@ -1,0 +1,77 @@
+"""Classification: one of K classes for every sample."""
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
+
+Batch = tuple[Tensor | dict[str, Tensor], Tensor]
+
+
+class Classification(Task):
+    """Cross-entropy over logits (B, K) against class indices (B,), measured by accuracy.
+
+    Args:
+        net: maps the inputs to logits (B, K).
+        num_classes: number of classes K, at least 2.
+        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
+        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
+        label_smoothing: share of the target spread over all classes, in [0, 1] (Szegedy et al. 2016).
+
+    Raises:
+        ValueError: a value out of its range, a net with other than K outputs, or a label outside 0 … K - 1.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        num_classes: int = 10,
+        optimizer: OptimizerFactory | None = None,
+        schedule: ScheduleFactory | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        if num_classes < 2:
+            raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing: expected a share in [0, 1], got {label_smoothing}")
+        # every step's labels are checked once, below; torchmetrics would check them again at every batch
+        accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
+        super().__init__(net, optimizer, schedule, MetricCollection({"accuracy": accuracy}))
+        self.num_classes = num_classes
+        self.label_smoothing = label_smoothing
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self._step("train", batch, batch_idx)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._step("val", batch, batch_idx)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self._step("test", batch, batch_idx)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch."""
+        inputs, target = batch
+        probability = self(inputs).softmax(dim=-1)  # (B, K)
+        return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
+
+    def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
+        inputs, target = batch
+        logits = self(inputs)  # (B, K)
+        if batch_idx == 0:
+            self._check(logits, target)
+        loss = cross_entropy(logits, target, label_smoothing=self.label_smoothing)
+        self.log_step(stage, loss, len(target), preds=logits, target=target)
+        return loss
+
+    def _check(self, logits: Tensor, target: Tensor) -> None:
+        if logits.shape != (len(target), self.num_classes):
+            raise ValueError(
+                f"num_classes: expected logits of shape ({len(target)}, {self.num_classes}), "
+                f"the net returned {tuple(logits.shape)}; set --model.num_classes and the net's own alike"
+            )
+        low, high = target.min().item(), target.max().item()
+        if low < 0 or high >= self.num_classes:
+            raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")

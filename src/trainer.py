@@ -1,0 +1,180 @@
+"""The verbs that need a model: every public method here that takes one is a verb of the command line."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from src import card
+from src.callbacks.checkpoint import Checkpoint
+from src.callbacks.predictions import WritePredictions
+from src.checkpoints import describe, load, misfits, weights_of
+from src.errors import UserError
+from src.runs import Run
+
+
+class Trainer(pl.Trainer):
+    """Lightning's Trainer, plus what belongs to a run: its directory, the test at the end, what is printed."""
+
+    run: Run | None = None  # set by the command line; without it, as in a notebook, this is Lightning's Trainer
+
+    def fit(
+        self,
+        model: pl.LightningModule,
+        train_dataloaders: Any = None,
+        val_dataloaders: Any = None,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        weights_only: bool | None = True,
+        init_from: str | None = None,
+    ) -> None:
+        """Train a model, then test its best checkpoint.
+
+        Args:
+            model: what is trained.
+            train_dataloaders: for use from Python.
+            val_dataloaders: for use from Python.
+            datamodule: the data.
+            ckpt_path: continue this run: last, best, a run directory or a checkpoint file.
+            weights_only: always True; nothing in a checkpoint can run.
+            init_from: start anew from these weights: best, last, a run directory, a checkpoint or a state dict.
+        """
+        if init_from is not None:
+            load_weights(model, Path(init_from))
+        super().fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path, weights_only=True)
+        if self.run is None:
+            return
+        best = self._best_checkpoint()
+        results: dict[str, float] = {}
+        if _has_test(model, datamodule):
+            found = super().test(model, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
+            results = _merged(found)
+        failure = getattr(self.checkpoint_callback, "failure", None)
+        if self.is_global_zero:
+            self.run.update_metrics(status="finished" if failure is None else "unsaved", test=results or None)
+            print(card.summary(self, model, results))
+        if failure is not None:
+            raise UserError(
+                f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved, free some space and "
+                "continue from the last checkpoint"
+            )
+
+    def validate(  # type: ignore[override]
+        self,
+        model: pl.LightningModule | None = None,
+        dataloaders: Any = None,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        verbose: bool = False,
+        weights_only: bool | None = True,
+    ) -> Any:
+        """Measure a checkpoint on the validation data.
+
+        Args:
+            model: what is measured.
+            dataloaders: for use from Python.
+            datamodule: the data.
+            ckpt_path: best, last, a run directory or a checkpoint file; nothing else is needed.
+            verbose: print Lightning's table as well.
+            weights_only: always True; nothing in a checkpoint can run.
+        """
+        results = super().validate(model, dataloaders, ckpt_path, verbose, datamodule, weights_only=True)
+        self._report("validate", results)
+        return results
+
+    def test(  # type: ignore[override]
+        self,
+        model: pl.LightningModule | None = None,
+        dataloaders: Any = None,
+        datamodule: pl.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+        verbose: bool = False,
+        weights_only: bool | None = True,
+    ) -> Any:
+        """Measure a checkpoint on the test data.
+
+        Args:
+            model: what is measured.
+            dataloaders: for use from Python.
+            datamodule: the data.
+            ckpt_path: best, last, a run directory or a checkpoint file; nothing else is needed.
+            verbose: print Lightning's table as well.
+            weights_only: always True; nothing in a checkpoint can run.
+        """
+        results = super().test(model, dataloaders, ckpt_path, verbose, datamodule, weights_only=True)
+        self._report("test", results)
+        return results
+
+    def predict(  # type: ignore[override]
+        self,
+        model: pl.LightningModule | None = None,
+        dataloaders: Any = None,
+        datamodule: pl.LightningDataModule | None = None,
+        return_predictions: bool | None = None,
+        ckpt_path: str | None = None,
+        weights_only: bool | None = True,
+    ) -> Any:
+        """Write a table of predictions: ids, labels, probabilities.
+
+        Args:
+            model: what predicts.
+            dataloaders: for use from Python.
+            datamodule: the data; its predict loader, which is the test loader unless it says otherwise.
+            return_predictions: for use from Python.
+            ckpt_path: best, last, a run directory or a checkpoint file; nothing else is needed.
+            weights_only: always True; nothing in a checkpoint can run.
+        """
+        keep = return_predictions if self.run is None else False
+        outputs = super().predict(model, dataloaders, datamodule, keep, ckpt_path, weights_only=True)
+        for writer in self.callbacks:  # type: ignore[attr-defined]
+            if isinstance(writer, WritePredictions) and self.is_global_zero:
+                if not writer.files:
+                    raise UserError("model: predict_step returned nothing to write")
+                print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
+        return outputs
+
+    def _best_checkpoint(self) -> str | None:
+        assert self.run is not None
+        names = [self.run.checkpoints / name for name in ("best.ckpt", "last.ckpt")]
+        uses_best = isinstance(self.checkpoint_callback, Checkpoint) and bool(self.checkpoint_callback.best)
+        existing = [path for path in names[0 if uses_best else 1 :] if path.is_file()]
+        return str(existing[0]) if existing else None
+
+    def _report(self, verb: str, results: Any) -> None:
+        if self.run is None or not self.is_global_zero:
+            return
+        merged = _merged(results)
+        key = "val" if verb == "validate" else verb
+        self.run.update_metrics(**{key: merged})
+        print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{verb}: nothing was logged")
+
+
+def load_weights(model: pl.LightningModule, path: Path) -> None:
+    """Copies the weights that fit, by name and shape, and says which did not.
+
+    Raises:
+        UserError: none fits.
+    """
+    weights = weights_of(load(path), path)
+    own = model.state_dict()
+    net_alone = {f"net.{name}": value for name, value in weights.items()}  # a state dict of the bare net
+    if not weights.keys() & own.keys() and net_alone.keys() & own.keys():
+        weights = net_alone
+    found = misfits(own, weights)
+    fitting = {name: value for name, value in weights.items() if name in own and value.shape == own[name].shape}
+    if not fitting:
+        raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {describe(found)}")
+    model.load_state_dict(fitting, strict=False)
+    print(f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries taken. {describe(found)}".rstrip(". "))
+    sys.stdout.flush()
+
+
+def _has_test(model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> bool:
+    sources = [source for source in (model, datamodule) if source is not None]
+    return is_overridden("test_step", model) and any(is_overridden("test_dataloader", source) for source in sources)
+
+
+def _merged(results: Any) -> dict[str, float]:
+    return {name: float(value) for loader in results or [] for name, value in loader.items()}
