@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import warnings
 
 from src.arguments import Invocation
@@ -14,8 +15,6 @@ QUIET = (  # warnings that the user can do nothing about, or that Playbook has a
     r".*your dataloader is not resumable.*",
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
     r".*You requested to overfit but enabled train dataloader shuffling.*",
-    r".*parameter was deprecated in v4.*",
-    r".*was deprecated in v4\.49\.0.*",
 )
 
 
@@ -23,6 +22,7 @@ def launch(invocation: Invocation, debug: bool) -> int:
     """Runs the command; returns its exit code."""
     for pattern in QUIET:
         warnings.filterwarnings("ignore", pattern)
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
     gc.disable()  # collecting while a million objects are imported costs a second of start-up (benchmarks/LOG.md)
     try:
         from src import cli, messages

@@ -1,0 +1,66 @@
+"""Fixtures for everybody: the command line in this process and in its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests run on the CPU, and a failed look for a GPU costs every step
+os.environ.setdefault("WANDB_MODE", "offline")
+os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
+
+ROOT = Path(__file__).parent.parent
+CNN_DIGITS = str(ROOT / "configs/vision/cnn-digits.yaml")
+MLP_DIGITS = str(ROOT / "configs/vision/mlp-digits.yaml")
+
+
+@dataclass
+class Result:
+    """What a command left: exit code and output."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory that Python also imports from, as `python -m` does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+
+
+@pytest.fixture
+def cli(workdir: Path, capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Runs `python -m src …` in this process, which saves the seconds that importing torch takes."""
+    from src.__main__ import main
+
+    def run(*args: str) -> Result:
+        capfd.readouterr()
+        code = main([str(arg) for arg in args])
+        captured = capfd.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+def cli_process(*args: str, cwd: Path, **popen: object) -> subprocess.Popen[str]:
+    """Starts `python -m src …` in a process of its own, for signals, start-up and what a fresh interpreter does."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | dict(popen.pop("env", {}))  # type: ignore[call-overload]
+    return subprocess.Popen(
+        [sys.executable, "-m", "src", *map(str, args)],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **popen,  # type: ignore[call-overload]
+    )
