@@ -40,7 +40,13 @@ def run(invocation: Invocation) -> int:
         CLI(invocation, checkpoint, run)
     except Stopped as stop:
         return messages.stopped(run, stop.args[0])
+    except _FinishedError as finished:
+        print(finished)
     return 0
+
+
+class _FinishedError(Exception):
+    """There is nothing left to do, which is no error: a requeued job repeats its command until it is done."""
 
 
 class CLI(LightningCLI):
@@ -97,6 +103,8 @@ class CLI(LightningCLI):
         self._dump_config()  # what save_hyperparameters and config.yaml take, before paths of this run are filled in
         trainer = self.options.trainer
         fitting = self.invocation.verb == "fit"
+        if fitting and self.checkpoint is not None and self.invocation.settings.get("ckpt_path") != "best":
+            self._stop_if_finished()
         if fitting:
             self.run.create()
         if trainer.logger in (True, None, False) or self.invocation.verb == "predict":
@@ -104,6 +112,19 @@ class CLI(LightningCLI):
         else:
             place_in_run(trainer.logger, self.run)
         trainer.default_root_dir = str(self.run)
+
+    def _stop_if_finished(self) -> None:
+        metrics = self.run.read_metrics()
+        done, wanted = metrics.get("limits", {}), self.options.trainer
+        more = any(
+            wanted[name] is not None and wanted[name] != limit and (wanted[name] == -1 or 0 <= limit < wanted[name])
+            for name, limit in done.items()
+        )
+        if metrics.get("status") == "finished" and not more:
+            raise _FinishedError(
+                f"{self.run} is finished: {metrics['epoch']} epochs, {metrics['step']} steps; "
+                "train on with a larger --trainer.max_epochs"
+            )
 
     def instantiate_trainer(self, **kwargs: Any) -> LightningTrainer:
         values = self.config_init[self.invocation.verb]

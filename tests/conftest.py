@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests run on the CPU, and a failed look for a GPU costs every step
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two threads that wait for each other lose 100 ms a step on a busy machine
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
 
@@ -31,11 +32,11 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture
-def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory that Python also imports from, as `python -m` does."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
+    return tmp_path
 
 
 @pytest.fixture
@@ -52,15 +53,16 @@ def cli(workdir: Path, capfd: pytest.CaptureFixture[str]) -> Cli:
     return run
 
 
-def cli_process(*args: str, cwd: Path, **popen: object) -> subprocess.Popen[str]:
+def cli_process(
+    *args: str, cwd: Path, env: dict[str, str] | None = None, new_group: bool = False
+) -> subprocess.Popen[str]:
     """Starts `python -m src …` in a process of its own, for signals, start-up and what a fresh interpreter does."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | dict(popen.pop("env", {}))  # type: ignore[call-overload]
     return subprocess.Popen(
         [sys.executable, "-m", "src", *map(str, args)],
         cwd=cwd,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **popen,  # type: ignore[call-overload]
+        start_new_session=new_group,
     )

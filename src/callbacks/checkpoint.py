@@ -92,6 +92,8 @@ class Checkpoint(LightningCheckpoint):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._save_best(trainer)  # a metric of the training set; one of the validation is no better than itself
         epoch = trainer.current_epoch  # counts from 0
+        if self.best.get("epoch") == epoch + 1:  # the training metrics of the best epoch are known only now
+            self.best["metrics"] |= {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.every_n_epochs and (epoch + 1) % self.every_n_epochs == 0:
             self._due = True
         if self.monitor and epoch == 0 and trainer.fit_loop.epoch_loop.val_loop._has_run:

@@ -86,7 +86,8 @@ class Data(LightningDataModule):
 
     def _position(self) -> tuple[int, int]:
         """Epoch and first batch of the pass that begins now."""
-        epoch = self.trainer.current_epoch if self.trainer else 0
+        # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch
+        epoch = max(self._start[0], self.trainer.current_epoch if self.trainer else 0)
         return epoch, self._start[1] if epoch == self._start[0] else 0
 
 

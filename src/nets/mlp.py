@@ -46,7 +46,7 @@ class MLP(nn.Module):
             raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
         layers: list[nn.Module] = []
         for d_in, d_out in zip([in_features, *widths], widths, strict=False):
-            layers.append(nn.Linear(d_in, d_out))
+            layers.append(nn.Linear(d_in, d_out, bias=norm != "batch"))  # a batch norm subtracts it again
             if (norm_class := NORMS[norm]) is not None:
                 layers.append(norm_class(d_out))
             layers += [ACTIVATIONS[activation](), nn.Dropout(dropout)]
@@ -58,7 +58,8 @@ class MLP(nn.Module):
                     nn.init.xavier_normal_(module.weight)
                 else:
                     nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.flatten(1)  # (B, D)

@@ -32,12 +32,12 @@ class WarmupCosine(LambdaLR):
             raise ValueError(f"final: expected a share of the peak rate in [0, 1], got {final}")
         if total_steps is None or total_steps < 1:
             raise ValueError(f"total_steps: expected at least 1 optimizer step, got {total_steps}")
-        warmup_steps = round(warmup * total_steps)
+        warmup_steps = min(round(warmup * total_steps), total_steps - 1)  # one step at the peak, however short the run
 
         def share(step: int) -> float:
             if step < warmup_steps:
                 return (step + 1) / (warmup_steps + 1)  # never 0: the first step learns something
-            progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+            progress = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))
             return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
 
         super().__init__(optimizer, share)

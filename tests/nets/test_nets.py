@@ -1,0 +1,215 @@
+"""What every net must satisfy. A new file in src/nets is picked up by itself; it needs an `example` in its own test.
+
+That example is a function in tests/nets/test_<file>.py:
+
+    def example(batch_size: int) -> tuple[Tensor, dict[str, Any]]:
+        return torch.randn(batch_size, 1, 8, 8), {"widths": [4, 8]}
+
+It returns random inputs (a tensor, or a dict of tensors by the names of `forward`) and the arguments of a small net.
+"""
+
+import inspect
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import DataLoader
+
+from src.discovery import Entry, classes
+from src.tasks.classification import Classification
+from tests.conftest import Cli
+
+Inputs = Tensor | dict[str, Tensor]
+
+each_net = pytest.mark.parametrize("entry", classes("nets"), ids=lambda entry: entry.name)
+
+
+def net_class(entry: Entry) -> Callable[..., nn.Module]:
+    module, _, name = entry.path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def example_of(entry: Entry, batch_size: int) -> tuple[Inputs, dict[str, Any]]:
+    test = f"tests.nets.test_{entry.path.split('.')[-2]}"
+    try:
+        module = import_module(test)
+    except ModuleNotFoundError as error:
+        if error.name != test:
+            raise
+        module = None
+    if not hasattr(module, "example"):
+        pytest.fail(
+            f"{test.replace('.', '/')}.py: add a function example(batch_size) that returns random inputs of "
+            f"{entry.name} and a dict of the arguments that make it small",
+            pytrace=False,
+        )
+    torch.manual_seed(0)
+    return module.example(batch_size)
+
+
+def build(entry: Entry, seed: int = 0) -> nn.Module:
+    """A small net as it is after some training: nothing at zero, where an initialisation would hide a mistake."""
+    inputs, arguments = example_of(entry, 4)
+    torch.manual_seed(seed)
+    net = net_class(entry)(**arguments)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        run(net.train(), inputs)  # moves running statistics
+    return net
+
+
+def run(net: nn.Module, inputs: Inputs) -> Any:
+    return net(**inputs) if isinstance(inputs, dict) else net(inputs)
+
+
+def evaluate(net: nn.Module, inputs: Inputs) -> list[Tensor]:
+    with torch.no_grad():
+        return tree_leaves(run(net.eval(), inputs))
+
+
+def differ(a: list[Tensor], b: list[Tensor]) -> bool:
+    return any(not torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@each_net
+def test_every_argument_has_a_type_and_a_default(entry: Entry) -> None:
+    net_class(entry)()
+    for name, parameter in inspect.signature(net_class(entry)).parameters.items():
+        assert parameter.kind is not parameter.VAR_KEYWORD, f"{name}: no option on the command line is made of this"
+        assert parameter.annotation is not parameter.empty, f"{name}: no type"
+        assert parameter.default is not parameter.empty, f"{name}: no default"
+
+
+@each_net
+def test_outputs_are_finite_and_one_for_every_sample(entry: Entry) -> None:
+    inputs, _ = example_of(entry, 4)
+    for mode in (True, False):
+        for output in tree_leaves(run(build(entry).train(mode), inputs)):
+            assert output.shape[0] == 4, f"{tuple(output.shape)} for a batch of 4"
+            assert output.isfinite().all()
+
+
+@each_net
+def test_num_classes_is_the_second_dimension(entry: Entry) -> None:
+    inputs, arguments = example_of(entry, 4)
+    if "num_classes" not in inspect.signature(net_class(entry)).parameters:
+        pytest.skip(f"{entry.name} has no num_classes")
+    (output,) = evaluate(net_class(entry)(**{**arguments, "num_classes": 7}), inputs)
+    assert output.shape[:2] == (4, 7), tuple(output.shape)
+
+
+@each_net
+def test_every_parameter_gets_a_gradient(entry: Entry) -> None:
+    """In float64, where the rounding of a gradient that cancels is far below any that does not."""
+    net = build(entry).double().train()
+    inputs, _ = example_of(entry, 4)
+    outputs = tree_leaves(run(net, tree_map(lambda x: x.double() if x.is_floating_point() else x, inputs)))
+    torch.autograd.backward(outputs, [torch.randn_like(output) for output in outputs])  # a sum could cancel
+    sizes = {
+        name: 0.0 if parameter.grad is None else parameter.grad.abs().max().item()
+        for name, parameter in net.named_parameters()
+        if parameter.requires_grad
+    }
+    unused = [name for name, size in sizes.items() if not size > 1e-10 * max(sizes.values())]
+    assert sizes, "no parameter is trained"
+    assert not unused, f"no gradient: {unused}"
+
+
+@each_net
+def test_eval_mode_is_deterministic(entry: Entry) -> None:
+    net = build(entry)
+    inputs, _ = example_of(entry, 4)
+    assert not differ(evaluate(net, inputs), evaluate(net, inputs))
+
+
+@each_net
+def test_samples_do_not_mix_in_eval_mode(entry: Entry) -> None:
+    net = build(entry)
+    inputs, _ = example_of(entry, 4)
+    repeated = tree_map(lambda x: x[[0, 2, 2, 3]], inputs)  # sample 1 replaced by sample 2
+    for before, after in zip(evaluate(net, inputs), evaluate(net, repeated), strict=True):
+        torch.testing.assert_close(after, before[[0, 2, 2, 3]], rtol=0, atol=1e-5)
+        assert (before[1] - before[2]).abs().max() > 1e-3, "two samples with the same output prove nothing"
+
+
+@each_net
+def test_a_batch_equals_its_samples_one_by_one(entry: Entry) -> None:
+    net = build(entry)
+    inputs, _ = example_of(entry, 4)
+    alone = [evaluate(net, tree_map(lambda x, i=i: x[i : i + 1], inputs)) for i in range(4)]
+    for together, *singles in zip(evaluate(net, inputs), *alone, strict=True):
+        torch.testing.assert_close(torch.cat(singles), together, rtol=0, atol=1e-5)
+
+
+@each_net
+def test_state_dict_round_trips_through_a_file(entry: Entry, tmp_path: Path) -> None:
+    net, fresh = build(entry), build(entry, seed=1)
+    inputs, _ = example_of(entry, 4)
+    assert differ(evaluate(net, inputs), evaluate(fresh, inputs)), "two seeds, one net: nothing would be restored"
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    fresh.load_state_dict(torch.load(tmp_path / "net.pt", weights_only=True))
+    assert not differ(evaluate(net, inputs), evaluate(fresh, inputs))
+
+
+@each_net
+def test_reload_from_a_checkpoint_made_in_python(entry: Entry, tmp_path: Path) -> None:
+    inputs, arguments = example_of(entry, 4)
+    net = net_class(entry)(**arguments)
+    num_classes = _num_classes(entry, net, inputs)
+    samples = [tree_map(lambda x, i=i: x[i], inputs) for i in range(4)]
+    batches = DataLoader([(sample, i % num_classes) for i, sample in enumerate(samples)], batch_size=4)  # type: ignore[arg-type]
+    task = Classification(net=net.train(), num_classes=num_classes)
+    trainer = Trainer(
+        accelerator="cpu",
+        max_steps=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    trainer.fit(task, batches, batches)
+    assert any(not torch.equal(value, before[name]) for name, value in net.state_dict().items()), "it did not train"
+    path = tmp_path / "python.ckpt"
+    trainer.save_checkpoint(path)
+    torch.load(path, weights_only=True)
+
+    loaded = Classification.load_from_checkpoint(path, net=net_class(entry)(**arguments))
+    assert loaded.num_classes == num_classes
+    assert not differ(evaluate(loaded.net, inputs), evaluate(net, inputs))
+
+
+@each_net
+def test_reload_from_a_checkpoint_made_on_the_command_line(entry: Entry, cli: Cli) -> None:
+    inputs, arguments = example_of(entry, 4)
+    net = net_class(entry)(**arguments)
+    shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
+    if shape != (1, 8, 8) or _num_classes(entry, net, inputs) != 10:
+        pytest.skip(f"the example of {entry.name} is not shaped like Digits: (1, 8, 8), 10 classes")
+    options = [word for name, value in arguments.items() for word in (f"--model.net.{name}", json.dumps(value))]
+    done = cli(
+        *("fit", "--model", "Classification", "--model.net", entry.name, *options, "--data", "Digits"),
+        *("--trainer.max_steps", "2", "--trainer.limit_val_batches", "1", "--run_dir", "run"),
+    )
+    assert done.code == 0, done.err
+
+    path = "run/checkpoints/last.ckpt"
+    weights = torch.load(path, weights_only=True)["state_dict"]
+    net.load_state_dict({name.removeprefix("net."): value for name, value in weights.items() if name[:4] == "net."})
+    alone = Classification.load_from_checkpoint(path)
+    assert not differ(evaluate(alone.net, inputs), evaluate(net, inputs))
+
+
+def _num_classes(entry: Entry, net: nn.Module, inputs: Inputs) -> int:
+    outputs = evaluate(net, inputs)
+    if len(outputs) != 1 or outputs[0].ndim != 2:
+        pytest.skip(f"{entry.name} is no classifier: its outputs are {[tuple(output.shape) for output in outputs]}")
+    return outputs[0].shape[1]

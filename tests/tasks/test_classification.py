@@ -1,0 +1,171 @@
+"""Classification against plain loops in float64."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from src.tasks.classification import Classification
+
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+K = 3
+
+
+def samples(num_samples: int, *labels: int) -> list[tuple[Tensor, int]]:
+    """Random inputs; the labels given come last."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(num_samples, 4, generator=generator)
+    targets = [i * i % K for i in range(num_samples - len(labels))] + list(labels)
+    return list(zip(inputs, targets, strict=True))
+
+
+def loader(samples: list[Any], batch_size: int = 4) -> DataLoader:
+    return DataLoader(samples, batch_size=batch_size)  # type: ignore[arg-type]
+
+
+def linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(4, K)
+
+
+def reference(net: nn.Linear, data: list[tuple[Tensor, int]], smoothing: float) -> tuple[float, float]:
+    """Mean loss and accuracy, a sample at a time, in float64."""
+    weight, bias = net.weight.double().tolist(), net.bias.double().tolist()
+    loss, correct = 0.0, 0
+    for x, target in data:
+        logits = [
+            sum(w * v for w, v in zip(row, x.tolist(), strict=True)) + b for row, b in zip(weight, bias, strict=True)
+        ]
+        total = math.log(sum(math.exp(logit) for logit in logits))
+        wanted = [smoothing / K + (1 - smoothing) * (k == target) for k in range(K)]
+        loss += sum(share * (total - logit) for share, logit in zip(wanted, logits, strict=True))
+        correct += logits.index(max(logits)) == target
+    return loss / len(data), correct / len(data)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize(("num_samples", "batch_size"), [(11, 4), (9, 8), (3, 5)])
+def test_loss_and_accuracy_are_exact_over_uneven_batches(num_samples: int, batch_size: int, smoothing: float) -> None:
+    task, data = Classification(linear(), K, label_smoothing=smoothing), samples(num_samples)
+    trainer = Trainer(**QUIET)
+    validated = trainer.validate(task, loader(data, batch_size), verbose=False)[0]
+    tested = trainer.test(task, loader(data, batch_size), verbose=False)[0]
+    assert isinstance(task.net, nn.Linear)
+    loss, accuracy = reference(task.net, data, smoothing)
+    assert 0 < accuracy < 1
+    assert validated == pytest.approx({"val/loss": loss, "val/accuracy": accuracy}, rel=1e-6)
+    assert tested == pytest.approx({"test/loss": loss, "test/accuracy": accuracy}, rel=1e-6)
+
+
+def test_training_descends_the_gradient_of_the_cross_entropy() -> None:
+    """One step of plain SGD on a linear model: the gradient of a logit is softmax minus one-hot, over B."""
+    net, data = linear().double(), [(x.double(), target) for x, target in samples(6)]
+    inputs, targets = torch.stack([x for x, _ in data]), torch.tensor([target for _, target in data])
+    slope = ((inputs @ net.weight.T + net.bias).softmax(1) - torch.eye(K)[targets]).detach() / 6
+    expected = net.weight.detach() - 0.5 * slope.T @ inputs
+    task = Classification(net, K, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+    Trainer(**QUIET, max_steps=1, num_sanity_val_steps=0).fit(task, loader(data, 6), loader(data, 6))
+    torch.testing.assert_close(net.weight.detach(), expected)
+
+
+def test_a_separable_problem_is_learnt() -> None:
+    torch.manual_seed(0)
+    data = [(torch.eye(4)[i % K] + 0.1 * torch.randn(4), i % K) for i in range(30)]
+    task = Classification(linear(), K, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.1))
+    trainer = Trainer(**QUIET, max_epochs=10)
+    trainer.fit(task, loader(data, 10), loader(data, 10))
+    assert trainer.callback_metrics["val/accuracy"] == 1
+    assert trainer.callback_metrics["train/accuracy"] == 1
+
+
+def test_predictions_name_label_probability_and_target() -> None:
+    task, data = Classification(linear(), K), samples(7)
+    batches: Any = Trainer(**QUIET).predict(task, loader(data))
+    assert [set(batch) for batch in batches] == [{"label", "probability", "target"}] * 2
+    assert [len(batch["label"]) for batch in batches] == [4, 3]
+    whole = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    odds = task(torch.stack([x for x, _ in data])).double().exp()
+    torch.testing.assert_close(whole["probability"].double(), odds / odds.sum(1, keepdim=True), rtol=1e-5, atol=1e-7)
+    assert whole["label"].tolist() == [row.index(max(row)) for row in odds.tolist()]
+    assert whole["target"].tolist() == [target for _, target in data]
+
+
+@pytest.mark.parametrize("verb", ["fit", "validate", "test"])
+@pytest.mark.parametrize(("label", "extremes"), [(K, "0 to 3"), (-1, "-1 to 1")])
+def test_a_label_out_of_range_is_an_error_in_words(verb: str, label: int, extremes: str) -> None:
+    trainer = Trainer(**QUIET, max_epochs=1, num_sanity_val_steps=0)
+    bad, good = loader(samples(4, label)), loader(samples(4))
+    message = f"num_classes: labels run from {extremes}, expected 0 to 2"
+    with pytest.raises(ValueError, match=message):
+        getattr(trainer, verb)(Classification(linear(), K), *([bad, good] if verb == "fit" else [bad]))
+
+
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [(nn.Linear(4, 5), "4, 5"), (nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), "4,"), (nn.Identity(), "4, 4")],
+)
+def test_a_net_with_other_than_k_outputs_is_an_error_in_words(net: nn.Module, shape: str) -> None:
+    message = rf"num_classes: expected logits of shape \(4, 3\), the net returned \({shape}\); set --model.num_classes"
+    with pytest.raises(ValueError, match=message):
+        Trainer(**QUIET).test(Classification(net, K), loader(samples(4)), verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": 1}, "num_classes: expected at least 2, got 1"),
+        ({"label_smoothing": 1.1}, r"label_smoothing: expected a share in \[0, 1\], got 1.1"),
+        ({"label_smoothing": -0.1}, r"label_smoothing: expected a share in \[0, 1\], got -0.1"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Classification(linear(), **arguments)
+
+
+class TwoInputs(nn.Module):
+    """Gives its inputs different roles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = linear()
+
+    def forward(self, plus: Tensor, minus: Tensor) -> Tensor:
+        return self.linear(plus - minus)
+
+
+def test_named_inputs_train_and_predict_by_name() -> None:
+    data = [({"minus": torch.zeros(4), "plus": x}, target) for x, target in samples(6)]
+    task = Classification(TwoInputs(), K)
+    trainer = Trainer(**QUIET, max_epochs=1)
+    trainer.fit(task, loader(data), loader(data))
+    batches: Any = trainer.predict(task, loader(data))
+    assert isinstance(task.net, TwoInputs)
+    expected = task.net.linear(torch.stack([x for x, _ in samples(6)])).softmax(1)
+    torch.testing.assert_close(torch.cat([batch["probability"] for batch in batches]), expected.detach())
+
+
+def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
+    task = Classification(linear(), K, optimizer=lambda parameters: torch.optim.SGD(parameters), label_smoothing=0.25)
+    assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25}
+    trainer, data = Trainer(**QUIET, max_steps=1), loader(samples(4))
+    trainer.fit(task, data, data)
+    trainer.save_checkpoint(tmp_path / "task.ckpt")
+    content = torch.load(tmp_path / "task.ckpt", weights_only=True)
+    assert content["hyper_parameters"] == {"num_classes": K, "label_smoothing": 0.25}
+
+    loaded = Classification.load_from_checkpoint(tmp_path / "task.ckpt", net=nn.Linear(4, K))
+    assert (loaded.num_classes, loaded.label_smoothing) == (K, 0.25)
+    x = torch.randn(5, 4)
+    assert torch.equal(loaded(x), task(x))

@@ -1,0 +1,78 @@
+"""A run that was cut off anywhere and continued ends with bitwise the same weights as one that never was."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from tests.conftest import CNN_DIGITS, MLP_DIGITS, Cli, Result
+
+BATCHES, EPOCHS = 5, 3  # 1,078 samples in batches of 250: four full ones and a short one
+
+
+class PowerCutError(BaseException):
+    """Ends a run without any chance to save."""
+
+
+class CutAt(Callback):
+    """Ends the run in the middle of step `step`, counted from 1: after its backward pass."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
+        if trainer.global_step + 1 == self.step:
+            raise PowerCutError
+
+
+def fit(cli: Cli, recipe: str, run: str, *args: str) -> Result:
+    return cli(
+        "fit", "--config", recipe, "--run_dir", run, "--ckpt_path", "last", "--data.batch_size", "250",
+        "--trainer.max_epochs", str(EPOCHS), "--trainer.log_every_n_steps", "2", "--model.net.widths", "[8, 16]", *args,
+    )  # fmt: skip
+
+
+def cut(cli: Cli, recipe: str, run: str, step: int, *args: str) -> None:
+    with pytest.raises(PowerCutError):
+        fit(cli, recipe, run, "--trainer.callbacks+=tests.test_resume.CutAt", f"--trainer.callbacks.step={step}", *args)
+
+
+def resume(cli: Cli, recipe: str, run: str, *args: str) -> Result:
+    return fit(cli, recipe, run, "--trainer.callbacks", "null", *args)  # the checkpoint's configuration has CutAt
+
+
+def weights(run: str) -> dict[str, torch.Tensor]:
+    return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_same_ending(run: str, reference: str) -> None:
+    for name, value in weights(reference).items():
+        assert torch.equal(value, weights(run)[name]), f"{name} differs after resuming in {run}"
+    assert Path(run, "metrics.csv").read_text() == Path(reference, "metrics.csv").read_text()
+
+
+def sweep(cli: Cli, recipe: str, steps: Iterable[int], *args: str) -> None:
+    assert fit(cli, recipe, "whole").code == 0
+    for step in steps:
+        cut(cli, recipe, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
+        done = resume(cli, recipe, f"cut-{step}", *args)
+        assert done.code == 0
+        assert "starting afresh" not in done.out
+        assert_same_ending(f"cut-{step}", "whole")
+
+
+def test_first_epoch_border_and_mid_epoch(cli: Cli) -> None:
+    sweep(cli, CNN_DIGITS, [2, BATCHES + 1, 2 * BATCHES])
+
+
+def test_two_workers(cli: Cli) -> None:
+    sweep(cli, CNN_DIGITS, [BATCHES + 3], "--data.num_workers", "2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("recipe", [CNN_DIGITS, MLP_DIGITS], ids=["cnn", "mlp"])
+def test_every_step(cli: Cli, recipe: str, workers: str) -> None:
+    sweep(cli, recipe, range(2, BATCHES * EPOCHS + 1), "--data.num_workers", workers)
