@@ -1,5 +1,6 @@
 """What `fit` prints before and after: a line that says what runs where, a card that says what came out."""
 
+import shlex
 from typing import Any
 
 import torch
@@ -34,13 +35,14 @@ def summary(trainer: Any, model: LightningModule, test: dict[str, float]) -> str
     }
     lines = [f"{name:<14} {value}" for name, value in rows.items()]
     lines.append("")
+    directory = shlex.quote(str(run))
     commands = {
-        "predict": f"python -m src predict --ckpt_path {run}",
-        "test": f"python -m src test --ckpt_path {run}",
+        "predict": f"python -m src predict --ckpt_path {directory}",
+        "test": f"python -m src test --ckpt_path {directory}",
     }
     if trainer.max_epochs and trainer.max_epochs > 0:
         more = 2 * trainer.max_epochs
-        commands["continue"] = f"python -m src fit --run_dir {run} --ckpt_path last --trainer.max_epochs {more}"
+        commands["continue"] = f"python -m src fit --run_dir {directory} --ckpt_path last --trainer.max_epochs {more}"
     return "\n".join(["", *lines, *(f"{name:<14} {command}" for name, command in commands.items())])
 
 
@@ -88,7 +90,8 @@ def _peak_rate(optimizer: torch.optim.Optimizer) -> float:
 
 
 def _duration(trainer: Trainer, seconds: float) -> str:
-    epochs = f"{trainer.current_epoch} epochs" if trainer.current_epoch else f"{trainer.global_step} steps"
+    count, unit = (trainer.current_epoch, "epoch") if trainer.current_epoch else (trainer.global_step, "step")
+    epochs = f"{count} {unit}{'' if count == 1 else 's'}"
     return f"{epochs} in {seconds:.0f} s" if seconds < 600 else f"{epochs} in {seconds / 60:.0f} min"
 
 

@@ -22,7 +22,7 @@ from src.callbacks.resume import ExactResume
 from src.callbacks.stop import StopOnSignal
 from src.checkpoints import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
 from src.errors import Stopped, UserError
-from src.loggers import MetricsCSV, place_in_run
+from src.loggers import MetricsCSV, calm, place_in_run
 from src.runs import Run, checkpoint_candidates, new_run, run_of
 from src.trainer import Trainer
 
@@ -133,6 +133,8 @@ class CLI(LightningCLI):
         values_dict = {name: self.config_dump[name] for name in SECTIONS if name in self.config_dump}
         config = yaml.safe_dump(values_dict, sort_keys=False)
         loggers = chosen.logger if isinstance(chosen.logger, list) else [chosen.logger] if chosen.logger else []
+        for logger in loggers:
+            calm(logger)
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
         callbacks: list[Any] = [ExactResume(), CheckMonitors(), *_as_list(chosen.callbacks)]
         if chosen.enable_progress_bar is not False and not any(_is_bar(callback) for callback in callbacks):

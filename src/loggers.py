@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from src.runs import Run, write_atomically
@@ -94,6 +94,12 @@ def place_in_run(loggers: Any, run: Run) -> None:
             arguments["offline"] = arguments["offline"] or not _wandb_logged_in()
             arguments["id"] = arguments["id"] or _wandb_id(run)
             arguments["name"] = arguments["name"] or "/".join(run.path.parts[-2:])
+
+
+def calm(logger: Any) -> None:
+    """Takes back what makes W&B warn: Lightning names a setting that W&B no longer has."""
+    if isinstance(logger, WandbLogger):
+        logger._wandb_init.pop("anonymous", None)
 
 
 def _wandb_logged_in() -> bool:

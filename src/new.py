@@ -93,7 +93,7 @@ def _write(command: str, texts: dict[Path, str]) -> None:
     try:
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
+            with path.open("x", encoding="utf-8", newline="\n") as file:
                 written.append(path)
                 file.write(text)
     except OSError as error:

@@ -11,7 +11,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from src.errors import Stopped, UserError, nearest
-from src.types import PositiveFloat, PositiveInt
 
 
 class Checkpoint(LightningCheckpoint):
@@ -27,17 +26,24 @@ class Checkpoint(LightningCheckpoint):
         every_n_steps: optimizer steps between two saves of last.ckpt.
         every_n_minutes: minutes between two saves of last.ckpt.
         every_n_epochs: epochs between two saves of last.ckpt.
+
+    Raises:
+        ValueError: a cadence that is not above 0.
     """
 
     def __init__(
         self,
         monitor: str | None = None,
         mode: Literal["min", "max"] = "min",
-        every_n_steps: PositiveInt | None = None,
-        every_n_minutes: PositiveFloat | None = 10.0,
-        every_n_epochs: PositiveInt | None = 1,
+        every_n_steps: int | None = None,
+        every_n_minutes: float | None = 10.0,
+        every_n_epochs: int | None = 1,
     ) -> None:
         super().__init__()
+        cadence = {"every_n_steps": every_n_steps, "every_n_minutes": every_n_minutes, "every_n_epochs": every_n_epochs}
+        for name, value in cadence.items():
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}: expected more than 0, got {value}")
         self.monitor = monitor
         self.mode = mode
         self.every_n_steps = every_n_steps

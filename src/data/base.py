@@ -13,8 +13,6 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from src.types import NonNegativeInt, PositiveInt
-
 
 class Data(LightningDataModule):
     """Loaders over map-style data sets; a subclass sets `train_set`, `val_set` and `test_set` in `setup`.
@@ -25,16 +23,23 @@ class Data(LightningDataModule):
     nothing.
 
     Args:
-        batch_size: samples a batch and process, B.
+        batch_size: samples a batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
+
+    Raises:
+        ValueError: a count out of its range.
     """
 
     train_set: Dataset
     val_set: Dataset
     test_set: Dataset
 
-    def __init__(self, batch_size: PositiveInt = 64, num_workers: NonNegativeInt = 0) -> None:
+    def __init__(self, batch_size: int = 64, num_workers: int = 0) -> None:
         super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        if num_workers < 0:
+            raise ValueError(f"num_workers: expected at least 0, got {num_workers}")
         self.batch_size = batch_size
         self.num_workers = num_workers
         self._start = (0, 0)  # (epoch, batch) that the next pass over the training data begins with

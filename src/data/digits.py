@@ -11,7 +11,6 @@ from torch.nn.functional import pad
 from torch.utils.data import TensorDataset
 
 from src.data.base import Data, split_indices
-from src.types import NonNegativeInt, PositiveInt
 
 
 class Digits(Data):
@@ -20,7 +19,7 @@ class Digits(Data):
     There is no official split: 60 %, 20 % and 20 % are cut with a fixed seed.
 
     Args:
-        batch_size: samples a batch, B.
+        batch_size: samples a batch, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
         shift: training images are moved by up to this many pixels, up, down and sideways; 0 leaves them alone.
 
@@ -28,10 +27,10 @@ class Digits(Data):
         image (B, 1, 8, 8), values in [0, 1]; target (B,), 0 to 9.
     """
 
-    def __init__(
-        self, batch_size: PositiveInt = 64, num_workers: NonNegativeInt = 0, shift: NonNegativeInt = 0
-    ) -> None:
+    def __init__(self, batch_size: int = 64, num_workers: int = 0, shift: int = 0) -> None:
         super().__init__(batch_size, num_workers)
+        if shift < 0:
+            raise ValueError(f"shift: expected at least 0 pixels, got {shift}")
         self.shift = shift
         self.save_hyperparameters()
 

@@ -50,14 +50,21 @@ def test_reference_logits() -> None:
     net, image = CNN(widths=[3, 5], dropout=0.0).double(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
     net.train()(torch.randn(16, 1, 8, 8, dtype=torch.float64))  # running statistics away from 0 and 1
     x = image
-    for conv, norm, *_ in net.stages:
+    for stage in net.stages:
+        conv, norm = stage.get_submodule("0"), stage.get_submodule("1")
+        assert isinstance(conv, nn.Conv2d)
+        assert isinstance(norm, nn.BatchNorm2d)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
         nn.init.uniform_(norm.weight)
         nn.init.uniform_(norm.bias)
         x = nn.functional.conv2d(x, conv.weight, padding=1)
         x = (x - norm.running_mean[:, None, None]) / (norm.running_var[:, None, None] + norm.eps).sqrt()
         x = x * norm.weight[:, None, None] + norm.bias[:, None, None]
         x = nn.functional.max_pool2d(x.relu(), 2)
-    torch.testing.assert_close(net.eval()(image), x.mean((2, 3)) @ net.head[1].weight.T + net.head[1].bias)
+    head = net.head[1]
+    assert isinstance(head, nn.Linear)
+    torch.testing.assert_close(net.eval()(image), x.mean((2, 3)) @ head.weight.T + head.bias)
 
 
 @pytest.mark.parametrize(

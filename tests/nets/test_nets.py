@@ -39,19 +39,19 @@ def net_class(entry: Entry) -> Callable[..., nn.Module]:
 def example_of(entry: Entry, batch_size: int) -> tuple[Inputs, dict[str, Any]]:
     test = f"tests.nets.test_{entry.path.split('.')[-2]}"
     try:
-        module = import_module(test)
+        example = getattr(import_module(test), "example", None)
     except ModuleNotFoundError as error:
         if error.name != test:
             raise
-        module = None
-    if not hasattr(module, "example"):
+        example = None
+    if example is None:
         pytest.fail(
             f"{test.replace('.', '/')}.py: add a function example(batch_size) that returns random inputs of "
             f"{entry.name} and a dict of the arguments that make it small",
             pytrace=False,
         )
     torch.manual_seed(0)
-    return module.example(batch_size)
+    return example(batch_size)
 
 
 def build(entry: Entry, seed: int = 0) -> nn.Module:

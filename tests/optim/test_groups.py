@@ -27,9 +27,9 @@ def decayed(module: nn.Module) -> tuple[set[str], set[str]]:
         nn.InstanceNorm2d(4, affine=True),
         nn.GroupNorm(2, 4),
         nn.LayerNorm(4),
-        nn.LayerNorm((4, 8, 8)),  # its weight has three dimensions
+        nn.LayerNorm([4, 8, 8]),  # its weight has three dimensions
         nn.RMSNorm(4),
-        nn.RMSNorm((4, 8)),
+        nn.RMSNorm([4, 8]),
         nn.Embedding(5, 4),
         nn.EmbeddingBag(5, 4),
     ],

@@ -3,6 +3,7 @@
 import io
 import math
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -62,8 +63,8 @@ def test_warmup_cosine_is_its_closed_form(total_steps: int, warmup: float, warmu
 def test_warmup_cosine_rises_then_falls_then_stays() -> None:
     scheduler = WarmupCosine(optimizer_with(1.0), total_steps=50, warmup=0.2, final=0.1)
     rates = [rate for (rate,) in rates_over(scheduler, 60)]
-    assert all(a < b for a, b in zip(rates[:10], rates[1:11], strict=True)), rates[:11]
-    assert all(a > b for a, b in zip(rates[10:50], rates[11:51], strict=True)), rates[10:51]
+    assert all(a < b for a, b in pairwise(rates[:11])), rates[:11]
+    assert all(a > b for a, b in pairwise(rates[10:51])), rates[10:51]
     assert rates[50:] == pytest.approx([0.1] * 11), "longer than planned, the cosine would rise again"
 
 

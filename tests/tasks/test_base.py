@@ -189,7 +189,7 @@ def test_a_function_that_wants_the_total_steps_gets_them() -> None:
 
 
 def test_a_schedule_without_a_known_end_is_an_error() -> None:
-    with pytest.raises(ValueError, match="needs a known end, set --trainer.max_epochs or --trainer.max_steps"):
+    with pytest.raises(ValueError, match=r"needs a known end, set --trainer\.max_epochs or --trainer\.max_steps"):
         fit(Fit(schedule=WarmupCosine), max_epochs=-1)
 
 
@@ -270,12 +270,17 @@ def test_epoch_metrics_are_those_of_the_samples_whatever_the_batches() -> None:
 class Memory(Logger):
     """Keeps what is logged."""
 
-    name = "memory"
-    version = 0
-
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[tuple[int | None, dict[str, float]]] = []
+
+    @property
+    def name(self) -> str:
+        return "memory"
+
+    @property
+    def version(self) -> int:
+        return 0
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         pass

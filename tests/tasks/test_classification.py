@@ -157,7 +157,7 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
-    task = Classification(linear(), K, optimizer=lambda parameters: torch.optim.SGD(parameters), label_smoothing=0.25)
+    task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
     assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25}
     trainer, data = Trainer(**QUIET, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)

@@ -36,7 +36,14 @@ def fit(cli: Cli, recipe: str, run: str, *args: str) -> Result:
 
 def cut(cli: Cli, recipe: str, run: str, step: int, *args: str) -> None:
     with pytest.raises(PowerCutError):
-        fit(cli, recipe, run, "--trainer.callbacks+=tests.test_resume.CutAt", f"--trainer.callbacks.step={step}", *args)
+        fit(
+            cli,
+            recipe,
+            run,
+            "--trainer.callbacks+=tests.callbacks.test_resume.CutAt",
+            f"--trainer.callbacks.step={step}",
+            *args,
+        )
 
 
 def resume(cli: Cli, recipe: str, run: str, *args: str) -> Result:
