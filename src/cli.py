@@ -7,6 +7,7 @@ from typing import Any
 
 import jsonargparse._typehints as typehints
 import yaml
+from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -24,6 +25,7 @@ from src.checkpoints import AtomicCheckpointIO, describe, first_valid, load, mis
 from src.errors import Stopped, UserError
 from src.loggers import MetricsCSV, calm, place_in_run
 from src.runs import Run, checkpoint_candidates, new_run, run_of
+from src.tasks.base import Task
 from src.trainer import Trainer
 
 SECTIONS = ("seed_everything", "trainer", "model", "data", "checkpoint")  # what a run's config.yaml holds
@@ -252,7 +254,8 @@ def _config_of(checkpoint: Path) -> str:
 
 def _require_fit(model: Any, checkpoint: Path) -> None:
     """Compares names and shapes before anything runs; modules that build or load in their own way are left alone."""
-    if is_overridden("configure_model", model) or is_overridden("on_load_checkpoint", model):
+    plain = (LightningModule.on_load_checkpoint, Task.on_load_checkpoint)
+    if is_overridden("configure_model", model) or type(model).on_load_checkpoint not in plain:
         return
     found = misfits(model.state_dict(), weights_of(load(checkpoint, map_location="meta"), checkpoint))
     if not model.strict_loading:

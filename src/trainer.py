@@ -146,6 +146,7 @@ class Trainer(pl.Trainer):
         if self.run is None or not self.is_global_zero:
             return
         merged = _merged(results)
+        self.run.create()
         key = "val" if verb == "validate" else verb
         self.run.update_metrics(**{key: merged})
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{verb}: nothing was logged")

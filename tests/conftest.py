@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests run on the CPU, and a failed look for a GPU costs every step
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # two threads that wait for each other lose 100 ms a step on a busy machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two that wait for each other lose 100 ms a step on a busy machine
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
 

@@ -1,5 +1,6 @@
 """Every mistake of the user is one line on stderr, exit code 2, without a traceback, through the real command line."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -317,9 +318,9 @@ def test_full_disk_costs_no_training(cli: Cli, small_disk: Path) -> None:
 
 
 def test_disk_full_from_the_start(cli: Cli, small_disk: Path) -> None:
-    with pytest.raises(OSError, match="No space"), (small_disk / "filler").open("wb", buffering=0) as filler:
-        while True:
-            filler.write(b"0" * 4096)
+    with contextlib.suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while filler.write(b"0" * 4096):
+            pass
     assert "No space left on device" in mistake(
         cli, "fit", "--config", CNN_DIGITS, "--run_dir", str(small_disk / "run"), *TINY
     )

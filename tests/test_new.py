@@ -55,21 +55,25 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
-def train_and_test(copy: Path, kind: str, *tests: str) -> None:
-    """What `new` tells its user to do next."""
-    name, (_, test, recipe) = NEW[kind]
+def train_and_test(copy: Path, kind: str) -> None:
+    """What `new` tells its user to do next; then the tests that find the new files by themselves."""
+    name, (module, _, recipe) = NEW[kind]
     written = python(copy, "-m", "src", "new", kind, name)
     assert written.returncode == 0, written.stderr
     few = ("--trainer.max_epochs", "2", "--trainer.limit_train_batches", "4", "--run_dir", "run")
     trained = python(copy, "-m", "src", "fit", "--config", recipe, *few)
     assert trained.returncode == 0, trained.stdout + trained.stderr
     assert "Results" in trained.stdout, trained.stdout
-    tested = python(copy, "-m", "pytest", test, *tests)
+    stem = Path(module).stem
+    tests = (f"tests/{Path(module).parent.name}", "tests/test_project.py", "-k", f"{stem} or {name}")
+    tested = python(copy, "-m", "pytest", "-vv", *tests)
     assert tested.returncode == 0, tested.stdout + tested.stderr
+    for found in (f"test_{stem}.py::", f"[{module}]", f"[{recipe}]"):
+        assert found in tested.stdout, tested.stdout
 
 
 def test_a_new_net_trains_and_the_matrix_over_all_nets_takes_it(copy: Path) -> None:
-    train_and_test(copy, "net", "tests/nets/test_nets.py", "-k", "tiny_net or TinyNet")
+    train_and_test(copy, "net")
     assert "TinyNet" in python(copy, "-m", "src", "list", "nets").stdout
 
 

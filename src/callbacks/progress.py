@@ -1,5 +1,6 @@
 """One line of progress: a bar on a terminal, a line now and then when piped."""
 
+import sys
 import time
 from typing import Any
 
@@ -43,7 +44,8 @@ class Progress(ProgressBar):
         run = getattr(trainer, "run", None)
         if trainer.is_global_zero and run is not None:
             print(card.header(trainer, run), flush=True)
-        if self._enabled and trainer.is_global_zero and self._console.is_terminal:
+        on_terminal = sys.stdout.isatty()  # rich would take FORCE_COLOR for a terminal
+        if self._enabled and trainer.is_global_zero and on_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[rest]}"))
             self._bar = RichProgress(*columns, console=self._console, auto_refresh=False, transient=True)
             self._bar.add_task("", total=None, rest="")

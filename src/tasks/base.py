@@ -55,6 +55,11 @@ class Task(LightningModule):
     def forward(self, inputs: Tensor | dict[str, Tensor]) -> Any:
         return self.net(**inputs) if isinstance(inputs, dict) else self.net(inputs)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # a model that load_from_checkpoint has rebuilt keeps how, so that its own checkpoints rebuild it again
+        if "net" not in self.hparams:
+            self.hparams.update(checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}))
+
     def configure_optimizers(self) -> Any:
         groups = parameter_groups(self)
         if not groups:
