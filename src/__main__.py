@@ -1,6 +1,7 @@
 """python -m src: finds the verb, and imports only what it needs."""
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -67,4 +68,6 @@ def _dispatch(args: list[str], debug: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more Ctrl-C must not interrupt the clean-up at exit
+    sys.exit(code)

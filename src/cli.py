@@ -1,6 +1,7 @@
 """From arguments to a running Trainer: LightningCLI with our precedence, run directories and short names."""
 
 import os
+import signal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,10 @@ def run(invocation: Invocation) -> int:
         CLI(invocation, checkpoint, run)
     except Stopped as stop:
         return messages.stopped(run, stop.args[0])
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, KeyboardInterrupt):  # how Lightning ends on a second Ctrl-C
+            return messages.stopped(run, signal.SIGINT)
+        raise
     except _FinishedError as finished:
         print(finished)
     return 0
@@ -66,7 +71,8 @@ class CLI(LightningCLI):
         self.run = run
         args = list(invocation.args)
         if checkpoint is not None:
-            args = ["--config", _config_of(checkpoint), *args, "--ckpt_path", str(checkpoint)]
+            args = ["--config", _config_of(checkpoint), *args]
+        args += ["--run_dir", str(run.path), "--ckpt_path", str(checkpoint or "null")]
         if origin := invocation.settings.get("init_from"):
             path = first_valid(checkpoint_candidates(origin, None, invocation.recipe, "--init_from"), "--init_from")
             args += ["--init_from", str(path)]
@@ -85,6 +91,7 @@ class CLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(Checkpoint, "checkpoint")
+        parser.add_argument("--run_dir", type=str, help="directory of the run")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         options = self._subcommand_parsers[self.invocation.verb]._option_string_actions

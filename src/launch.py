@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import warnings
+from typing import Any
 
 from src.arguments import Invocation
 from src.errors import UserError
@@ -21,16 +22,7 @@ QUIET = (  # warnings that the user can do nothing about, or that Playbook has a
 
 def launch(invocation: Invocation, debug: bool) -> int:
     """Runs the command; returns its exit code."""
-    for pattern in QUIET:
-        warnings.filterwarnings("ignore", pattern)
-    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
-    gc.disable()  # collecting while a million objects are imported costs a second of start-up (benchmarks/LOG.md)
-    try:
-        from src import cli, messages
-    finally:
-        gc.enable()
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # hardware lists, tips, advertisements
+    cli, messages = import_quietly()
     try:
         return cli.run(invocation)
     except SystemExit as exit_:  # --help.all, --print_config
@@ -42,3 +34,18 @@ def launch(invocation: Invocation, debug: bool) -> int:
         if text is None:
             raise
         raise UserError(text) from error
+
+
+def import_quietly() -> tuple[Any, Any]:
+    """Imports torch, Lightning and the command line on them, without what these have to say about it."""
+    for pattern in QUIET:
+        warnings.filterwarnings("ignore", pattern)
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
+    gc.disable()  # collecting while a million objects are imported costs a second of start-up (benchmarks/LOG.md)
+    try:
+        from src import cli, messages
+    finally:
+        gc.enable()
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # hardware lists, tips, advertisements
+    return cli, messages

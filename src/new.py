@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 TEMPLATES = Path(__file__).parent / "templates"  # <kind>.py.txt, test_<kind>.py.txt and <kind>.yaml
 USAGE = "python -m src new net|task|data NAME"
 LONGEST_NAME = 40  # of a file; the templates keep to the project's line length up to here
-# what each kind writes, beside its recipe's last word: module, test and recipe
+# what each kind writes: module, test and recipe
 TARGETS = {
     "net": ("src/nets/{}.py", "tests/nets/test_{}.py", "configs/vision/{}-digits.yaml"),
     "task": ("src/tasks/{}.py", "tests/tasks/test_{}.py", "configs/vision/{}-digits.yaml"),
@@ -28,25 +28,20 @@ def run(args: list[str]) -> int:
         return 0
     kind, name = _read(args)
     stem, class_name = _spell(f"new {kind} {name}", name)
-    module, test, recipe = (target.format(stem) for target in TARGETS[kind])
-    for target in (module, test, recipe):
+    targets = [target.format(stem) for target in TARGETS[kind]]
+    for target in targets:
         if (ROOT / target).exists():
             raise UserError(f"new {kind} {name}: {_shown(ROOT / target)} exists already; nothing was written")
     if clash := discovery.class_paths(class_name):
         raise UserError(f"new {kind} {name}: {clash[0]} has this name already; choose another")
-    sources = zip((module, test, recipe), (f"{kind}.py.txt", f"test_{kind}.py.txt", f"{kind}.yaml"), strict=True)
-    texts = {
-        ROOT / target: Template((TEMPLATES / source).read_text(encoding="utf-8")).substitute(
-            name=stem, Class=class_name, recipe=recipe
-        )
-        for target, source in sources
-    }
-    if class_name in _names_used(texts[ROOT / module]):
-        raise UserError(f"new {kind} {name}: the file itself uses another {class_name}; choose another name")
+    if class_name in _names_used(kind):
+        raise UserError(f"new {kind} {name}: the files themselves use another {class_name}; choose another name")
+    contents = _fill(kind, name=stem, Class=class_name, recipe=targets[2])
+    texts = {ROOT / target: text for target, text in zip(targets, contents, strict=True)}
     _write(f"new {kind} {name}", texts)
     print("\n".join(f"wrote  {_shown(path)}" for path in texts))
-    print(f"\ntrain  python -m src fit --config {_shown(ROOT / recipe)}")
-    print(f"test   python -m pytest {_shown(ROOT / test)}")
+    print(f"\ntrain  python -m src fit --config {_shown(ROOT / targets[2])}")
+    print(f"test   python -m pytest {_shown(ROOT / targets[1])}")
     return 0
 
 
@@ -80,9 +75,16 @@ def _spell(command: str, name: str) -> tuple[str, str]:
     return stem, class_name
 
 
-def _names_used(source: str) -> set[str]:
-    """What a module imports or refers to by name."""
-    nodes = list(ast.walk(ast.parse(source)))
+def _fill(kind: str, **names: str) -> list[str]:
+    """Texts of module, test and recipe."""
+    sources = (f"{kind}.py.txt", f"test_{kind}.py.txt", f"{kind}.yaml")
+    return [Template((TEMPLATES / source).read_text(encoding="utf-8")).substitute(names) for source in sources]
+
+
+def _names_used(kind: str) -> set[str]:
+    """What module and test import or refer to, which a class of the same name would hide."""
+    module, test, _ = _fill(kind, name="_", Class="_", recipe="_")
+    nodes = list(ast.walk(ast.parse(module + test)))
     imported = {node.name for node in nodes if isinstance(node, ast.alias)}
     return imported | {node.id for node in nodes if isinstance(node, ast.Name)}
 

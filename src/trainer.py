@@ -1,6 +1,5 @@
 """The verbs that need a model: every public method here that takes one is a verb of the command line."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +167,9 @@ def load_weights(model: pl.LightningModule, path: Path) -> None:
     if not fitting:
         raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {describe(found)}")
     model.load_state_dict(fitting, strict=False)
-    print(f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries taken. {describe(found)}".rstrip(". "))
-    sys.stdout.flush()
+    print(f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries taken", flush=True)
+    for kind, names in found.items():
+        print("".join(f"  {kind:<11} {name}\n" for name in names), end="", flush=True)
 
 
 def _has_test(model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> bool:

@@ -164,8 +164,9 @@ def test_the_file_is_snake_case_and_the_class_camel_case(root: Path, name: str, 
         ("net base", "new net base: base.py is where a kind's common part is"),
         (f"net {'n' * 41}", f"new net {'n' * 41}: expected a name of at most 40 characters, got 41"),
         ("task CNN", "new task CNN: src.nets.cnn.CNN has this name already"),
-        ("task Task", "new task Task: the file itself uses another Task"),
-        ("net Tensor", "new net Tensor: the file itself uses another Tensor"),
+        ("task Task", "new task Task: the files themselves use another Task"),
+        ("task Trainer", "new task Trainer: the files themselves use another Trainer"),
+        ("net Tensor", "new net Tensor: the files themselves use another Tensor"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(

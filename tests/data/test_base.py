@@ -212,6 +212,14 @@ def test_a_checkpoint_continues_with_the_next_batch(num_workers: int, after: tup
     assert_bitwise(resumed, whole[after[0] * 5 + after[1] + 1 :])
 
 
+def test_a_checkpoint_between_epochs_continues_with_a_whole_one(tmp_path: Path) -> None:
+    trainer = Trainer(**QUIET, max_epochs=2, num_sanity_val_steps=0)
+    trainer.fit(Counting(), datamodule=Numbered())
+    trainer.save_checkpoint(tmp_path / "border.ckpt")
+    assert torch.load(tmp_path / "border.ckpt", weights_only=True)["Numbered"] == {"epoch": 2, "batch": 0}
+    assert_bitwise(train(Numbered(), Seen(), tmp_path / "border.ckpt"), batches(Numbered(), 2))
+
+
 def test_overfit_batches_repeats_the_first_samples() -> None:
     """Lightning then brings its own sampler, of plain indices."""
     seen = Seen()
@@ -290,6 +298,18 @@ def test_a_split_depends_on_its_own_seed_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_shares_that_are_no_split_are_an_error(shares: list[float]) -> None:
     with pytest.raises(ValueError, match="shares: expected non-negative numbers that add up to 1, got"):
         split_indices(10, shares)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size: expected at least 1, got 0"),
+        ({"num_workers": -1}, "num_workers: expected at least 0, got -1"),
+    ],
+)
+def test_counts_out_of_range(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Data(**arguments)
 
 
 # seeds

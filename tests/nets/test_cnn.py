@@ -36,6 +36,14 @@ def test_initial_activations_keep_their_second_moment() -> None:
         assert 0.7 < moment < 1.3, f"second moment {moment:.3g}, expected 1"
 
 
+def test_initial_variance_is_that_of_the_outputs() -> None:
+    """He et al. 2015 in the direction of the gradient: 2 / (9 · channels out), whatever comes in."""
+    torch.manual_seed(0)
+    for stage in CNN(in_channels=32, widths=[64, 16]).stages:
+        weight = stage.get_parameter("0.weight")
+        assert weight.var().item() == pytest.approx(2 / (9 * len(weight)), rel=0.05)
+
+
 def test_training_drops_features_and_evaluation_does_not() -> None:
     torch.manual_seed(0)
     net, features = CNN(widths=[1000], num_classes=1, dropout=0.25), torch.ones(1, 1000)

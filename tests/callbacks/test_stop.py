@@ -1,0 +1,90 @@
+"""Ctrl-C, SIGTERM and SIGKILL at random moments, sent to real processes."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import CNN_DIGITS, Cli, Result, cli_process
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no POSIX signals")
+ARGS = ("--config", CNN_DIGITS, "--ckpt_path", "last", "--trainer.max_epochs", "6", "--model.net.widths", "[8, 16]")
+
+
+def start(workdir: Path, run: str, *args: str) -> subprocess.Popen[str]:
+    """Starts a training and waits until it trains."""
+    process = cli_process("fit", *ARGS, "--run_dir", run, *args, cwd=workdir, new_group=True)
+    while not (workdir / run / "metrics.json").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    return process
+
+
+def weights(workdir: Path, run: str) -> dict[str, torch.Tensor]:
+    return torch.load(workdir / run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_ends_like(cli: Cli, workdir: Path, run: str, whole: str) -> None:
+    done: Result = cli("fit", *ARGS, "--run_dir", run)
+    assert done.code == 0, done.err
+    expected = weights(workdir, whole)
+    for name, value in weights(workdir, run).items():
+        assert torch.equal(value, expected[name]), f"{name} differs after {run} was continued"
+    assert (workdir / run / "metrics.csv").read_text() == (workdir / whole / "metrics.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "workers", "code"), [(signal.SIGINT, "0", 130), (signal.SIGTERM, "2", 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
+    cli: Cli, workdir: Path, number: signal.Signals, workers: str, code: int
+) -> None:
+    process = start(workdir, "run", "--data.num_workers", workers)
+    os.killpg(process.pid, number)  # as a terminal and a batch system do: workers get it too
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, err
+    assert "Traceback" not in err
+    assert "continue  python -m src fit --run_dir run --ckpt_path last" in out
+    assert (workdir / "run/checkpoints/last.ckpt").is_file()
+    assert cli("fit", *ARGS, "--run_dir", "whole").code == 0
+    assert_ends_like(cli, workdir, "run", "whole")
+
+
+def test_second_signal_stops_at_once(workdir: Path) -> None:
+    slow = ("--trainer.limit_val_batches", "1.0", "--data.batch_size", "1", "--trainer.val_check_interval", "1.0")
+    process = start(workdir, "run", *slow)
+    for _ in range(50):
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_while_starting_is_quiet(workdir: Path) -> None:
+    process = cli_process("fit", *ARGS, cwd=workdir)
+    time.sleep(1.0)  # importing torch takes longer
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_kills(cli: Cli, workdir: Path, seed: int) -> None:
+    """Killed again and again at random moments, the unchanged command ends with the same weights and metrics."""
+    draw = random.Random(seed)
+    assert cli("fit", *ARGS, "--run_dir", "whole").code == 0
+    for _ in range(3):
+        process = cli_process("fit", *ARGS, "--run_dir", "run", "--checkpoint.every_n_steps", "3", cwd=workdir)
+        time.sleep(draw.uniform(5, 14))
+        process.send_signal(draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
+        process.communicate(timeout=120)
+    assert_ends_like(cli, workdir, "run", "whole")
