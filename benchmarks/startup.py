@@ -1,4 +1,6 @@
-"""How long a command takes before it does its work: python benchmarks/startup.py
+"""How long a command takes before it does its work.
+
+    python benchmarks/startup.py [ROUNDS]
 
 `list` and `--help` as whole processes; `fit` from the start of the process until everything is built and training may
 begin, against a process that only imports lightning.pytorch.cli. Alternating, medians of the rounds.
@@ -48,7 +50,8 @@ def main() -> None:
             times[name].append(seconds(command))
     for name, values in times.items():
         print(f"{name:<30} median {statistics.median(values):6.3f} s  (min {min(values):.3f}, max {max(values):.3f})")
-    ratios = [fit / base for fit, base in zip(times["fit until training begins"], times["import lightning.pytorch.cli"], strict=True)]
+    pairs = zip(times["fit until training begins"], times["import lightning.pytorch.cli"], strict=True)
+    ratios = [fit / base for fit, base in pairs]
     print(f"fit / import, pair by pair: median {statistics.median(ratios):.3f} (n = {rounds})")
 
 

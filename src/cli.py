@@ -2,6 +2,7 @@
 
 import os
 import signal
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ STRICT = {"exit_on_error": False, "allow_abbrev": False}  # errors come to messa
 def run(invocation: Invocation) -> int:
     """Resolves the checkpoint and the run directory, then parses, builds and runs the verb; returns the exit code."""
     _prefer_our_classes()
+    # some of Lightning's defaults are enums, which YAML cannot hold: Timer's interval
+    yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
     checkpoint = _resolve_checkpoint(invocation)
     run = _choose_run(invocation, checkpoint)
     try:

@@ -196,6 +196,10 @@ def _class_problem(path: str, text: str, value: str) -> str | None:
         return f"--{path} {value}: expected {kind.get(base, f'a {base}')}{_of_kind(path)}"
     if found := re.search(r"class_path '([^']+)':\s*(No module named \S+|module \S+ has no attribute \S+)", text):
         name = found[1].rpartition(".")[2]
+        missing = re.search(r"No module named '([^']+)'", found[2])
+        full = (discovery.class_paths(found[1]) or [found[1]])[0]
+        if missing and not full.startswith(f"{missing[1]}."):
+            return f"--{path} {found[1]}: its module needs {missing[1]}, which is not installed"
         if found[1].endswith((".yaml", ".yml", ".json")):
             return f"--{path} {found[1]}: no such file"
         known = {entry.path: entry.name for kind in discovery.KINDS for entry in discovery.classes(kind)}

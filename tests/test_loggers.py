@@ -3,6 +3,7 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wandb
@@ -12,6 +13,7 @@ from wandb.proto import wandb_internal_pb2
 from src.loggers import MetricsCSV, _wandb_logged_in
 from tests.conftest import CNN_DIGITS, ROOT, Cli
 
+RECORD: Any = vars(wandb_internal_pb2)["Record"]  # made at run time, unknown to type checkers
 TINY = ("--model.net.widths", "[4, 4]", "--trainer.limit_train_batches", "3", "--trainer.log_every_n_steps", "1")
 
 
@@ -50,7 +52,7 @@ def test_tensorboard(cli: Cli) -> None:
     assert len(events.Scalars("val/accuracy")) == 2
 
 
-def wandb_records(run: str) -> list[wandb_internal_pb2.Record]:
+def wandb_records(run: str) -> list[Any]:
     """Every record of every offline file of a run, oldest first."""
     records = []
     for path in sorted(Path(run, "wandb").glob("offline-run-*/*.wandb")):
@@ -63,7 +65,7 @@ def wandb_records(run: str) -> list[wandb_internal_pb2.Record]:
             message += content[position + 7 : position + 7 + length]
             position += 7 + length
             if kind in (1, 4):  # a whole record, or the last part of one
-                records.append(wandb_internal_pb2.Record.FromString(message))
+                records.append(RECORD.FromString(message))
                 message = b""
     return records
 

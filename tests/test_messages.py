@@ -201,6 +201,12 @@ def test_run_directory_in_use(cli: Cli, fitted: str) -> None:
     assert "holds a run already" in mistake(cli, "fit", "--config", CNN_DIGITS, "--run_dir", fitted)
 
 
+def test_class_whose_module_cannot_be_imported(cli: Cli, workdir: Path) -> None:
+    (workdir / "needy.py").write_text("import not_installed_anywhere\nclass Data: ...\n")
+    found = mistake(cli, "fit", "--config", CNN_DIGITS, "--data", "needy.Data")
+    assert found == "--data needy.Data: its module needs not_installed_anywhere, which is not installed"
+
+
 @pytest.fixture
 def fitted(cli: Cli) -> str:
     """A run directory with checkpoints."""

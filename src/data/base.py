@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -42,7 +43,7 @@ class Data(LightningDataModule):
             raise ValueError(f"num_workers: expected at least 0, got {num_workers}")
         self.batch_size = batch_size
         self.num_workers = num_workers
-        self._start = (0, 0)  # (epoch, batch) that the next pass over the training data begins with
+        self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
 
     def augment(self, sample: Any) -> Any:
         """Random changes of one training sample; draw from Python, NumPy or torch, all are seeded. None by default."""
@@ -73,7 +74,7 @@ class Data(LightningDataModule):
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),
-            worker_init_fn=_ignore_stop_signals,
+            worker_init_fn=_outlive_stop_signals,
             # without its own, every iter() would draw from the global generator and shift the dropout after it
             generator=torch.Generator().manual_seed(self.seed),
         )
@@ -91,9 +92,11 @@ class Data(LightningDataModule):
 
     def _position(self) -> tuple[int, int]:
         """Epoch and first batch of the pass that begins now."""
-        # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch
-        epoch = max(self._start[0], self.trainer.current_epoch if self.trainer else 0)
-        return epoch, self._start[1] if epoch == self._start[0] else 0
+        # not trainer.current_epoch: a schedule that asks for the number of steps has Lightning build the loader before
+        # it restores the epoch
+        position = self._start or (self.trainer.current_epoch if self.trainer else 0, 0)
+        self._start = None
+        return position
 
 
 def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> list[list[int]]:
@@ -107,15 +110,16 @@ def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> l
     if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0:
         raise ValueError(f"shares: expected non-negative numbers that add up to 1, got {list(shares)}")
     order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed)).tolist()
-    ends = [round(num_samples * sum(shares[: i + 1])) for i in range(len(shares))]
+    ends = [round(num_samples * sum(shares[: i + 1])) for i in range(len(shares) - 1)] + [num_samples]
     return [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class _Order(DistributedSampler):
     """Which samples come in which order; of the class that Lightning leaves alone under DDP.
 
-    Strided over ranks without padding, so that evaluation counts every sample once. A training pass yields
-    (epoch, index), an evaluation pass the index.
+    Strided over ranks without padding, so that evaluation counts every sample once. In training every rank gets equally
+    many, as gradients are averaged step by step; what remains is left out, other samples every epoch. A training pass
+    yields (epoch, index), an evaluation pass the index.
     """
 
     def __init__(self, data: Data, dataset: Any, shuffle: bool) -> None:
@@ -125,7 +129,10 @@ class _Order(DistributedSampler):
         self.data = data
 
     def __len__(self) -> int:
-        return len(range(self.rank, len(self.dataset), self.num_replicas))  # type: ignore[arg-type]
+        num_samples = len(self.dataset)  # type: ignore[arg-type]
+        if self.shuffle:
+            return num_samples // self.num_replicas
+        return len(range(self.rank, num_samples, self.num_replicas))
 
     def __iter__(self) -> Iterator[Any]:
         num_samples = len(self.dataset)  # type: ignore[arg-type]
@@ -134,7 +141,7 @@ class _Order(DistributedSampler):
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
         generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
-        order = torch.randperm(num_samples, generator=generator)[self.rank :: self.num_replicas]
+        order = torch.randperm(num_samples, generator=generator)[self.rank :: self.num_replicas][: len(self)]
         return ((epoch, index) for index in order[batch * self.data.batch_size :].tolist())
 
 
@@ -162,9 +169,9 @@ def derived_seed(*key: int) -> int:
 
 @contextmanager
 def seeded(*key: int) -> Iterator[None]:
-    """Seeds Python, NumPy and torch from the key, and gives each its former state back."""
+    """Seeds Python, NumPy and torch on the CPU from the key, and gives each its former state back."""
     python, array, tensor = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    seed_generators(derived_seed(*key))
+    _seed_cpu(derived_seed(*key))
     try:
         yield
     finally:
@@ -174,18 +181,31 @@ def seeded(*key: int) -> Iterator[None]:
 
 
 def seed_generators(seed: int) -> None:
-    """Seeds Python, NumPy and torch, on the CPU and on GPUs in use.
-
-    `torch.manual_seed` would keep a formatted stack trace for a GPU that may come: 0.7 ms a call, never freed.
-    """
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)
+    """Seeds Python, NumPy and torch, on the CPU and on GPUs in use."""
+    _seed_cpu(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed(seed)
 
 
-def _ignore_stop_signals(worker_id: int) -> None:
-    # Ctrl-C and SIGTERM reach the whole process group; the main process needs its workers until it has saved
+def _seed_cpu(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    # torch.manual_seed would keep a formatted stack trace for a GPU that may come: 0.7 ms a call, never freed
+    torch.default_generator.manual_seed(seed)
+
+
+def _outlive_stop_signals(worker_id: int) -> None:
+    """Ctrl-C and SIGTERM reach the whole process group; the main process needs its workers until it has saved.
+
+    A SIGTERM from the main process itself, which is how Python ends its workers at exit, still ends the worker.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # Linux; elsewhere nothing tells who sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_exit_for_parent, daemon=True).start()
+
+
+def _exit_for_parent() -> None:
+    while True:
+        if signal.sigwaitinfo({signal.SIGTERM}).si_pid == os.getppid():
+            os._exit(0)

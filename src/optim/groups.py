@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 UNDECAYED = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag)
+UNDECAYED_NAMES = ("bias", "embed", "position", "token")  # of bare parameters, as of a Vision Transformer
 
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
@@ -21,7 +22,7 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
         id(parameter)
         for owner in module.modules()
         for name, parameter in owner.named_parameters(recurse=False)
-        if isinstance(owner, UNDECAYED) or name.endswith("bias") or parameter.ndim < 2
+        if isinstance(owner, UNDECAYED) or parameter.ndim < 2 or any(word in name for word in UNDECAYED_NAMES)
     }
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     decay = [parameter for parameter in trainable if id(parameter) not in undecayed]

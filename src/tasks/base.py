@@ -64,8 +64,9 @@ class Task(LightningModule):
         groups = parameter_groups(self)
         if not groups:
             raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
-        decays = "weight_decay" in inspect.signature(_underlying(self.optimizer)).parameters
-        optimizer = self.optimizer(groups if decays else [p for group in groups for p in group["params"]])
+        made = _underlying(self.optimizer)
+        grouped = not isinstance(made, type) or "weight_decay" in inspect.signature(made).parameters  # not LBFGS
+        optimizer = self.optimizer(groups if grouped else [p for group in groups for p in group["params"]])
         if self.schedule is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": scheduler_config(self._build_schedule(optimizer))}

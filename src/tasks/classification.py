@@ -36,7 +36,7 @@ class Classification(Task):
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a share in [0, 1], got {label_smoothing}")
-        # every step's labels are checked once, below; torchmetrics would check them again at every batch
+        # _check looks at shapes and labels; torchmetrics need not do so again
         accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
         super().__init__(net, optimizer, schedule, MetricCollection({"accuracy": accuracy}))
         self.num_classes = num_classes
@@ -60,7 +60,7 @@ class Classification(Task):
     def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
         inputs, target = batch
         logits = self(inputs)  # (B, K)
-        if batch_idx == 0:
+        if batch_idx == 0 or target.device.type == "cpu":  # elsewhere, looking at every label would wait for the device
             self._check(logits, target)
         loss = cross_entropy(logits, target, label_smoothing=self.label_smoothing)
         self.log_step(stage, loss, len(target), preds=logits, target=target)

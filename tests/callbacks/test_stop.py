@@ -72,7 +72,7 @@ def test_ctrl_c_while_starting_is_quiet(workdir: Path) -> None:
     time.sleep(1.0)  # importing torch takes longer
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode in (130, -signal.SIGINT), err  # to a shell, both are 130
     assert "Traceback" not in err
 
 
