@@ -25,7 +25,7 @@ from src.callbacks.resume import ExactResume
 from src.callbacks.stop import StopOnSignal
 from src.checkpoints import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
 from src.errors import Stopped, UserError
-from src.loggers import MetricsCSV, calm, place_in_run
+from src.loggers import MetricsCSV, calm, finish, place_in_run
 from src.runs import Run, checkpoint_candidates, new_run, run_of
 from src.tasks.base import Task
 from src.trainer import Trainer
@@ -52,6 +52,8 @@ def run(invocation: Invocation) -> int:
         raise
     except _FinishedError as finished:
         print(finished)
+    finally:
+        finish()
     return 0
 
 

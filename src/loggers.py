@@ -3,6 +3,7 @@
 import csv
 import netrc
 import os
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,13 @@ def calm(logger: Any) -> None:
     """Takes back what makes W&B warn: Lightning names a setting that W&B no longer has."""
     if isinstance(logger, WandbLogger):
         logger._wandb_init.pop("anonymous", None)
+
+
+def finish() -> None:
+    """Ends a W&B run that this command began, so that all of it is on disk when the command returns."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.finish()
 
 
 def _wandb_logged_in() -> bool:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import wandb
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto import wandb_internal_pb2
 
@@ -78,7 +77,6 @@ def test_wandb_offline_has_metrics_and_config_and_goes_on_with_its_run(
     args = ("--config", CNN_DIGITS, "--config", logger, "--run_dir", "run", *TINY, "--ckpt_path", "last")
     for epochs in ("1", "2"):
         done = cli("fit", *args, "--trainer.max_epochs", epochs)
-        wandb.finish()
         assert done.code == 0, done.err
         assert "wandb" not in done.out + done.err, "no advertisement"
     records = wandb_records("run")

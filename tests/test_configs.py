@@ -1,0 +1,69 @@
+"""Every recipe and partial file, shrunk, through the command line: fit, checkpoint, test from it alone, predict."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from src import discovery
+from tests.conftest import CNN_DIGITS, ROOT, Cli
+
+RECIPES = [entry.path for entry in discovery.recipes()]
+PARTIALS = [entry.path for entry in discovery.partials()]
+SHRUNK = ("--config", str(ROOT / "configs/debug/one-batch.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipe(cli: Cli, recipe: str) -> None:
+    done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", "run")
+    assert done.code == 0, done.err
+    assert done.err == "", "a run is calm"
+    results = json.loads(Path("run/metrics.json").read_text())
+    assert results["status"] == "finished"
+    assert all(math.isfinite(value) for value in results["test"].values())
+    tested = cli("test", "--ckpt_path", "run/checkpoints/best.ckpt")
+    assert tested.code == 0, tested.err
+    name, value = next(iter(results["test"].items()))
+    assert f"{name} {value:.4g}" in tested.out
+    predicted = cli("predict", "--ckpt_path", "run")
+    assert predicted.code == 0, predicted.err
+    assert any(Path("run/predictions").iterdir())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
+    import torch
+
+    for run in ("first", "second"):
+        assert cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", run).code == 0
+    first, second = (
+        torch.load(f"{run}/checkpoints/last.ckpt", weights_only=True)["state_dict"] for run in ("first", "second")
+    )
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+@pytest.mark.parametrize("partial", PARTIALS)
+def test_partial_stacks_on_a_recipe(cli: Cli, partial: str) -> None:
+    small = ("--model.net.widths", "[4]", "--data.shift", "0")
+    if "overfit" not in partial:
+        small = (*small, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2")
+    done = cli("fit", "--config", CNN_DIGITS, "--config", str(ROOT / partial), "--run_dir", "run", *small)
+    assert done.code == 0, done.err
+    assert Path("run/checkpoints/last.ckpt").is_file()
+
+
+def test_overfit_learns_its_batch_by_heart(cli: Cli) -> None:
+    for recipe in RECIPES[:2]:
+        run = Path(recipe).stem
+        overfit = ("--config", str(ROOT / "configs/debug/overfit.yaml"))
+        assert cli("fit", "--config", str(ROOT / recipe), *overfit, "--run_dir", run).code == 0
+        loss = json.loads(Path(run, "metrics.json").read_text())["metrics"]["train/loss"]
+        assert loss < 0.05, f"{recipe}: train/loss {loss:.3g} after 100 epochs on one batch"
+
+
+def test_profiler_writes_its_table_into_the_run(cli: Cli) -> None:
+    profiler = ("--config", str(ROOT / "configs/debug/profiler.yaml"), "--trainer.max_steps", "4")
+    assert cli("fit", "--config", CNN_DIGITS, *profiler, "--run_dir", "run").code == 0
+    assert "run_training_batch" in Path("run/fit-profile.txt").read_text()
