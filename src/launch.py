@@ -42,6 +42,8 @@ def import_quietly() -> tuple[Any, Any]:
     for pattern in QUIET:
         warnings.filterwarnings("ignore", pattern)
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
+    # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)
     gc.disable()  # collecting while a million objects are imported costs a second of start-up (benchmarks/LOG.md)
     try:
         from src import cli, messages

@@ -20,7 +20,7 @@ from src.runs import Run
 
 SRC = Path(__file__).parent
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-EXTRAS = {"tensorboard": "tensorboard", "tensorboardX": "tensorboard"}  # module → extra of pyproject.toml
+EXTRAS = {"tensorboard": "tensorboard"}  # module → extra of pyproject.toml
 
 
 def stopped(run: Run, number: int) -> int:
@@ -58,9 +58,11 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
             return ("--data: " if in_data else "") + (f"{name}: {error.strerror}" if name else text)
     if isinstance(error, ValueError | TypeError) and _raised_under(error, "configure_optimizers"):
         return _named(text, invocation) if _raised_in_src(error) else f"--model.optimizer, --model.schedule: {text}"
+    for module, extra in EXTRAS.items():
+        if re.search(rf"(No module named|Neither) ['`]{module}['`.]", text) and not invocation.running:
+            return f"{module} is not installed: uv run --extra {extra} python -m src {invocation.verb} …"
     if isinstance(error, ImportError) and not invocation.running:
-        extra = next((extra for module, extra in EXTRAS.items() if f"'{module}" in text or f"`{module}" in text), None)
-        return f"{text}; install it with: uv run --extra {extra} …" if extra else text
+        return text
     if isinstance(error, ValueError | TypeError) and (not invocation.running or _raised_in_src(error)):
         return _named(text, invocation)
     return None
