@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from torch.nn.modules.loss import _Loss
 
 from src.runs import ROOT, Run
 
@@ -79,7 +80,8 @@ def _training(trainer: Trainer, model: LightningModule) -> list[str]:
     for optimizer in trainer.optimizers:
         parts.append(f"{type(optimizer).__name__}, lr {_peak_rate(optimizer):.3g}")
     parts += [type(config.scheduler).__name__ for config in trainer.lr_scheduler_configs]
-    if loss := getattr(model, "loss_name", None):
+    criteria = [type(module).__name__ for module in model.modules() if isinstance(module, _Loss)]
+    if loss := getattr(model, "loss_name", "") or next(iter(criteria), ""):
         parts.append(loss)
     return parts
 

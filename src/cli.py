@@ -1,6 +1,5 @@
 """From arguments to a running Trainer: LightningCLI with our precedence, run directories and short names."""
 
-import os
 import signal
 from enum import Enum
 from importlib import import_module
@@ -9,10 +8,9 @@ from typing import Any
 
 import jsonargparse._typehints as typehints
 import yaml
-from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from src import discovery, messages
 from src.arguments import RESOLVED, Invocation, keys_of
@@ -23,11 +21,11 @@ from src.callbacks.progress import Progress
 from src.callbacks.record import Record
 from src.callbacks.resume import ExactResume
 from src.callbacks.stop import StopOnSignal
-from src.checkpoints import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
-from src.errors import Stopped, UserError
+from src.checkpoints import AtomicCheckpointIO, first_valid
+from src.errors import Stopped
 from src.loggers import MetricsCSV, calm, finish, place_in_run
-from src.runs import Run, checkpoint_candidates, new_run, run_of
-from src.tasks.base import Task
+from src.resolve import choose_run, config_of, require_fit, resolve_checkpoint
+from src.runs import Run, checkpoint_candidates
 from src.trainer import Trainer
 
 SECTIONS = ("seed_everything", "trainer", "model", "data", "checkpoint")  # what a run's config.yaml holds
@@ -40,8 +38,8 @@ def run(invocation: Invocation) -> int:
     _prefer_our_classes()
     # some of Lightning's defaults are enums, which YAML cannot hold: Timer's interval
     yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
-    checkpoint = _resolve_checkpoint(invocation)
-    run = _choose_run(invocation, checkpoint)
+    checkpoint = resolve_checkpoint(invocation)
+    run = choose_run(invocation, checkpoint)
     try:
         CLI(invocation, checkpoint, run)
     except Stopped as stop:
@@ -76,7 +74,7 @@ class CLI(LightningCLI):
         self.run = run
         args = list(invocation.args)
         if checkpoint is not None:
-            args = ["--config", _config_of(checkpoint), *args]
+            args = ["--config", config_of(checkpoint), *args]
         args += ["--run_dir", str(run.path), "--ckpt_path", str(checkpoint or "null")]
         if origin := invocation.settings.get("init_from"):
             path = first_valid(checkpoint_candidates(origin, None, invocation.recipe, "--init_from"), "--init_from")
@@ -116,11 +114,9 @@ class CLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         self._dump_config()  # what save_hyperparameters and config.yaml take, before paths of this run are filled in
         trainer = self.options.trainer
-        fitting = self.invocation.verb == "fit"
-        if fitting and self.checkpoint is not None and self.invocation.settings.get("ckpt_path") != "best":
+        continuing = self.invocation.verb == "fit" and self.checkpoint is not None
+        if continuing and self.invocation.settings.get("ckpt_path") != "best":
             self._stop_if_finished()
-        if fitting:
-            self.run.create()
         if trainer.logger in (True, None, False) or self.invocation.verb == "predict":
             trainer.logger = False
         else:
@@ -151,7 +147,8 @@ class CLI(LightningCLI):
             calm(logger)
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
         callbacks: list[Any] = [ExactResume(), CheckMonitors(), *_as_list(chosen.callbacks)]
-        if chosen.enable_progress_bar is not False and not any(_is_bar(callback) for callback in callbacks):
+        has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
+        if chosen.enable_progress_bar is not False and not has_bar:
             callbacks.append(Progress())
         if self.invocation.verb == "fit":
             loggers = [*loggers, MetricsCSV(self.run.metrics_csv)]
@@ -173,17 +170,13 @@ class CLI(LightningCLI):
 
     def after_instantiate_classes(self) -> None:
         if self.checkpoint is not None:
-            _require_fit(self.model, self.checkpoint)
+            require_fit(self.model, self.checkpoint)
+        if self.invocation.verb == "fit":  # only now: a mistake before leaves no directory behind
+            self.run.create()
 
 
 def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _is_bar(callback: Any) -> bool:
-    from lightning.pytorch.callbacks import ProgressBar
-
-    return isinstance(callback, ProgressBar)
 
 
 def _prefer_our_classes() -> None:
@@ -210,67 +203,3 @@ def _is_subclass(path: str, cls: Any) -> bool:
     return any(
         isinstance(base, type) and issubclass(found, base) for base in (cls if isinstance(cls, tuple) else (cls,))
     )
-
-
-def _resolve_checkpoint(invocation: Invocation) -> Path | None:
-    spec = invocation.settings.get("ckpt_path")
-    if not spec:
-        if invocation.verb != "fit":
-            raise UserError(
-                f"--ckpt_path: {invocation.verb} needs one: best, last, a run directory or a checkpoint file"
-            )
-        return None
-    folder = invocation.settings.get("run_dir")
-    run = Run(Path(folder)) if folder else None
-    wanted = "last" if invocation.verb == "fit" and Path(spec).is_dir() else spec
-    if wanted != spec:
-        run = Run(Path(spec))
-    try:
-        return first_valid(checkpoint_candidates(wanted, run, invocation.recipe, "--ckpt_path"), f"--ckpt_path {spec}")
-    except UserError:
-        if invocation.verb == "fit" and folder and spec == "last":
-            print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
-            return None
-        raise
-
-
-def _choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
-    if "PLAYBOOK_RUN_DIR" in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0:
-        return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))  # a further process of the same run
-    folder = invocation.settings.get("run_dir")
-    run = Run(Path(folder)) if folder else run_of(checkpoint) if checkpoint else None
-    if run is None or (not folder and not os.access(run.path, os.W_OK)):
-        run = new_run(invocation.recipe or (checkpoint.stem if checkpoint else "run"))
-    anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
-    if anew and any(run.checkpoints.glob("*.ckpt")):
-        raise UserError(
-            f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"
-        )
-    os.environ["PLAYBOOK_RUN_DIR"] = str(run)
-    return run
-
-
-def _config_of(checkpoint: Path) -> str:
-    """The configuration a checkpoint was made with, as YAML; of foreign ones as much as they carry."""
-    content = load(checkpoint, map_location="meta")
-    if isinstance(content.get("config"), str):
-        return content["config"]
-    sections = {}
-    for section, key in (("model", "hyper_parameters"), ("data", "datamodule_hyper_parameters")):
-        values = dict(content.get(key, {}))
-        values.pop("_instantiator", None)
-        if class_path := values.pop("_class_path", None):
-            sections[section] = {"class_path": class_path, "init_args": values}
-    return yaml.safe_dump(sections)
-
-
-def _require_fit(model: Any, checkpoint: Path) -> None:
-    """Compares names and shapes before anything runs; modules that build or load in their own way are left alone."""
-    plain = (LightningModule.on_load_checkpoint, Task.on_load_checkpoint)
-    if is_overridden("configure_model", model) or type(model).on_load_checkpoint not in plain:
-        return
-    found = misfits(model.state_dict(), weights_of(load(checkpoint, map_location="meta"), checkpoint))
-    if not model.strict_loading:
-        found = {"mismatched": found["mismatched"]}
-    if text := describe(found):
-        raise UserError(f"--ckpt_path {checkpoint.as_posix()}: does not fit this model: {text}")

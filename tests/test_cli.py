@@ -37,8 +37,9 @@ def test_what_fit_prints_and_leaves(cli: Cli) -> None:
     done = fit(cli)
     lines = done.out.splitlines()
     assert lines[0] == "run · CPU, 1 threads, fp32 · 1,078 train, 360 val, 359 test · run"
-    for words in ("Architecture   CNN, 246 parameters", "Optimization   CPU", "AdamW, lr 0.003, WarmupCosine"):
-        assert words in done.out
+    assert "Architecture   CNN, 246 parameters" in done.out
+    assert "Optimization   CPU, 1 threads, fp32, eager, 1 CPU process" in done.out
+    assert "Training       AdamW, lr 0.003, WarmupCosine, cross-entropy, 2 epochs in" in done.out
     result = re.search(r"Results +accuracy: train (\S+) · val (\S+) · test (\S+) +\(best epoch (\d)\)", done.out)
     assert result is not None, done.out
     best, test = metrics()["best"], metrics()["test"]

@@ -48,7 +48,7 @@ class Progress(ProgressBar):
         if self._enabled and trainer.is_global_zero and on_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[rest]}"))
             self._bar = RichProgress(*columns, console=self._console, auto_refresh=False, transient=True)
-            self._bar.add_task("", total=None, rest="")
+            self._bar.add_task(_epoch(trainer), total=None, rest="")
             self._bar.start()
 
     def on_train_batch_end(

@@ -4,7 +4,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
@@ -31,6 +31,9 @@ class Data(LightningDataModule):
         ValueError: a count out of its range.
     """
 
+    # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None where
+    # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
+    augment: Callable[[Any], Any] | None = None
     train_set: Dataset
     val_set: Dataset
     test_set: Dataset
@@ -45,17 +48,12 @@ class Data(LightningDataModule):
         self.num_workers = num_workers
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
 
-    def augment(self, sample: Any) -> Any:
-        """Random changes of one training sample; draw from Python, NumPy or torch, all are seeded. None by default."""
-        return sample
-
     @property
     def seed(self) -> int:
         return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
 
     def train_dataloader(self) -> DataLoader:
-        augment = None if type(self).augment is Data.augment else self.augment
-        return self._loader(_Seeded(self.train_set, self.seed, augment), shuffle=True)
+        return self._loader(_Seeded(self.train_set, self.seed, self.augment), shuffle=True)
 
     def val_dataloader(self) -> DataLoader:
         return self._loader(self.val_set)

@@ -32,6 +32,7 @@ class Digits(Data):
         if shift < 0:
             raise ValueError(f"shift: expected at least 0 pixels, got {shift}")
         self.shift = shift
+        self.augment = self._shifted if shift else None
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
@@ -41,10 +42,8 @@ class Digits(Data):
         self.val_set = TensorDataset(images[val], targets[val])
         self.test_set = TensorDataset(images[test], targets[test])
 
-    def augment(self, sample: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def _shifted(self, sample: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         image, target = sample  # (1, 8, 8), ()
-        if self.shift == 0:
-            return sample
         top, left = torch.randint(0, 2 * self.shift + 1, (2,)).tolist()
         image = pad(image, [self.shift] * 4)  # (1, 8 + 2 shift, 8 + 2 shift)
         return image[:, top : top + 8, left : left + 8], target

@@ -32,6 +32,8 @@ class Task(LightningModule):
         metrics: what is measured beside the mean loss, copied for train, val and test.
     """
 
+    loss_name = ""  # what is minimised, for the card at the end of a run
+
     def __init__(
         self,
         net: nn.Module,

@@ -24,6 +24,8 @@ class Classification(Task):
         ValueError: a value out of its range, a net with other than K outputs, or a label outside 0 … K - 1.
     """
 
+    loss_name = "cross-entropy"
+
     def __init__(
         self,
         net: nn.Module,

@@ -45,7 +45,7 @@ class Numbered(Data):
 class Plain(Numbered):
     """The same without augmentation."""
 
-    augment = Data.augment
+    augment: Any = None
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,89 @@
+"""Which checkpoint a command means, which run directory it works in, and whether the two fit its model."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from src.arguments import Invocation
+from src.checkpoints import describe, first_valid, load, misfits, weights_of
+from src.errors import UserError
+from src.runs import Run, checkpoint_candidates, new_run, run_of
+from src.tasks.base import Task
+
+
+def resolve_checkpoint(invocation: Invocation) -> Path | None:
+    """The file that --ckpt_path means; None where a run is to start.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    spec = invocation.settings.get("ckpt_path")
+    if not spec:
+        if invocation.verb != "fit":
+            raise UserError(
+                f"--ckpt_path: {invocation.verb} needs one: best, last, a run directory or a checkpoint file"
+            )
+        return None
+    folder = invocation.settings.get("run_dir")
+    run = Run(Path(folder)) if folder else None
+    wanted = "last" if invocation.verb == "fit" and Path(spec).is_dir() else spec
+    if wanted != spec:
+        run = Run(Path(spec))
+    try:
+        return first_valid(checkpoint_candidates(wanted, run, invocation.recipe, "--ckpt_path"), f"--ckpt_path {spec}")
+    except UserError:
+        if invocation.verb == "fit" and folder and spec == "last":
+            print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
+            return None
+        raise
+
+
+def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
+    """The run directory: the one named, else the checkpoint's own, else a new one.
+
+    Raises:
+        UserError: a new run would overwrite the checkpoints of another.
+    """
+    if "PLAYBOOK_RUN_DIR" in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))  # a further process of the same run
+    folder = invocation.settings.get("run_dir")
+    run = Run(Path(folder)) if folder else run_of(checkpoint) if checkpoint else None
+    if run is None or (not folder and not os.access(run.path, os.W_OK)):
+        run = new_run(invocation.recipe or (checkpoint.stem if checkpoint else "run"))
+    anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
+    if anew and any(run.checkpoints.glob("*.ckpt")):
+        raise UserError(
+            f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"
+        )
+    os.environ["PLAYBOOK_RUN_DIR"] = str(run)
+    return run
+
+
+def config_of(checkpoint: Path) -> str:
+    """The configuration a checkpoint was made with, as YAML; of foreign ones as much as they carry."""
+    content = load(checkpoint, map_location="meta")
+    if isinstance(content.get("config"), str):
+        return content["config"]
+    sections = {}
+    for section, key in (("model", "hyper_parameters"), ("data", "datamodule_hyper_parameters")):
+        values = dict(content.get(key, {}))
+        values.pop("_instantiator", None)
+        if class_path := values.pop("_class_path", None):
+            sections[section] = {"class_path": class_path, "init_args": values}
+    return yaml.safe_dump(sections)
+
+
+def require_fit(model: Any, checkpoint: Path) -> None:
+    """Compares names and shapes before anything runs; modules that build or load in their own way are left alone."""
+    plain = (LightningModule.on_load_checkpoint, Task.on_load_checkpoint)
+    if is_overridden("configure_model", model) or type(model).on_load_checkpoint not in plain:
+        return
+    found = misfits(model.state_dict(), weights_of(load(checkpoint, map_location="meta"), checkpoint))
+    if not model.strict_loading:
+        found = {"mismatched": found["mismatched"]}
+    if text := describe(found):
+        raise UserError(f"--ckpt_path {checkpoint.as_posix()}: does not fit this model: {text}")
