@@ -31,7 +31,7 @@ class Data(LightningDataModule):
         ValueError: a count out of its range.
     """
 
-    # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None where
+    # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
     train_set: Dataset
