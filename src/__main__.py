@@ -32,7 +32,7 @@ def main(args: list[str] | None = None) -> int:
     except UserError as error:
         if debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,6 +23,7 @@ class Invocation:
         settings: values of the resolved options, from the command line or else the last config that has one.
         nodes: the syntax tree of every config file, for the lines of errors.
         known: dotted names of the options that exist here, for the nearest ones.
+        inline: whether some YAML came on the command line itself.
         running: whether everything is built, and the verb has begun.
     """
 
@@ -32,6 +33,7 @@ class Invocation:
     settings: dict[str, str | None]
     nodes: list[tuple[Path, yaml.Node]] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
+    inline: bool = False
     running: bool = False
 
     @property
@@ -44,6 +46,8 @@ class Invocation:
 
         The words class_path and init_args may be left out of the key.
         """
+        if self.inline:  # it may stand in YAML that came without a file
+            return ""
         for path, node in reversed(self.nodes):
             line = _line_of(node, [part for part in key.split(".") if part not in ("class_path", "init_args")])
             if line is not None:
@@ -59,6 +63,7 @@ def read(verb: str, args: list[str]) -> Invocation:
     """
     rest: list[str] = []
     configs: list[Path] = []
+    inlines: list[str] = []
     settings: dict[str, str | None] = {}
     remaining = iter(args)
     for arg in remaining:
@@ -69,15 +74,18 @@ def read(verb: str, args: list[str]) -> Invocation:
             continue
         if not equals:
             value = next(remaining, "")
-        if not value or value.startswith("--"):
+        if not value or (value.startswith("--") and not equals):
             raise UserError(f"--{option}: expected a value, got {value or 'nothing'}")
         if option != "config":
             settings[option] = value
             continue
-        rest += ["--config", value]
-        if not ("\n" in value or value.lstrip().startswith("{")):  # else YAML itself instead of a file
+        if inline := "\n" in value or value.lstrip().startswith("{"):  # YAML itself instead of a file
+            inlines.append(value)
+        if inline or not _is_empty(Path(value)):  # which the parser would refuse
+            rest += ["--config", value]
+        if not inline:
             configs.append(Path(value))
-    invocation = Invocation(verb, rest, configs, {})
+    invocation = Invocation(verb, rest, configs, {}, inline=bool(inlines))
     for path in configs:
         content = _check(path, "--config", invocation.nodes)
         invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
@@ -112,6 +120,8 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
     if not isinstance(content, dict):
         raise UserError(f"{option} {path.as_posix()}: expected a mapping of options, got a {type(content).__name__}")
     assert node is not None
+    if fault := _faulty_key(node):
+        raise UserError(f"{path.as_posix()}:{fault}")
     below = content.get("config")
     if isinstance(below, list):
         line = _line_of(node, ["config"])
@@ -124,6 +134,30 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
     )
     nodes.append((path, node))
     return base | content
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and all(
+        not line.strip() or line.lstrip().startswith("#")
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    )
+
+
+def _faulty_key(node: yaml.Node) -> str | None:
+    """A key that is no text, or that stands twice in its mapping, where the first would be dropped in silence."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    seen: set[str] = set()
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+            return f"{line}: {key.value}: expected the name of an option"
+        if key.value in seen:
+            return f"{line}: {key.value}: stands twice; the first one would be ignored"
+        seen.add(key.value)
+        if deeper := _faulty_key(value):
+            return deeper
+    return None
 
 
 def keys_of(node: yaml.Node, prefix: str = "") -> list[str]:

@@ -41,10 +41,12 @@ def summary(trainer: Any, model: LightningModule, test: dict[str, float]) -> str
         "predict": f"python -m src predict --ckpt_path {directory}",
         "test": f"python -m src test --ckpt_path {directory}",
     }
-    if trainer.max_epochs and trainer.max_epochs > 0:
+    if not any(run.checkpoints.glob("*.ckpt")):
+        commands = {}
+    elif trainer.max_epochs and trainer.max_epochs > 0:
         more = 2 * trainer.max_epochs
         commands["continue"] = f"python -m src fit --run_dir {directory} --ckpt_path last --trainer.max_epochs {more}"
-    return "\n".join(["", *lines, *(f"{name:<14} {command}" for name, command in commands.items())])
+    return "\n".join(["", *lines, *(f"{name:<14} {command}" for name, command in commands.items())]).rstrip()
 
 
 def _architecture(model: LightningModule) -> str:
@@ -78,7 +80,8 @@ def _devices(trainer: Trainer) -> str:
 def _training(trainer: Trainer, model: LightningModule) -> list[str]:
     parts = []
     for optimizer in trainer.optimizers:
-        parts.append(f"{type(optimizer).__name__}, lr {_peak_rate(optimizer):.3g}")
+        rate = f", lr {_peak_rate(optimizer):.3g}" if optimizer.param_groups else ""
+        parts.append(f"{type(optimizer).__name__}{rate}")
     parts += [type(config.scheduler).__name__ for config in trainer.lr_scheduler_configs]
     criteria = [type(module).__name__ for module in model.modules() if isinstance(module, _Loss)]
     if loss := getattr(model, "loss_name", "") or next(iter(criteria), ""):

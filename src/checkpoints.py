@@ -21,6 +21,8 @@ from src.errors import UserError
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the target, flushes, verifies, then renames: a kill or a full disk leaves the former file whole."""
 
+    _loads = False
+
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,6 +34,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 os.fsync(file.fileno())
             if fault := damage(beside):
                 raise OSError(errno.EIO, f"what was written does not read back: {fault}")
+            if not self._loads:  # once: what a module or a callback adds is of the same kind every time
+                try:
+                    load(beside, map_location="meta")
+                except UserError as error:
+                    why = str(error).partition("refused, ")[2]
+                    raise UserError(f"a checkpoint of this run could not be loaded again: {why}") from error
+                self._loads = True
             os.replace(beside, path)
             _flush_folder(path.parent)
         except RuntimeError as error:  # how torch's writer reports a full disk

@@ -20,7 +20,7 @@ from src.callbacks.predictions import WritePredictions
 from src.callbacks.progress import Progress
 from src.callbacks.record import Record
 from src.callbacks.resume import ExactResume
-from src.callbacks.stop import StopOnSignal
+from src.callbacks.stop import StopOnSignal, stop_at_once_on_sigterm
 from src.checkpoints import AtomicCheckpointIO, first_valid
 from src.errors import Stopped
 from src.loggers import MetricsCSV, calm, finish, place_in_run
@@ -32,12 +32,27 @@ SECTIONS = ("seed_everything", "trainer", "model", "data", "checkpoint")  # what
 SKIPPED = {"model", "train_dataloaders", "val_dataloaders", "dataloaders", "datamodule", "weights_only", "verbose"}
 STRICT = {"exit_on_error": False, "allow_abbrev": False}  # errors come to messages.py; a typo is not an abbreviation
 
+LEAST = {  # of options that Lightning does not check, or not in words
+    "accumulate_grad_batches": 1,
+    "check_val_every_n_epoch": 1,
+    "log_every_n_steps": 1,
+    "gradient_clip_val": 0,
+    "limit_train_batches": 0,
+    "limit_val_batches": 0,
+    "limit_test_batches": 0,
+    "limit_predict_batches": 0,
+    "num_sanity_val_steps": -1,
+    "max_epochs": -1,
+    "max_steps": -1,
+}
+
 
 def run(invocation: Invocation) -> int:
     """Resolves the checkpoint and the run directory, then parses, builds and runs the verb; returns the exit code."""
     _prefer_our_classes()
     # some of Lightning's defaults are enums, which YAML cannot hold: Timer's interval
     yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
+    stop_at_once_on_sigterm()
     checkpoint = resolve_checkpoint(invocation)
     run = choose_run(invocation, checkpoint)
     try:
@@ -52,6 +67,7 @@ def run(invocation: Invocation) -> int:
         print(finished)
     finally:
         finish()
+        run.release()
     return 0
 
 
@@ -74,8 +90,13 @@ class CLI(LightningCLI):
         self.run = run
         args = list(invocation.args)
         if checkpoint is not None:
-            args = ["--config", config_of(checkpoint), *args]
-        args += ["--run_dir", str(run.path), "--ckpt_path", str(checkpoint or "null")]
+            config = yaml.safe_load(config_of(checkpoint)) or {}
+            mentioned = [key for _, node in invocation.nodes for key in keys_of(node)]
+            if any(key.startswith("trainer.callbacks") for key in mentioned):
+                config.get("trainer", {}).pop("callbacks", None)  # `callbacks+:` would append to itself
+            args = ["--config", yaml.safe_dump(config), *args]
+        if not any(arg.partition("=")[0].endswith(".help") for arg in args):  # which takes what follows for its own
+            args += [f"--run_dir={run.path}", f"--ckpt_path={checkpoint or 'null'}"]
         if origin := invocation.settings.get("init_from"):
             path = first_valid(checkpoint_candidates(origin, None, invocation.recipe, "--init_from"), "--init_from")
             args += ["--init_from", str(path)]
@@ -114,6 +135,11 @@ class CLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         self._dump_config()  # what save_hyperparameters and config.yaml take, before paths of this run are filled in
         trainer = self.options.trainer
+        for name, least in LEAST.items():
+            if trainer[name] is not None and not isinstance(trainer[name], str | dict) and trainer[name] < least:
+                raise ValueError(f"{name}: expected at least {least}, got {trainer[name]}")
+        if trainer.val_check_interval == 0:
+            raise ValueError("val_check_interval: expected steps or a share of an epoch above 0, got 0")
         continuing = self.invocation.verb == "fit" and self.checkpoint is not None
         if continuing and self.invocation.settings.get("ckpt_path") != "best":
             self._stop_if_finished()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from src.runs import Run, write_atomically
@@ -39,6 +40,11 @@ class MetricsCSV(Logger):
     @property
     def save_dir(self) -> str:
         return str(self.path.parent)
+
+    @property
+    def experiment(self) -> Any:
+        """Takes any call and does nothing: a module that draws into TensorBoard also runs without it."""
+        return DummyLogger().experiment
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """config.yaml holds them."""

@@ -2,6 +2,7 @@
 
 import errno
 import inspect
+import os
 import re
 import shlex
 import signal
@@ -33,9 +34,11 @@ def stopped(run: Run, number: int) -> int:
 
 def _progress(run: Run) -> str:
     metrics = run.read_metrics()
+    last = metrics.get("limits", {}).get("max_epochs", -1)
+    epoch = metrics.get("epoch", 0) + 1 if last in (-1, None) else min(metrics.get("epoch", 0) + 1, last)
     if not any(run.checkpoints.glob("*.ckpt")):
         return "no step was done, there is no checkpoint"
-    return f"epoch {metrics.get('epoch', 0) + 1}, step {metrics.get('step', 0)}, saved in {run.checkpoints.as_posix()}"
+    return f"epoch {epoch}, step {metrics.get('step', 0)}, saved in {run.checkpoints.as_posix()}"
 
 
 def explain(error: Exception, invocation: Invocation) -> str | None:
@@ -45,6 +48,11 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
     while error.__cause__ is not None and "Does not validate against any" in str(error):
         error = error.__cause__  # type: ignore[assignment]
     text = _one_line(str(error))
+    if "Found more than one stateful callback" in text:
+        name = re.search(r"callback of type `(\w+)`", text)
+        return f"--trainer.callbacks: {name[1] if name else 'a callback'} is there twice"
+    if "argument after ** must be a mapping" in text:
+        return "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
     if "Error(s) in loading state_dict" in text:
         return f"--ckpt_path: does not fit this model: {text.partition(':')[2].strip()}"
     if "loaded state dict" in text and "parameter group" in text:
@@ -54,10 +62,13 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
     if isinstance(error, OSError):
         in_data = _raised_under(error, "prepare_data", "setup")
         if in_data or error.errno in FULL or not invocation.running:
-            name = error.filename or error.filename2
+            name = error.filename or (os.environ.get("PLAYBOOK_RUN_DIR") if error.errno in FULL else None)
             return ("--data: " if in_data else "") + (f"{name}: {error.strerror}" if name else text)
     if isinstance(error, ValueError | TypeError) and _raised_under(error, "configure_optimizers"):
-        return _named(text, invocation) if _raised_in_src(error) else f"--model.optimizer, --model.schedule: {text}"
+        in_torch = "optim" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts
+        if in_torch and not _raised_in_src(error):
+            return f"--model.optimizer, --model.schedule: {text}"
+        return _named(text, invocation) if _raised_in_src(error) or "val_check_interval" in text else None
     for module, extra in EXTRAS.items():
         if re.search(rf"(No module named|Neither) ['`]{module}['`.]", text) and not invocation.running:
             return f"{module} is not installed: uv run --extra {extra} python -m src {invocation.verb} …"
@@ -80,15 +91,16 @@ def _raised_under(error: BaseException, *functions: str) -> bool:
 def _named(text: str, invocation: Invocation) -> str:
     """Puts the option and its place before a message that names it, as ours and Lightning's do."""
     text = text.partition(" Find a complete list")[0]
-    word = re.match(r"[`'\"]?(?:Trainer\()?(\w+)", text) or re.search(r"`(\w+)=", text)
+    word = re.match(r"(\w+):", text) or re.match(r"[`'\"](?:Trainer\()?(\w+)", text) or re.search(r"`(\w+)=", text)
     if "backend found" in text:
         word = re.match("accelerator", "accelerator")
     name = (word[1] if word.re.groups else word[0]) if word else ""
     given = [re.split(r"[=+]", arg.removeprefix("--"))[0] for arg in invocation.args if arg.startswith("--")]
     paths = [path for path in given if path.rpartition(".")[2] == name]
     paths = paths or [path for path in invocation.known if path.rpartition(".")[2] == name]
-    if len(set(paths)) != 1:
+    if not paths:
         return text
+    paths.sort(key=len)  # the task's own before its net's
     rest = re.sub(rf"^[`'\"]?{name}[`'\"]?:?", "", text).strip()
     return f"{_place(paths[0], invocation)}--{paths[0]}: {rest}"
 
@@ -159,7 +171,8 @@ def _parsing_error(message: str, invocation: Invocation) -> str:
     if found := re.search(r"Unable to load config ['\"]([^'\"]+)['\"]", text):
         return f"{place}--{path} {found[1]}: no such file, or not a mapping of options"
     if found := re.search(r"the following arguments are required: ([\w, ]+)", text):
-        return f"{place}--{path}: {class_path.rpartition('.')[2]} needs {found[1]}"
+        made = _class_in(text) if "callable class" in text else class_path  # an optimizer or a schedule
+        return f"{place}--{path}: {made.rpartition('.')[2]} needs {found[1]}"
     if problem := _class_problem(path, text, value):
         return place + problem
     if "Expected" in text:

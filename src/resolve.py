@@ -53,7 +53,7 @@ def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
     folder = invocation.settings.get("run_dir")
     run = Run(Path(folder)) if folder else run_of(checkpoint) if checkpoint else None
     if run is None or (not folder and not os.access(run.path, os.W_OK)):
-        run = new_run(invocation.recipe or (checkpoint.stem if checkpoint else "run"))
+        run = new_run(invocation.recipe or _name_of(checkpoint))
     anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
     if anew and any(run.checkpoints.glob("*.ckpt")):
         raise UserError(
@@ -61,6 +61,14 @@ def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
         )
     os.environ["PLAYBOOK_RUN_DIR"] = str(run)
     return run
+
+
+def _name_of(checkpoint: Path | None) -> str:
+    """What a new run is called that no recipe names."""
+    if checkpoint is None:
+        return "run"
+    origin = run_of(checkpoint)
+    return checkpoint.stem if origin is None else origin.path.absolute().parent.name
 
 
 def config_of(checkpoint: Path) -> str:

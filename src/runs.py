@@ -10,6 +10,7 @@ runs/<recipe>/<date-time>/
     predictions/       what `predict` wrote
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -18,11 +19,17 @@ import sys
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from src.errors import UserError, nearest
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 ROOT = Path("runs")
+_locks: dict[Path, TextIO] = {}
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics", "jsonargparse", "numpy", "scikit-learn", "wandb")
 
 
@@ -48,11 +55,36 @@ class Run:
         """Makes the directory, or says why it cannot be made."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / f".write-{os.getpid()}"
-            probe.write_bytes(b"")
-            probe.unlink()
+            self._lock()
+            for leftover in [*self.path.glob(".*.[0-9]*"), *self.checkpoints.glob(".*.[0-9]*")]:
+                leftover.unlink()  # of a process that was killed while it wrote
         except OSError as error:
             raise UserError(f"--run_dir {self}: cannot be written: {error.strerror or error}") from error
+
+    def _lock(self) -> None:
+        """Keeps a second training out of the directory for as long as this process lives.
+
+        Raises:
+            UserError: another process trains in it.
+        """
+        if self.path in _locks or int(os.environ.get("LOCAL_RANK", "0")) > 0:
+            return
+        file = (self.path / ".lock").open("w")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise UserError(f"--run_dir {self}: another process is training in it") from None
+        _locks[self.path] = file
+
+    def release(self) -> None:
+        """Lets other processes in, and removes a directory that nothing was written to."""
+        if file := _locks.pop(self.path, None):
+            file.close()
+            (self.path / ".lock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def read_metrics(self) -> dict[str, Any]:
         """What metrics.json holds; empty if there is none yet."""
@@ -81,13 +113,19 @@ class Run:
 
 
 def new_run(recipe: str) -> Run:
-    """A dated run directory that no other run has."""
+    """A dated run directory that no other run has, made at once so that no other takes it."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     path, number = ROOT / recipe / stamp, 1
-    while path.exists():
-        number += 1
-        path = ROOT / recipe / f"{stamp}-{number}"
-    return Run(path)
+    while True:
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            path = ROOT / recipe / f"{stamp}-{number}"
+        except OSError as error:
+            raise UserError(f"--run_dir {path.as_posix()}: cannot be made: {error.strerror or error}") from error
+        else:
+            return Run(path)
 
 
 def newest_run(recipe: str | None) -> Run:
@@ -136,7 +174,9 @@ def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option
     elif run is None:
         run = newest_run(recipe)
     best, *lasts = (run.checkpoints / f"{name}.ckpt" for name in ("best", "last", "previous"))
-    preferred = {"best": [best], "last": [*lasts, best]}.get(spec, [best, *lasts])
+    lasts = [path for path in lasts if path.is_file()]
+    # the best stands in for damaged last ones only: without any, the first save was not reached, and afresh is exact
+    preferred = {"best": [best], "last": [*lasts, best] if lasts else []}.get(spec, [best, *lasts])
     existing = [path for path in preferred if path.is_file()]
     if not existing:
         wanted = "best.ckpt; only a run with --checkpoint.monitor has one" if spec == "best" else "checkpoint"

@@ -11,6 +11,7 @@ from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.predictions import WritePredictions
 from src.checkpoints import describe, load, misfits, weights_of
 from src.errors import UserError
+from src.loggers import MetricsCSV
 from src.runs import Run
 
 
@@ -45,6 +46,9 @@ class Trainer(pl.Trainer):
         super().fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path, weights_only=True)
         if self.run is None:
             return
+        for logger in self.loggers:
+            if isinstance(logger, MetricsCSV):  # a continued run may have nothing left to train but its test
+                logger.continue_from(self.global_step)
         best = self._best_checkpoint()
         results: dict[str, float] = {}
         if _has_test(model, datamodule):
@@ -55,10 +59,8 @@ class Trainer(pl.Trainer):
             self.run.update_metrics(status="finished" if failure is None else "unsaved", test=results or None)
             print(card.summary(self, model, results))
         if failure is not None:
-            raise UserError(
-                f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved, free some space and "
-                "continue from the last checkpoint"
-            )
+            kept = "free some space and continue" if best else "no checkpoint could be saved"
+            raise UserError(f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved; {kept}")
 
     def validate(  # type: ignore[override]
         self,

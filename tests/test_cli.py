@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import time
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -274,11 +273,77 @@ def test_checkpoints_by_steps_and_minutes(cli: Cli) -> None:
     assert torch.load("end/checkpoints/last.ckpt", weights_only=True)["global_step"] == 6
 
 
-def test_two_runs_in_the_same_second_have_their_own_directories(workdir: Path) -> None:
+def test_runs_of_the_same_second_have_their_own_directories(workdir: Path) -> None:
     from src.runs import new_run
 
-    while time.time() % 1 > 0.5:  # not across the border of a second
-        time.sleep(0.05)
-    first = new_run("x")
-    first.create()
-    assert new_run("x").path != first.path
+    paths = [new_run("x").path for _ in range(5)]
+    assert len(set(paths)) == 5
+    assert all(path.is_dir() for path in paths), "each is taken at once"
+
+
+def test_a_mistake_leaves_no_directory_behind(cli: Cli) -> None:
+    assert cli("fit", "--config", CNN_DIGITS, "--model.net.dropout", "2").code == 2
+    assert not list(Path("runs").glob("*/*"))
+
+
+def test_appended_callbacks_are_not_doubled_by_a_requeue(cli: Cli, workdir: Path) -> None:
+    stopping = "{class_path: EarlyStopping, init_args: {monitor: val/loss, patience: 50}}"
+    (workdir / "stop.yaml").write_text(f"trainer: {{callbacks+: {stopping}}}")
+    for epochs in (1, 2):
+        fit(cli, "--config", "stop.yaml", "--ckpt_path", "last", epochs=epochs)
+    callbacks = yaml.safe_load(Path("run/config.yaml").read_text())["trainer"]["callbacks"]
+    assert [callback["class_path"].rpartition(".")[2] for callback in callbacks] == ["EarlyStopping"]
+
+
+def test_metrics_survive_a_continuation_that_has_only_the_test_left(cli: Cli) -> None:
+    fit(cli)
+    rows = Path("run/metrics.csv").read_text()
+    record = metrics()
+    Path("run/metrics.json").write_text(json.dumps(record | {"status": "running", "test": None}))
+    fit(cli, "--ckpt_path", "last")
+    assert Path("run/metrics.csv").read_text() == rows
+    assert metrics() == record
+
+
+def test_best_alone_is_no_place_to_continue_from(cli: Cli) -> None:
+    """It is written before the first last.ckpt; a kill between the two starts afresh, which is exact."""
+    fit(cli)
+    for name in ("last", "previous"):
+        Path(f"run/checkpoints/{name}.ckpt").unlink()
+    again = fit(cli, "--ckpt_path", "last", "--checkpoint.every_n_steps", "2")
+    assert "starting afresh" in again.out
+
+
+def test_continuing_from_the_best_trains_on(cli: Cli) -> None:
+    fit(cli, "--model.schedule", "null", epochs=2)
+    best = torch.load("run/checkpoints/best.ckpt", weights_only=True)
+    done = fit(cli, "--model.schedule", "null", "--ckpt_path", "best", epochs=3)
+    assert metrics()["step"] == 9, done.out
+    assert best["global_step"] in (3, 6)
+    fit(cli, "--model.schedule", "null", run="whole", epochs=3)
+    assert Path("run/metrics.csv").read_text() == Path("whole/metrics.csv").read_text()
+
+
+def test_leftovers_of_a_killed_process_are_removed(cli: Cli) -> None:
+    fit(cli)
+    for leftover in ("run/checkpoints/.last.new.123", "run/.config.yaml.77"):
+        Path(leftover).write_bytes(b"half")
+    fit(cli, "--ckpt_path", "last", epochs=3)
+    assert not list(Path("run").rglob(".*"))
+
+
+@pytest.mark.parametrize("option", ["--model.help=Classification", "--data.help=Digits", "--model.help"])
+def test_help_of_a_class(cli: Cli, option: str) -> None:
+    done = cli("fit", *option.split("="))
+    assert done.code == 0, done.err
+    assert "--model" in done.out or "--data" in done.out
+
+
+def test_averaging_callbacks_copy_the_module(cli: Cli) -> None:
+    swa = ("--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01")
+    fit(cli, *swa, "--model.schedule", "null", epochs=3)
+
+
+def test_overlapping_options_of_fast_dev_run(cli: Cli) -> None:
+    done = fit(cli, "--trainer.fast_dev_run", "true")
+    assert "python -m src" not in done.out, "there is no checkpoint to name"

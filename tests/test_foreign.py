@@ -66,6 +66,18 @@ class Manual(Stranger):
         optimizer.step()
 
 
+class Drawing(Stranger):
+    """Uses what Lightning's loggers and checkpoints have; optimises nothing."""
+
+    def on_train_start(self):
+        self.logger.experiment.add_text("note", "hello")
+        assert self.trainer.checkpoint_callback.dirpath.endswith("checkpoints")
+        assert self.trainer.checkpoint_callback.best_model_path == ""
+
+    def configure_optimizers(self):
+        return None
+
+
 class OwnLoaders(Stranger):
     """Brings its own training data, validates nothing, tests nothing."""
 
@@ -146,6 +158,12 @@ def test_every_verb(cli: Cli, name: str) -> None:
     more = cli("fit", "--ckpt_path", "last", "--run_dir", "run", "--trainer.max_epochs", "3")
     assert more.code == 0, more.err
     assert "epoch 3/3" in more.out
+
+
+@pytest.mark.filterwarnings("ignore:.*returned `None`.*")
+def test_module_that_uses_logger_and_checkpoint_and_has_no_optimizer(cli: Cli) -> None:
+    done = cli("fit", "--model", "stranger.Drawing", *RECIPE)
+    assert done.code == 0, done.err
 
 
 def test_module_with_its_own_loader_and_nothing_else(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,13 @@ CASES = {
     "--model.schedule.warmup 3": "--model.schedule.warmup: expected a share of the steps in [0, 1), got 3.0",
     "--model.optimizer.lr -1": "--model.optimizer, --model.schedule: Invalid learning rate: -1.0",
     "--checkpoint.every_n_steps 0": "--checkpoint.every_n_steps: expected more than 0, got 0",
-    "--trainer.max_epochs -5": "--trainer.max_epochs: must be a non-negative integer or -1",
+    "--trainer.max_epochs -5": "--trainer.max_epochs: expected at least -1, got -5",
+    "--trainer.accumulate_grad_batches 0": "--trainer.accumulate_grad_batches: expected at least 1, got 0",
+    "--trainer.log_every_n_steps 0": "--trainer.log_every_n_steps: expected at least 1, got 0",
+    "--trainer.val_check_interval 0": "--trainer.val_check_interval: expected steps or a share of an epoch above 0",
+    "--trainer.limit_train_batches 0": "schedule: there is no step to train",
+    "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is there twice",
+    "--model.schedule OneCycleLR": "--model.schedule: OneCycleLR needs max_lr",
     "--model.net.num_classes 7": "num_classes: expected logits of shape (64, 10)",
     "--model.num_classes 5 --model.net.num_classes 5": "num_classes: labels run from 0 to 9, expected 0 to 4",
     # missing file
@@ -120,6 +127,9 @@ YAML_CASES = {
     "trainer:\n  max_epochs: 3\nconfig:\n  - a.yaml": "bad.yaml:3: config: expected one file, got a list",
     "config: nosuch.yaml": "nosuch.yaml: no such file",
     "trainer: {max_epochs: 3": "bad.yaml:1: not valid YAML",
+    "trainer: {max_epochs: 3}\ntrainer: {max_steps: 3}": "bad.yaml:2: trainer: stands twice",
+    "1: 2": "bad.yaml:1: 1: expected the name of an option",
+    "checkpoint: null": "--checkpoint: expected a mapping",
     "- 3": "bad.yaml: expected a mapping of options, got a list",
     "trainr: {max_epochs: 3}": "trainr",
     "model: {init_args: {net: {init_args: {dropout: 2}}}}": "bad.yaml:1: --model.net.dropout: expected a probability",
@@ -295,6 +305,42 @@ def test_an_error_in_code_keeps_its_traceback(cli: Cli, workdir: Path) -> None:
     (workdir / "buggy.py").write_text(BUG)
     with pytest.raises(RuntimeError, match="a bug in my own code"):
         cli("fit", "--config", CNN_DIGITS, "--model", "buggy.Buggy", *TINY)
+
+
+PACKRAT = """
+import numpy
+from src.tasks.classification import Classification
+
+class Packrat(Classification):
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["array"] = numpy.arange(3)
+"""
+
+
+def test_checkpoint_that_could_not_be_loaded_is_found_at_the_first_save(cli: Cli, workdir: Path) -> None:
+    (workdir / "packrat.py").write_text(PACKRAT)
+    done = cli("fit", "--config", CNN_DIGITS, "--model", "packrat.Packrat", "--trainer.max_epochs", "9", *TINY[2:])
+    assert done.code == 2
+    assert "a checkpoint of this run could not be loaded again: it holds numpy" in done.err
+    assert "epoch 9/9" not in done.out
+
+
+def test_two_trainings_in_one_directory(cli: Cli, workdir: Path) -> None:
+    from src.runs import Run
+
+    run = Run(workdir / "run")
+    holder = subprocess.Popen(  # another process that trains there
+        [sys.executable, "-c", "import fcntl,sys,time; f=open('run/.lock','w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"],
+        cwd=(run.path.mkdir(), workdir)[1], stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        found = mistake(cli, "fit", "--config", CNN_DIGITS, "--run_dir", "run", *TINY)
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert "--run_dir run: another process is training in it" in found
 
 
 @pytest.fixture

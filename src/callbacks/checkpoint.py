@@ -54,7 +54,7 @@ class Checkpoint(LightningCheckpoint):
         self.best: dict[str, Any] = {}  # score, epoch, step and metrics of best.ckpt
         self.stop_signal: int | None = None
         self.failure: OSError | None = None  # of the newest attempt to save
-        self._due = False
+        self._due = self._best_due = False
         self._saved_at = time.monotonic()
         self._saved_step = -1
 
@@ -79,14 +79,24 @@ class Checkpoint(LightningCheckpoint):
         if (self._due or self.stop_signal) and _continues_exactly(trainer):
             self._save_last(trainer)
 
+    @property
+    def dirpath(self) -> str | None:
+        """As Lightning's ModelCheckpoint has it."""
+        return None if self.folder is None else str(self.folder)
+
+    @property
+    def best_model_path(self) -> str:
+        """As Lightning's ModelCheckpoint has it."""
+        return str(self.folder / "best.ckpt") if self.folder is not None and self.best else ""
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._due or self.stop_signal:
+        if self._due or self._best_due or self.stop_signal:
             # Lightning has counted the new epoch as begun; saved so, it would skip it on resume
             progress = trainer.fit_loop.epoch_progress
             progress.current.ready -= 1
             progress.total.ready -= 1
             try:
-                self._save_last(trainer)
+                self._save_between_epochs(trainer)
             finally:
                 progress.current.ready += 1
                 progress.total.ready += 1
@@ -106,7 +116,8 @@ class Checkpoint(LightningCheckpoint):
             self._require_monitored(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save_last(trainer)
+        self._due = True
+        self._save_between_epochs(trainer)
 
     def _require_monitored(self, trainer: Trainer) -> None:
         logged = trainer.callback_metrics
@@ -121,25 +132,39 @@ class Checkpoint(LightningCheckpoint):
         if former is not None and (score <= former if self.mode == "max" else score >= former):
             return
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self.best = {
-            "monitor": self.monitor,
-            "score": score,
-            "epoch": trainer.current_epoch + 1,
-            "step": trainer.global_step,
-            "metrics": metrics,
-        }
-        self._save(trainer, "best")
+        before, self.best = (
+            self.best,
+            {
+                "monitor": self.monitor,
+                "score": score,
+                "epoch": trainer.current_epoch + 1,
+                "step": trainer.global_step,
+                "metrics": metrics,
+            },
+        )
+        self._best_due = True
+        if not trainer.fit_loop.epoch_loop._num_ready_batches_reached() and not self._save(trainer, "best"):
+            self.best = before  # what best.ckpt holds; a validation in mid-epoch is saved at once, as weights move on
+
+    def _save_between_epochs(self, trainer: Trainer) -> None:
+        if self._best_due:  # before last.ckpt, which says what the best is
+            self._save(trainer, "best")
+        if self._due or self.stop_signal:
+            self._save_last(trainer)
 
     def _save_last(self, trainer: Trainer) -> None:
-        self._due = False
+        self._due = self._best_due = False
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
         self._save(trainer, "last")
         if self.stop_signal:
             raise Stopped(self.stop_signal)
 
-    def _save(self, trainer: Trainer, name: str) -> None:
+    def _save(self, trainer: Trainer, name: str) -> bool:
+        """Whether it is on disk."""
+        if name == "best":
+            self._best_due = False
         if self.folder is None or trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
-            return
+            return False
         target, new = self.folder / f"{name}.ckpt", self.folder / f"{name}.new"
         try:
             trainer.save_checkpoint(new)
@@ -151,8 +176,9 @@ class Checkpoint(LightningCheckpoint):
             if self.failure is None:
                 print(f"\nwarning: {target.as_posix()} was not saved: {error.strerror}; going on", file=sys.stderr)
             self.failure = error
-        else:
-            self.failure = None
+            return False
+        self.failure = None
+        return True
 
 
 def _continues_exactly(trainer: Trainer) -> bool:

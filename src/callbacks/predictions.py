@@ -77,6 +77,8 @@ def _rows(outputs: Any) -> list[dict[str, Any]]:
         return []
     if hasattr(outputs, "_asdict"):
         outputs = outputs._asdict()
+    if isinstance(outputs, list) and outputs and all(isinstance(output, dict) for output in outputs):
+        return [{str(name): _plain(value) for name, value in output.items()} for output in outputs]
     if isinstance(outputs, tuple):
         outputs = {f"output_{i}": value for i, value in enumerate(outputs)}
     if not isinstance(outputs, dict):

@@ -26,7 +26,6 @@ class Progress(ProgressBar):
     def __init__(self) -> None:
         super().__init__()
         self._enabled = True
-        self._console = Console(stderr=False, highlight=False, soft_wrap=True)
         self._bar: RichProgress | None = None
         self._shown_at = self._started_at = 0.0
         self._steps = 0
@@ -47,7 +46,9 @@ class Progress(ProgressBar):
         on_terminal = sys.stdout.isatty()  # rich would take FORCE_COLOR for a terminal
         if self._enabled and trainer.is_global_zero and on_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[rest]}"))
-            self._bar = RichProgress(*columns, console=self._console, auto_refresh=False, transient=True)
+            self._bar = RichProgress(
+                *columns, console=Console(highlight=False, soft_wrap=True), auto_refresh=False, transient=True
+            )
             self._bar.add_task(_epoch(trainer), total=None, rest="")
             self._bar.start()
 

@@ -27,6 +27,7 @@ class Record(Callback):
         self.values = values
         self._started_at = 0.0
         self._seconds_before = 0.0
+        self._training = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit" or not trainer.is_global_zero:
@@ -46,6 +47,7 @@ class Record(Callback):
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
                 logger.continue_from(trainer.global_step)
+        self._training = True
         if not continued:
             self.run.metrics_json.unlink(missing_ok=True)
         limits = {"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps}
@@ -62,9 +64,11 @@ class Record(Callback):
         self._update(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        if trainer.state.fn == "fit" and self._started_at:
-            interrupted = isinstance(exception, Stopped | KeyboardInterrupt)
-            self._update(trainer, status="interrupted" if interrupted else "failed")
+        status = "interrupted" if isinstance(exception, Stopped | KeyboardInterrupt) else "failed"
+        if trainer.state.fn == "fit" and self._training:
+            self._update(trainer, status=status)
+        elif self._started_at and trainer.is_global_zero:  # before the first step, or in the test after the last one
+            self.run.update_metrics(status=status)
 
     def _update(self, trainer: Trainer, **values: Any) -> None:
         if not trainer.is_global_zero:

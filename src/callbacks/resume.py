@@ -16,6 +16,15 @@ class ExactResume(Callback):
     step, with and without loader workers; restoring the generators failed with workers (benchmarks/LOG.md).
     """
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        loop = trainer.fit_loop
+        progress: Any = loop.epoch_progress.current
+        if loop._restarting and progress.ready == progress.processed:
+            # saved between two epochs; with max_steps, Lightning would go back into the one that is over, in vain
+            for part in (loop, loop.epoch_loop, loop.epoch_loop.val_loop, loop.epoch_loop.automatic_optimization):
+                part._restarting = False
+            loop.epoch_loop.reset_restart_stage()
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         # Lightning leaves the flag up for the whole resumed epoch, and then steps no scheduler at its end
         trainer.fit_loop._restarting = False

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end the training at the next step, with a checkpoint."""
+"""Ctrl-C and SIGTERM end the training at the next step, with a checkpoint (always on)."""
 
 import os
 import signal
@@ -8,12 +8,14 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from src.callbacks.checkpoint import Checkpoint
+from src.errors import Stopped
 
 
 class StopOnSignal(Callback):
     """Asks the checkpoint callback to save and stop; a second signal stops at once (always on).
 
-    Lightning's own way ends at the step's end without a checkpoint and exits 0 on SIGTERM.
+    Lightning's own way ends at the step's end without a checkpoint and exits 0 on SIGTERM. Before and after the
+    training itself there is nothing to save, and a signal stops at once.
 
     Args:
         checkpoint: is told which signal came.
@@ -22,20 +24,32 @@ class StopOnSignal(Callback):
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
 
-    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._install()
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._install()
-
-    def _install(self) -> None:
         # after Lightning's own, which it takes away again when it tears down
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, self._on_signal)
+        _install(signal.SIGINT, self._on_signal)
+        _install(signal.SIGTERM, self._on_signal)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        _install(signal.SIGINT, signal.default_int_handler)
+        stop_at_once_on_sigterm()
 
     def _on_signal(self, number: int, frame: Any) -> None:
         if self.checkpoint.stop_signal is not None:
             raise KeyboardInterrupt
         self.checkpoint.stop_signal = number
         os.write(2, b"\nstopping with a checkpoint at the end of this step; again to stop at once\n")
+
+
+def stop_at_once_on_sigterm() -> None:
+    """Makes SIGTERM unwind the program, as Ctrl-C does, instead of ending it in silence."""
+    _install(signal.SIGTERM, _stop)
+
+
+def _stop(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once is enough
+    raise Stopped(number)
+
+
+def _install(number: int, handler: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(number, handler)

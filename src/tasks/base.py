@@ -49,7 +49,7 @@ class Task(LightningModule):
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
         self.schedule = schedule
         metrics = metrics.clone()
-        metrics.add_metrics({"loss": MeanMetric()})
+        metrics.add_metrics({"loss": MeanMetric(nan_strategy="disable")})  # a NaN shows; the default warns and hides it
         self.train_metrics = metrics.clone(prefix="train/")
         self.val_metrics = metrics.clone(prefix="val/")
         self.test_metrics = metrics.clone(prefix="test/")
@@ -79,6 +79,8 @@ class Task(LightningModule):
         given = getattr(self.schedule, "keywords", {})
         if "total_steps" in accepted and not any(given.get(name) for name in ("total_steps", "epochs")):
             total_steps = self.trainer.estimated_stepping_batches
+            if total_steps < 1:
+                raise ValueError("schedule: there is no step to train; see --trainer.max_steps, .limit_train_batches")
             if total_steps == float("inf"):
                 raise ValueError("schedule: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
             return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]

@@ -78,6 +78,36 @@ def test_two_workers(cli: Cli) -> None:
     sweep(cli, CNN_DIGITS, [BATCHES + 3], "--data.num_workers", "2")
 
 
+def test_a_limit_of_steps(cli: Cli) -> None:
+    """Lightning counts such a run otherwise, and would go back into the epoch that is over."""
+    limit = ("--trainer.max_epochs", "-1", "--trainer.max_steps", str(2 * BATCHES))
+    assert fit(cli, CNN_DIGITS, "whole", *limit).code == 0
+    for step in (BATCHES + 1, BATCHES + 3):
+        cut(cli, CNN_DIGITS, f"cut-{step}", step, *limit)
+        resume(cli, CNN_DIGITS, f"cut-{step}", *limit)
+        assert_same_ending(f"cut-{step}", "whole")
+
+
+VARIANTS = {
+    "accumulation": ("--trainer.accumulate_grad_batches", "2"),
+    "validation within": ("--trainer.val_check_interval", "2"),
+    "validation every step": ("--trainer.val_check_interval", "1"),
+    "plateau": ("--model.schedule", "ReduceLROnPlateau", "--model.schedule.patience", "0"),
+    "one cycle": ("--model.schedule", "OneCycleLR", "--model.schedule.max_lr", "0.01"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(cli: Cli, variant: str) -> None:
+    args = VARIANTS[variant]
+    assert fit(cli, CNN_DIGITS, "whole", *args).code == 0
+    for step in (3, 4, 5):
+        cut(cli, CNN_DIGITS, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
+        resume(cli, CNN_DIGITS, f"cut-{step}", *args)
+        assert_same_ending(f"cut-{step}", "whole")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("recipe", [CNN_DIGITS, MLP_DIGITS], ids=["cnn", "mlp"])

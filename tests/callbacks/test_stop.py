@@ -55,6 +55,27 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
     assert_ends_like(cli, workdir, "run", "whole")
 
 
+LATE = """
+import os, signal
+from lightning.pytorch import Callback
+
+class Late(Callback):
+    def on_test_batch_start(self, trainer, *args):
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_sigterm_in_the_final_test_is_no_success(cli: Cli, workdir: Path) -> None:
+    """A scheduler that reads the exit code must not take the job for done."""
+    (workdir / "late.py").write_text(LATE)
+    done = cli("fit", *ARGS, "--run_dir", "run", "--trainer.callbacks+=late.Late")
+    assert done.code == 143, done.err
+    assert "continue  python -m src fit --run_dir run --ckpt_path last" in done.out
+    again = cli("fit", *ARGS, "--run_dir", "run", "--trainer.callbacks", "null")
+    assert again.code == 0, again.err
+    assert "test " in again.out
+
+
 def test_second_signal_stops_at_once(workdir: Path) -> None:
     slow = ("--trainer.limit_val_batches", "1.0", "--data.batch_size", "1", "--trainer.val_check_interval", "1.0")
     process = start(workdir, "run", *slow)
