@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonargparse._typehints as typehints
+import torch
 import yaml
+from jsonargparse.typing import register_type
 from lightning.pytorch import Trainer as LightningTrainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
@@ -52,6 +54,7 @@ def run(invocation: Invocation) -> int:
     _prefer_our_classes()
     # some of Lightning's defaults are enums, which YAML cannot hold: Timer's interval
     yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
+    register_type(torch.device, fail_already_registered=False)  # likewise, StochasticWeightAveraging's device
     stop_at_once_on_sigterm()
     checkpoint = resolve_checkpoint(invocation)
     run = choose_run(invocation, checkpoint)

@@ -329,10 +329,9 @@ def test_two_trainings_in_one_directory(cli: Cli, workdir: Path) -> None:
     from src.runs import Run
 
     run = Run(workdir / "run")
-    holder = subprocess.Popen(  # another process that trains there
-        [sys.executable, "-c", "import fcntl,sys,time; f=open('run/.lock','w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"],
-        cwd=(run.path.mkdir(), workdir)[1], stdout=subprocess.PIPE,
-    )  # fmt: skip
+    run.path.mkdir()
+    lines = "f = open('run/.lock', 'w'); fcntl.flock(f, 2); print(1, flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", f"import fcntl, time; {lines}"], stdout=subprocess.PIPE)
     try:
         assert holder.stdout is not None
         holder.stdout.readline()
