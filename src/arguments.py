@@ -1,5 +1,6 @@
 """Reads the command line and its configs as far as that needs no torch, so that common mistakes are told at once."""
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,8 @@ def read(verb: str, args: list[str]) -> Invocation:
         if option != "config":
             settings[option] = value
             continue
-        if inline := "\n" in value or value.lstrip().startswith("{"):  # YAML itself instead of a file
+        inline = "\n" in value or value.lstrip().startswith("{")  # YAML itself instead of a file
+        if inline:
             inlines.append(value)
         if inline or not _is_empty(Path(value)):  # which the parser would refuse
             rest += ["--config", value]
@@ -89,11 +91,17 @@ def read(verb: str, args: list[str]) -> Invocation:
     for path in configs:
         content = _check(path, "--config", invocation.nodes)
         invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
+    for text in inlines:
+        with contextlib.suppress(yaml.YAMLError, TypeError):  # the parser says what is wrong with it
+            content = yaml.safe_load(text)
+            invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
     invocation.settings |= settings
     if settings.get("init_from") and verb != "fit":
         raise UserError(f"--init_from: only fit starts from weights; {verb} takes --ckpt_path")
-    if invocation.settings.get("init_from") and invocation.settings.get("ckpt_path"):
-        raise UserError("--init_from, --ckpt_path: expected one of them: start anew from weights, or continue a run")
+    if settings.get("init_from") and settings.get("ckpt_path", "last") != "last":
+        raise UserError(
+            "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
+        )
     return invocation
 
 

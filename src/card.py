@@ -1,5 +1,6 @@
 """What `fit` prints before and after: a line that says what runs where, a card that says what came out."""
 
+import re
 import shlex
 from typing import Any
 
@@ -107,7 +108,7 @@ def _results(trainer: Trainer, metrics: dict[str, Any], test: dict[str, float]) 
     monitor = monitor or next(iter(measured), None)
     if monitor is None:
         return "nothing was logged"
-    quantity = monitor.removeprefix("train").removeprefix("val").removeprefix("test").lstrip("/_")
+    quantity = re.sub(r"^(train|val|test)[/_]", "", monitor)
     parts = []
     for stage in ("train", "val", "test"):
         for name in (f"{stage}/{quantity}", f"{stage}_{quantity}"):

@@ -73,6 +73,8 @@ def damage(path: Path) -> str | None:
             broken = archive.testzip()
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         return f"truncated, or not a checkpoint ({str(error).rstrip('.').lower()})"
+    except (NotImplementedError, RuntimeError, ValueError, OSError) as error:  # a wrong byte in the zip's own tables
+        return f"corrupted ({str(error).lower()})"
     return f"corrupted (checksum of {broken})" if broken else None
 
 

@@ -100,7 +100,9 @@ class CLI(LightningCLI):
             args = ["--config", yaml.safe_dump(config), *args]
         if not any(arg.partition("=")[0].endswith(".help") for arg in args):  # which takes what follows for its own
             args += [f"--run_dir={run.path}", f"--ckpt_path={checkpoint or 'null'}"]
-        if origin := invocation.settings.get("init_from"):
+        if invocation.verb == "fit" and checkpoint is not None and invocation.settings.get("init_from"):
+            args += ["--init_from=null"]  # it was for the first start
+        elif invocation.verb == "fit" and (origin := invocation.settings.get("init_from")):
             path = first_valid(checkpoint_candidates(origin, None, invocation.recipe, "--init_from"), "--init_from")
             args += ["--init_from", str(path)]
         super().__init__(
@@ -119,6 +121,8 @@ class CLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(Checkpoint, "checkpoint")
         parser.add_argument("--run_dir", type=str, help="directory of the run")
+        if self.invocation.verb != "fit":  # a recipe that says how it starts can be tested as well
+            parser.add_argument("--init_from", type=str, help="for fit")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         options = self._subcommand_parsers[self.invocation.verb]._option_string_actions

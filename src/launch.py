@@ -16,6 +16,7 @@ QUIET = (  # warnings that the user can do nothing about, or that Playbook has a
     r".*your dataloader is not resumable.*",
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
     r".*when logging on epoch level in distributed setting.*",  # metrics are synchronised where they are computed
+    r".*Encountered `nan` values in tensor.*",  # the loss that is shown says so
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*You requested to overfit but enabled (train|val) dataloader shuffling.*",
 )

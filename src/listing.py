@@ -16,7 +16,7 @@ def run(args: list[str]) -> int:
         print(f"python -m src list [{'|'.join(SECTIONS)}]")
         return 0
     if len(args) > 1 or (args and args[0] not in SECTIONS):
-        wrong = args[0] if args[0] not in SECTIONS else args[1]
+        wrong = args[0] if args[0] not in SECTIONS else " ".join(args)
         raise UserError(f"list {wrong}: expected one of {', '.join(SECTIONS)}{nearest(wrong, SECTIONS)}")
     blocks = []
     for section in args or SECTIONS:

@@ -95,7 +95,7 @@ def place_in_run(loggers: Any, run: Run) -> None:
         if arguments is None:
             continue
         if arguments.get("save_dir", "unknown") in ("", ".", None):
-            arguments["save_dir"] = str(run)
+            arguments["save_dir"] = str(run.path.absolute())
         if logger.class_path.endswith(".WandbLogger"):
             os.environ.setdefault("WANDB_SILENT", "true")
             arguments["offline"] = arguments["offline"] or not _wandb_logged_in()

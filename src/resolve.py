@@ -11,8 +11,13 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from src.arguments import Invocation
 from src.checkpoints import describe, first_valid, load, misfits, weights_of
 from src.errors import UserError
-from src.runs import Run, checkpoint_candidates, new_run, run_of
+from src.runs import ROOT, Run, checkpoint_candidates, new_run, run_of
 from src.tasks.base import Task
+
+
+def shows_only(invocation: Invocation) -> bool:
+    """Whether the command prints help or a configuration, and runs nothing."""
+    return any(arg == "--help" or arg.partition("=")[0].endswith(".help") for arg in invocation.args)
 
 
 def resolve_checkpoint(invocation: Invocation) -> Path | None:
@@ -22,8 +27,8 @@ def resolve_checkpoint(invocation: Invocation) -> Path | None:
         UserError: there is none, or it is damaged.
     """
     spec = invocation.settings.get("ckpt_path")
-    if not spec:
-        if invocation.verb != "fit":
+    if not spec or shows_only(invocation):
+        if invocation.verb != "fit" and not shows_only(invocation):
             raise UserError(
                 f"--ckpt_path: {invocation.verb} needs one: best, last, a run directory or a checkpoint file"
             )
@@ -52,6 +57,8 @@ def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
         return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))  # a further process of the same run
     folder = invocation.settings.get("run_dir")
     run = Run(Path(folder)) if folder else run_of(checkpoint) if checkpoint else None
+    if shows_only(invocation):
+        return run or Run(ROOT / "none")
     if run is None or (not folder and not os.access(run.path, os.W_OK)):
         run = new_run(invocation.recipe or _name_of(checkpoint))
     anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")

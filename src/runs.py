@@ -29,6 +29,7 @@ except ImportError:  # Windows
     fcntl = None
 
 ROOT = Path("runs")
+MOST_NEW_FILES = 100  # that git.diff takes up
 _locks: dict[Path, TextIO] = {}
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics", "jsonargparse", "numpy", "scikit-learn", "wandb")
 
@@ -67,7 +68,7 @@ class Run:
         Raises:
             UserError: another process trains in it.
         """
-        if self.path in _locks or int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        if self.path.absolute() in _locks or int(os.environ.get("LOCAL_RANK", "0")) > 0:
             return
         file = (self.path / ".lock").open("w")
         if fcntl is not None:
@@ -76,15 +77,18 @@ class Run:
             except BlockingIOError:
                 file.close()
                 raise UserError(f"--run_dir {self}: another process is training in it") from None
-        _locks[self.path] = file
+        _locks[self.path.absolute()] = file
 
     def release(self) -> None:
         """Lets other processes in, and removes a directory that nothing was written to."""
-        if file := _locks.pop(self.path, None):
+        if file := _locks.pop(self.path.absolute(), None):
             file.close()
             (self.path / ".lock").unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # what is not empty stays
             self.path.rmdir()
+            if ROOT in self.path.parents:
+                self.path.parent.rmdir()
+                ROOT.rmdir()
 
     def read_metrics(self) -> dict[str, Any]:
         """What metrics.json holds; empty if there is none yet."""
@@ -109,7 +113,10 @@ class Run:
             "git_commit": _git("rev-parse", "HEAD").strip() or None,
         }
         write_atomically(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
-        write_atomically(self.path / "git.diff", _git("diff", "HEAD"))
+        new = _git("ls-files", "--others", "--exclude-standard", "-z").split("\0")[:-1][:MOST_NEW_FILES]
+        changes = [_git("diff", "HEAD", "--binary")]
+        changes += [_git("diff", "--binary", "--no-index", "--", os.devnull, file) for file in new]
+        write_atomically(self.path / "git.diff", "".join(changes))
 
 
 def new_run(recipe: str) -> Run:
@@ -188,7 +195,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Writes beside the file, then renames: a reader sees the old text or the new, and a crash loses neither."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_bytes(text.encode("utf-8", "surrogateescape"))
         os.replace(beside, path)
     except OSError:
         beside.unlink(missing_ok=True)
@@ -204,10 +211,9 @@ def _version(package: str) -> str | None:
 
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(
-            ["git", *arguments], check=False, capture_output=True, text=True, errors="replace", timeout=10
-        )
+        done = subprocess.run(["git", "-c", "color.ui=false", *arguments], check=False, capture_output=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired) as error:
         print(f"warning: git {arguments[0]}: {error}; not recorded", file=sys.stderr)
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    compared = "--no-index" in arguments and done.returncode == 1  # there is a difference
+    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 or compared else ""

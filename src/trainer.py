@@ -66,9 +66,9 @@ class Trainer(pl.Trainer):
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
-        datamodule: pl.LightningDataModule | None = None,
         ckpt_path: str | None = None,
         verbose: bool = False,
+        datamodule: pl.LightningDataModule | None = None,
         weights_only: bool | None = True,
     ) -> Any:
         """Measure a checkpoint on the validation data.
@@ -89,9 +89,9 @@ class Trainer(pl.Trainer):
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
-        datamodule: pl.LightningDataModule | None = None,
         ckpt_path: str | None = None,
         verbose: bool = False,
+        datamodule: pl.LightningDataModule | None = None,
         weights_only: bool | None = True,
     ) -> Any:
         """Measure a checkpoint on the test data.

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
@@ -14,7 +15,7 @@ class WritePredictions(Callback):
     """One CSV a loader with an id and a row for every sample, or JSON lines where outputs are no columns (always on).
 
     A tensor (B,) becomes a column, a tensor (B, K) K columns; a dict names them. The id is the sample's place in the
-    data set. The file appears under its name when it is whole.
+    data set. The file appears under its name when it is whole; several processes write one each.
 
     Args:
         folder: where `predictions.csv` is written; `predictions-1.csv` and so on for further loaders.
@@ -38,9 +39,13 @@ class WritePredictions(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         rows = _rows(outputs)
+        if not rows:
+            return
         if dataloader_idx != self._loader:
             self._finish()
-            self._open(dataloader_idx, flat=all(not isinstance(v, list | dict) for row in rows for v in row.values()))
+            self._open(
+                trainer, dataloader_idx, flat=all(not isinstance(v, list | dict) for row in rows for v in row.values())
+            )
         assert self._file is not None
         world, rank = trainer.world_size, trainer.global_rank
         for outputs_of_one in rows:
@@ -57,9 +62,15 @@ class WritePredictions(Callback):
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._finish()
 
-    def _open(self, loader: int, flat: bool) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._file is not None:
+            self._file.close()
+            Path(self._file.name).unlink()
+
+    def _open(self, trainer: Trainer, loader: int, flat: bool) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = "predictions" + (f"-{loader}" if loader else "") + (".csv" if flat else ".jsonl")
+        part = (f"-{loader}" if loader else "") + (f"-rank{trainer.global_rank}" if trainer.world_size > 1 else "")
+        name = f"predictions{part}" + (".csv" if flat else ".jsonl")
         self.files.append(self.folder / name)
         self._file = (self.folder / f".{name}").open("w", newline="", encoding="utf-8")
         self._loader, self._next_id, self._columns = loader, 0, [] if flat else None
@@ -83,6 +94,7 @@ def _rows(outputs: Any) -> list[dict[str, Any]]:
         outputs = {f"output_{i}": value for i, value in enumerate(outputs)}
     if not isinstance(outputs, dict):
         outputs = {"prediction": outputs}
+    outputs = {k: torch.as_tensor(v) if isinstance(v, np.ndarray) else v for k, v in outputs.items()}
     lengths = {len(v) for v in outputs.values() if isinstance(v, list) or (isinstance(v, Tensor) and v.ndim > 0)}
     if len(lengths) != 1:  # no common batch dimension: the whole batch is one row
         return [{name: _plain(value) for name, value in outputs.items()}]
@@ -99,6 +111,8 @@ def _rows(outputs: Any) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
     if isinstance(value, Tensor):
         return value.float().tolist() if value.dtype in (torch.bfloat16, torch.float16) else value.tolist()
     if isinstance(value, dict):

@@ -28,7 +28,7 @@ class Progress(ProgressBar):
         self._enabled = True
         self._bar: RichProgress | None = None
         self._shown_at = self._started_at = 0.0
-        self._steps = 0
+        self._steps = self._printed_epoch = 0
         self._loss: Any = None
 
     def disable(self) -> None:
@@ -66,13 +66,19 @@ class Progress(ProgressBar):
             self._show(trainer, trainer.fit_loop.batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is not None:
+            self._show(trainer, trainer.fit_loop.batch_idx + 1)
         last = trainer.max_epochs is not None and trainer.current_epoch + 1 == trainer.max_epochs
         quiet = self._bar is not None or not self._enabled or not trainer.is_global_zero
         if not quiet and (last or time.monotonic() - self._shown_at > PIPED_EVERY_S):
             self._shown_at = time.monotonic()
+            self._printed_epoch = trainer.current_epoch + 1
             print(f"{_epoch(trainer)}  {self._rest(trainer)}", flush=True)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        piped = self._bar is None and self._enabled and trainer.is_global_zero
+        if piped and self._printed_epoch < trainer.current_epoch:  # it ended by steps, by time or early
+            print(f"{_epoch(trainer, trainer.current_epoch)}  {self._rest(trainer)}", flush=True)
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -110,6 +116,6 @@ class Progress(ProgressBar):
         return "  ".join(parts)
 
 
-def _epoch(trainer: Trainer) -> str:
+def _epoch(trainer: Trainer, epoch: int | None = None) -> str:
     last = "" if trainer.max_epochs in (None, -1) else f"/{trainer.max_epochs}"
-    return f"epoch {trainer.current_epoch + 1}{last}"
+    return f"epoch {trainer.current_epoch + 1 if epoch is None else epoch}{last}"

@@ -33,15 +33,16 @@ class Record(Callback):
         if stage != "fit" or not trainer.is_global_zero:
             return
         self._started_at = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        # only now: an attempt to continue that fails leaves what was there
         write_atomically(self.run.config, self.config)
         self.run.record_environment(sys.argv)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 logger.log_hyperparams(self.values)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.is_global_zero:
-            return
         continued = trainer.global_step > 0
         self._seconds_before = self.run.read_metrics().get("train_seconds", 0.0) if continued else 0.0
         for logger in trainer.loggers:

@@ -49,7 +49,7 @@ class Task(LightningModule):
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
         self.schedule = schedule
         metrics = metrics.clone()
-        metrics.add_metrics({"loss": MeanMetric(nan_strategy="disable")})  # a NaN shows; the default warns and hides it
+        metrics.add_metrics({"loss": MeanMetric()})
         self.train_metrics = metrics.clone(prefix="train/")
         self.val_metrics = metrics.clone(prefix="val/")
         self.test_metrics = metrics.clone(prefix="test/")
