@@ -15,8 +15,10 @@ def run(args: list[str]) -> int:
     if args[:1] and args[0] in ("-h", "--help"):
         print(f"python -m src list [{'|'.join(SECTIONS)}]")
         return 0
-    if len(args) > 1 or (args and args[0] not in SECTIONS):
-        wrong = args[0] if args[0] not in SECTIONS else " ".join(args)
+    if len(args) > 1:
+        raise UserError(f"list {' '.join(args)}: expected one section, got {len(args)}")
+    if args and args[0] not in SECTIONS:
+        wrong = args[0]
         raise UserError(f"list {wrong}: expected one of {', '.join(SECTIONS)}{nearest(wrong, SECTIONS)}")
     blocks = []
     for section in args or SECTIONS:

@@ -217,7 +217,6 @@ def test_results(metrics: dict[str, Any], test: dict[str, float], text: str) -> 
     assert results(metrics, test) == text
 
 
-@pytest.mark.xfail(strict=True, reason="the name of a stage is cut off wherever a name begins with it")
 @pytest.mark.parametrize("name", ["value", "trainable_norm"])
 def test_results_of_a_metric_whose_name_begins_like_a_stage(name: str) -> None:
     assert results({"metrics": {name: 0.5}}, {}).startswith(f"{name}: ")

@@ -91,7 +91,7 @@ CASES = {
     "--trainer.callbacks+=CNN": "--trainer.callbacks CNN: expected a callback",
     "--data collections.OrderedDict": "--data collections.OrderedDict: expected a data module",
     # both at once
-    "--init_from x.ckpt --ckpt_path last": "--init_from, --ckpt_path: expected one of them",
+    "--init_from x.ckpt --ckpt_path best": "--init_from, --ckpt_path: expected one of them",
     # hardware that is not there
     "--trainer.accelerator gpu": "--trainer.accelerator: No supported gpu backend found",
     "--trainer.strategy ddpp": "ddpp",

@@ -40,7 +40,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTEST_ADDOPTS": ""}  # not the coverage of CI
     command = [sys.executable, *args]
     return subprocess.run(
         command, check=False, cwd=folder, env=environment, capture_output=True, encoding="utf-8", errors="replace"

@@ -130,7 +130,6 @@ def test_checkpoint_in_lightnings_own_way(workdir: Path) -> None:
     assert continued.global_step == 6
 
 
-@pytest.mark.xfail(strict=True, reason="ours has datamodule where Lightning has ckpt_path")
 def test_positional_arguments_are_lightnings(workdir: Path) -> None:
     ours, theirs = both(workdir)
     module = line(2.0, 1.0)
@@ -183,7 +182,6 @@ class Mute(Line):
         return None
 
 
-@pytest.mark.xfail(strict=True, reason="an empty file is opened for the first None, and counts as written")
 @pytest.mark.filterwarnings("ignore:.*predict returned None.*")
 def test_predict_step_that_returns_nothing(workdir: Path) -> None:
     [trainer, _] = both(workdir, callbacks=[WritePredictions(Path("job/predictions"))])

@@ -153,14 +153,12 @@ def test_batches_without_output_are_passed_over(tmp_path: Path) -> None:
     assert [row["prediction"] for row in rows(path)] == ["1", "2"]
 
 
-@pytest.mark.xfail(strict=True, reason="whether it is a table is decided by the first batch, which here has no row")
 @pytest.mark.filterwarnings("ignore:.*predict returned None.*")
 def test_nested_output_after_a_batch_without_any(tmp_path: Path) -> None:
     [path] = predict(tmp_path, [None, {"mask": torch.ones(1, 1, 1)}])
     assert path.name == "predictions.jsonl"
 
 
-@pytest.mark.xfail(strict=True, reason="an array is one cell, its text, cut off with … beyond 1,000 values")
 def test_numpy_arrays(tmp_path: Path) -> None:
     import numpy as np
 
@@ -186,7 +184,6 @@ def test_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     assert seen == [[], [], [], ["predictions.csv"]]
 
 
-@pytest.mark.xfail(strict=True, reason="nothing closes and removes the file when prediction fails")
 def test_failure_leaves_no_half_file(tmp_path: Path) -> None:
     def fail() -> torch.Tensor:
         raise RuntimeError("a bug in my own code")
@@ -210,7 +207,6 @@ def test_former_predictions_stay_until_the_new_ones_are_whole(tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == ["predictions.csv"]
 
 
-@pytest.mark.xfail(strict=True, reason="all processes write, and rename, one file of the same name")
 def test_two_processes_lose_no_row(tmp_path: Path) -> None:
     """Two writers as two processes have them; a loader strides over the ranks."""
     writers = [WritePredictions(tmp_path), WritePredictions(tmp_path)]

@@ -64,7 +64,6 @@ def test_best_is_shown_with_its_epoch(workdir: Path, often: None, capsys: pytest
     assert [row[-16:] for row in capsys.readouterr().out.splitlines()] == ["best 0 (epoch 1)"] * 2
 
 
-@pytest.mark.xfail(strict=True, reason="only the epoch max_epochs counts as the last")
 @pytest.mark.parametrize("ending", ["max_steps", "should_stop"])
 def test_piped_training_that_ends_otherwise(workdir: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
     class Stops(pl.Callback):
@@ -161,7 +160,6 @@ def test_bar_on_a_terminal(workdir: Path, often: None, monkeypatch: pytest.Monke
     assert written.count(b"\x1b[?25l") == written.count(b"\x1b[?25h") == 1, "the cursor is hidden, and comes back"
 
 
-@pytest.mark.xfail(strict=True, reason="the bar is drawn before the checkpoint callback has looked at the validation")
 def test_bar_knows_the_best_of_this_validation(workdir: Path, often: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as written:
         train(line(), Checkpoint("val/loss"), max_epochs=2)

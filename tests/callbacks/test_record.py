@@ -133,7 +133,6 @@ def test_attempt_to_continue_that_fails_leaves_the_results(cli: Cli) -> None:
     assert after["train_seconds"] >= before["train_seconds"]
 
 
-@pytest.mark.xfail(strict=True, reason="config.yaml is rewritten before the attempt has come to train")
 def test_attempt_to_continue_that_fails_leaves_the_configuration(cli: Cli) -> None:
     small = ("--trainer.limit_train_batches", "2", "--model.net.widths", "[4]")
     assert cli("fit", "--config", CNN_DIGITS, "--run_dir", "run", "--trainer.max_epochs", "1", *small).code == 0
