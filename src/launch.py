@@ -45,7 +45,7 @@ def import_quietly() -> tuple[Any, Any]:
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
     # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)
-    gc.disable()  # collecting while a million objects are imported costs a second of start-up (benchmarks/LOG.md)
+    gc.disable()  # collecting while a million objects are imported takes time and frees nothing
     try:
         from src import cli, messages
     finally:
