@@ -3,7 +3,11 @@
 import gc
 import logging
 import os
+import signal
+import sys
+import threading
 import warnings
+from types import FrameType
 from typing import Any
 
 from src.arguments import Invocation
@@ -46,10 +50,20 @@ def import_quietly() -> tuple[Any, Any]:
     # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)
     gc.disable()  # collecting while a million objects are imported takes time and frees nothing
+    main_thread = threading.current_thread() is threading.main_thread()
+    former = signal.signal(signal.SIGINT, _leave) if main_thread else None
     try:
         from src import cli, messages
     finally:
         gc.enable()
+        if main_thread:
+            signal.signal(signal.SIGINT, former)
     for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.WARNING)  # hardware lists, tips, advertisements
     return cli, messages
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """Ends the process at once: an exception amid imports is caught by some of them, which fail later and louder."""
+    print("\nstopped", file=sys.stderr, flush=True)
+    os._exit(130)

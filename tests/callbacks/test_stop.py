@@ -88,9 +88,10 @@ def test_second_signal_stops_at_once(workdir: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_ctrl_c_while_starting_is_quiet(workdir: Path) -> None:
+@pytest.mark.parametrize("delay", [0.7, 1.3, 2.0])  # seconds; importing torch and Lightning takes longer
+def test_ctrl_c_while_starting_is_quiet(workdir: Path, delay: float) -> None:
     process = cli_process("fit", *ARGS, cwd=workdir)
-    time.sleep(1.0)  # importing torch takes longer
+    time.sleep(delay)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT), err  # to a shell, both are 130
