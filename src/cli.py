@@ -1,5 +1,6 @@
 """From arguments to a running Trainer: LightningCLI with our precedence, run directories and short names."""
 
+import os
 import signal
 from enum import Enum
 from importlib import import_module
@@ -17,12 +18,13 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from src import discovery, messages
 from src.arguments import RESOLVED, Invocation, keys_of
 from src.callbacks.checkpoint import Checkpoint
+from src.callbacks.microbatches import MicroBatches
 from src.callbacks.monitors import CheckMonitors
 from src.callbacks.predictions import WritePredictions
 from src.callbacks.progress import Progress
 from src.callbacks.record import Record
 from src.callbacks.resume import ExactResume
-from src.callbacks.stop import StopOnSignal, stop_at_once_on_sigterm
+from src.callbacks.stop import StopOnSignal, requeue, stop_at_once_on_sigterm
 from src.checkpoints import AtomicCheckpointIO, first_valid
 from src.errors import Stopped
 from src.loggers import MetricsCSV, calm, finish, place_in_run
@@ -61,10 +63,10 @@ def run(invocation: Invocation) -> int:
     try:
         CLI(invocation, checkpoint, run)
     except Stopped as stop:
-        return messages.stopped(run, stop.args[0])
+        return _end(run, stop)
     except SystemExit as exit_:
         if isinstance(exit_.__context__, KeyboardInterrupt):  # how Lightning ends on a second Ctrl-C
-            return messages.stopped(run, signal.SIGINT)
+            return _end(run, Stopped(signal.SIGINT))
         raise
     except _FinishedError as finished:
         print(finished)
@@ -72,6 +74,15 @@ def run(invocation: Invocation) -> int:
         finish()
         run.release()
     return 0
+
+
+def _end(run: Run, stop: Stopped) -> int:
+    if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        # Lightning kills the first process, amid its last words, when one that it started ends otherwise
+        return stop.exit_code if "TORCHELASTIC_RUN_ID" in os.environ else 0
+    messages.stopped(run, stop.number)
+    requeue(stop.number)
+    return stop.exit_code
 
 
 class _FinishedError(Exception):
@@ -179,7 +190,7 @@ class CLI(LightningCLI):
         for logger in loggers:
             calm(logger)
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
-        callbacks: list[Any] = [ExactResume(), CheckMonitors(), *_as_list(chosen.callbacks)]
+        callbacks: list[Any] = [ExactResume(checkpoint), MicroBatches(), CheckMonitors(), *_as_list(chosen.callbacks)]
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
         if chosen.enable_progress_bar is not False and not has_bar:
             callbacks.append(Progress())
@@ -199,7 +210,12 @@ class CLI(LightningCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         self.invocation.running = True
-        super()._run_subcommand(subcommand)
+        try:
+            super()._run_subcommand(subcommand)
+        except Exception:
+            if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
+                launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
+            raise
 
     def after_instantiate_classes(self) -> None:
         if self.checkpoint is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent
 CONFIGS = SRC.parent / "configs"
+SUPPORT = ("__init__", "base", "loader", "foreign")  # files that hold no choice
 KINDS = ("tasks", "nets", "data", "callbacks", "optim")
 PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that stack on a recipe
 
@@ -26,7 +27,7 @@ def classes(kind: str) -> tuple[Entry, ...]:
     return tuple(
         Entry(node.name, f"src.{kind}.{file.stem}.{node.name}", _summary(node))
         for file in sorted((SRC / kind).glob("*.py"))
-        if file.stem not in ("__init__", "base")
+        if file.stem not in SUPPORT
         for node in ast.parse(file.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.bases
     )

@@ -9,7 +9,17 @@ class UserError(ValueError):
 
 
 class Stopped(BaseException):
-    """A signal asked for the end of training, and what was done is saved; carries the signal's number."""
+    """A signal asked for the end of training, and what was done is saved.
+
+    Args:
+        number: of the signal.
+        exit_code: of the command; 128 + number, as a shell has it, when left out.
+    """
+
+    def __init__(self, number: int, exit_code: int | None = None) -> None:
+        super().__init__(number)
+        self.number = number
+        self.exit_code = 128 + number if exit_code is None else exit_code
 
 
 def nearest(name: str, choices: Iterable[str], count: int = 3) -> str:

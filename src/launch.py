@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from types import FrameType
 from typing import Any
@@ -34,6 +35,8 @@ def launch(invocation: Invocation, debug: bool) -> int:
     except SystemExit as exit_:  # --help.all, --print_config
         return int(exit_.code or 0)
     except Exception as error:
+        if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) > 0:
+            time.sleep(2)  # the first process most often says the same, and then ends this one
         if debug:
             raise
         text = messages.explain(error, invocation)

@@ -24,12 +24,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 EXTRAS = {"tensorboard": "tensorboard"}  # module → extra of pyproject.toml
 
 
-def stopped(run: Run, number: int) -> int:
-    """Says where the checkpoint is and how to go on; returns the exit code that the shell expects of the signal."""
+def stopped(run: Run, number: int) -> None:
+    """Says where the checkpoint is and how to go on."""
     print(f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else signal.Signals(number).name}: {_progress(run)}")
     if any(run.checkpoints.glob("*.ckpt")):
         print(f"continue  python -m src fit --run_dir {shlex.quote(str(run))} --ckpt_path last")
-    return 128 + number
 
 
 def _progress(run: Run) -> str:

@@ -6,13 +6,15 @@ from typing import Any
 
 import yaml
 from lightning.pytorch import LightningModule
-from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from src.arguments import Invocation
 from src.checkpoints import describe, first_valid, load, misfits, weights_of
 from src.errors import UserError
 from src.runs import ROOT, Run, checkpoint_candidates, new_run, run_of
 from src.tasks.base import Task
+
+
+BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change which weights a module has
 
 
 def shows_only(invocation: Invocation) -> bool:
@@ -94,8 +96,8 @@ def config_of(checkpoint: Path) -> str:
 
 def require_fit(model: Any, checkpoint: Path) -> None:
     """Compares names and shapes before anything runs; modules that build or load in their own way are left alone."""
-    plain = (LightningModule.on_load_checkpoint, Task.on_load_checkpoint)
-    if is_overridden("configure_model", model) or type(model).on_load_checkpoint not in plain:
+    kind, plain = type(model), (LightningModule, Task)
+    if any(getattr(kind, hook) not in [getattr(base, hook) for base in plain] for hook in BUILDS):
         return
     found = misfits(model.state_dict(), weights_of(load(checkpoint, map_location="meta"), checkpoint))
     if not model.strict_loading:

@@ -2,23 +2,28 @@
 
 import math
 import os
+import signal
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
+from src import loops
 from src.errors import Stopped, UserError, nearest
+from src.ranks import highest
 
 
 class Checkpoint(LightningCheckpoint):
     """When checkpoints are saved, and which epoch counts as the best (always on).
 
     `last.ckpt` is written at the first moment after it is due from which training continues exactly: the end of a batch
-    that neither accumulates nor validates, or the border between two epochs. Everywhere else Lightning's checkpoints
-    lose a validation, a plateau step or accumulated gradients. The former one stays as `previous.ckpt`.
+    that neither accumulates nor validates, or else the start of the next batch or epoch. Everywhere else Lightning's
+    checkpoints lose a validation, a plateau step or accumulated gradients. The former one stays as `previous.ckpt`.
+    A signal to stop is obeyed there too, and amid a validation, which then begins anew when the run is continued.
 
     Args:
         monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
@@ -26,6 +31,8 @@ class Checkpoint(LightningCheckpoint):
         every_n_steps: optimizer steps between two saves of last.ckpt.
         every_n_minutes: minutes between two saves of last.ckpt.
         every_n_epochs: epochs between two saves of last.ckpt.
+        requeue_exit_code: exit code after SIGTERM or SIGUSR1, for schedulers that requeue on one of their own (99 in
+            Grid Engine); 128 + the signal's number when left out, 143 and 138.
 
     Raises:
         ValueError: a cadence that is not above 0.
@@ -38,14 +45,18 @@ class Checkpoint(LightningCheckpoint):
         every_n_steps: int | None = None,
         every_n_minutes: float | None = 10.0,
         every_n_epochs: int | None = 1,
+        requeue_exit_code: int | None = None,
     ) -> None:
         super().__init__()
         cadence = {"every_n_steps": every_n_steps, "every_n_minutes": every_n_minutes, "every_n_epochs": every_n_epochs}
         for name, value in cadence.items():
             if value is not None and value <= 0:
                 raise ValueError(f"{name}: expected more than 0, got {value}")
+        if requeue_exit_code is not None and not 1 <= requeue_exit_code <= 255:
+            raise ValueError(f"requeue_exit_code: expected 1 to 255, got {requeue_exit_code}")
         self.monitor = monitor
         self.mode = mode
+        self.requeue_exit_code = requeue_exit_code
         self.every_n_steps = every_n_steps
         self.every_n_minutes = every_n_minutes
         self.every_n_epochs = every_n_epochs
@@ -70,14 +81,34 @@ class Checkpoint(LightningCheckpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.folder = trainer.strategy.broadcast(self.folder)  # processes may start in different seconds
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step = trainer.global_step
         if self.every_n_steps and step - self._saved_step >= self.every_n_steps:
             self._due = True
         if self.every_n_minutes and time.monotonic() - self._saved_at >= 60 * self.every_n_minutes:
             self._due = True
-        if (self._due or self.stop_signal) and _continues_exactly(trainer):
+        self._agree(trainer)
+        if (self._due or self.stop_signal) and loops.continues_exactly(trainer):
             self._save_last(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        waits = self._due or self._best_due or self.stop_signal
+        if waits and not loops.is_first_batch(trainer) and not loops.gradients_are_pending(trainer):
+            self._save_between(trainer, loops.at_batch_start(trainer))
+
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        # several processes may validate different numbers of batches, and could not agree here
+        if self.stop_signal and trainer.state.fn == "fit" and not trainer.sanity_checking and trainer.world_size == 1:
+            with loops.at_validation_start(trainer):
+                self._save_last(trainer)
+
+    def _agree(self, trainer: Trainer) -> None:
+        """All processes save, and stop, at the same step."""
+        due, number = highest(trainer, int(self._due), self.stop_signal or 0)
+        self._due, self.stop_signal = bool(due), number or None
 
     @property
     def dirpath(self) -> str | None:
@@ -90,16 +121,9 @@ class Checkpoint(LightningCheckpoint):
         return str(self.folder / "best.ckpt") if self.folder is not None and self.best else ""
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._agree(trainer)
         if self._due or self._best_due or self.stop_signal:
-            # Lightning has counted the new epoch as begun; saved so, it would skip it on resume
-            progress = trainer.fit_loop.epoch_progress
-            progress.current.ready -= 1
-            progress.total.ready -= 1
-            try:
-                self._save_between_epochs(trainer)
-            finally:
-                progress.current.ready += 1
-                progress.total.ready += 1
+            self._save_between(trainer, loops.at_epoch_start(trainer))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
@@ -117,7 +141,14 @@ class Checkpoint(LightningCheckpoint):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._due = True
-        self._save_between_epochs(trainer)
+        self._save_between(trainer, nullcontext())
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if not isinstance(exception, Exception) or trainer.state.fn != "fit" or trainer.world_size > 1:
+            return
+        if place := loops.while_fetching(trainer):  # the data failed, so the training so far is sound
+            with place:
+                self._save(trainer, "last")
 
     def _require_monitored(self, trainer: Trainer) -> None:
         logged = trainer.callback_metrics
@@ -131,33 +162,30 @@ class Checkpoint(LightningCheckpoint):
         former = self.best.get("score")
         if former is not None and (score <= former if self.mode == "max" else score >= former):
             return
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        before, self.best = (
-            self.best,
-            {
-                "monitor": self.monitor,
-                "score": score,
-                "epoch": trainer.current_epoch + 1,
-                "step": trainer.global_step,
-                "metrics": metrics,
-            },
-        )
+        # the weights stay as they are until the next batch or epoch starts, where they are saved
         self._best_due = True
-        if not trainer.fit_loop.epoch_loop._num_ready_batches_reached() and not self._save(trainer, "best"):
-            self.best = before  # what best.ckpt holds; a validation in mid-epoch is saved at once, as weights move on
+        self.best = {
+            "monitor": self.monitor,
+            "score": score,
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+            "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
+        }
 
-    def _save_between_epochs(self, trainer: Trainer) -> None:
-        if self._best_due:  # before last.ckpt, which says what the best is
-            self._save(trainer, "best")
-        if self._due or self.stop_signal:
-            self._save_last(trainer)
+    def _save_between(self, trainer: Trainer, place: AbstractContextManager[None]) -> None:
+        with place:
+            if self._best_due:  # before last.ckpt, which says what the best is
+                self._save(trainer, "best")
+            if self._due or self.stop_signal:
+                self._save_last(trainer)
 
     def _save_last(self, trainer: Trainer) -> None:
         self._due = self._best_due = False
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
         self._save(trainer, "last")
         if self.stop_signal:
-            raise Stopped(self.stop_signal)
+            preempted = self.stop_signal != signal.SIGINT
+            raise Stopped(self.stop_signal, self.requeue_exit_code if preempted else None)
 
     def _save(self, trainer: Trainer, name: str) -> bool:
         """Whether it is on disk."""
@@ -166,6 +194,7 @@ class Checkpoint(LightningCheckpoint):
         if self.folder is None or trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
             return False
         target, new = self.folder / f"{name}.ckpt", self.folder / f"{name}.new"
+        failure: OSError | None = None
         try:
             trainer.save_checkpoint(new)
             if trainer.is_global_zero:
@@ -173,17 +202,13 @@ class Checkpoint(LightningCheckpoint):
                     os.replace(target, self.folder / "previous.ckpt")
                 os.replace(new, target)
         except OSError as error:  # a full disk must not cost the training
-            if self.failure is None:
-                print(f"\nwarning: {target.as_posix()} was not saved: {error.strerror}; going on", file=sys.stderr)
-            self.failure = error
-            return False
-        self.failure = None
-        return True
-
-
-def _continues_exactly(trainer: Trainer) -> bool:
-    """Whether a checkpoint from the end of this batch loses nothing; private names, guarded by the resume tests."""
-    loop = trainer.fit_loop.epoch_loop
-    fetcher = trainer.fit_loop._data_fetcher
-    assert fetcher is not None
-    return not (loop._num_ready_batches_reached() or loop._should_accumulate() or loop._should_check_val_fx(fetcher))
+            failure = error
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other processes wait
+        if not any(highest(trainer, int(failure is not None))):
+            self.failure = None
+            return True
+        failure = failure or OSError("another process could not save")
+        if self.failure is None and trainer.is_global_zero:
+            print(f"\nwarning: {target.as_posix()} was not saved: {failure.strerror}; going on", file=sys.stderr)
+        self.failure = failure
+        return False

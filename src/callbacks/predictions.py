@@ -2,6 +2,8 @@
 
 import csv
 import json
+from contextlib import ExitStack
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -10,12 +12,14 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from src.ranks import gathered, shard_of
+
 
 class WritePredictions(Callback):
     """One CSV a loader with an id and a row for every sample, or JSON lines where outputs are no columns (always on).
 
     A tensor (B,) becomes a column, a tensor (B, K) K columns; a dict names them. The id is the sample's place in the
-    data set. The file appears under its name when it is whole; several processes write one each.
+    data set. The file appears under its name when it is whole; what several processes wrote is put together.
 
     Args:
         folder: where `predictions.csv` is written; `predictions-1.csv` and so on for further loaders.
@@ -39,17 +43,17 @@ class WritePredictions(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         rows = _rows(outputs)
-        if not rows:
-            return
+        shard, num_shards = shard_of(trainer)
+        if not rows or trainer.global_rank != shard * (trainer.world_size // num_shards):
+            return  # processes of a tensor-parallel group have the same outputs
         if dataloader_idx != self._loader:
             self._finish()
             self._open(
                 trainer, dataloader_idx, flat=all(not isinstance(v, list | dict) for row in rows for v in row.values())
             )
         assert self._file is not None
-        world, rank = trainer.world_size, trainer.global_rank
         for outputs_of_one in rows:
-            row = {"id": self._next_id * world + rank} | outputs_of_one  # evaluation loaders stride over ranks
+            row = {"id": self._next_id * num_shards + shard} | outputs_of_one  # evaluation loaders stride over ranks
             self._next_id += 1
             if self._columns is None:
                 self._file.write(json.dumps(row) + "\n")
@@ -61,6 +65,15 @@ class WritePredictions(Callback):
 
     def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._finish()
+        if trainer.world_size > 1:
+            found = gathered(trainer, self.files)
+            names = {file.with_stem(file.stem.partition("-rank")[0]) for files in found for file in files}
+            self.files = sorted(names)
+            if trainer.is_global_zero:
+                for file in self.files:
+                    _merge(
+                        file, [part for files in found for part in files if part.stem.startswith(f"{file.stem}-rank")]
+                    )
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self._file is not None:
@@ -69,7 +82,7 @@ class WritePredictions(Callback):
 
     def _open(self, trainer: Trainer, loader: int, flat: bool) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        part = (f"-{loader}" if loader else "") + (f"-rank{trainer.global_rank}" if trainer.world_size > 1 else "")
+        part = (f"-{loader}" if loader else "") + (f"-rank{shard_of(trainer)[0]}" if trainer.world_size > 1 else "")
         name = f"predictions{part}" + (".csv" if flat else ".jsonl")
         self.files.append(self.folder / name)
         self._file = (self.folder / f".{name}").open("w", newline="", encoding="utf-8")
@@ -80,6 +93,25 @@ class WritePredictions(Callback):
             self._file.close()
             Path(self._file.name).replace(self.files[-1])
             self._file = None
+
+
+def _merge(target: Path, parts: list[Path]) -> None:
+    """One file of the processes' own: row k of the first, row k of the second, …, as samples were dealt out."""
+    beside = target.with_name(f".{target.name}")
+    with ExitStack() as stack:
+        files = [stack.enter_context(part.open(newline="", encoding="utf-8")) for part in parts]
+        merged = stack.enter_context(beside.open("w", newline="", encoding="utf-8"))
+        if target.suffix == ".csv":
+            tables = [csv.reader(file) for file in files]
+            header = [next(table) for table in tables][0]
+            writer = csv.writer(merged)
+            writer.writerow(header)
+            writer.writerows(row for rows in zip_longest(*tables) for row in rows if row is not None)
+        else:
+            merged.writelines(line for lines in zip_longest(*files) for line in lines if line is not None)
+    beside.replace(target)
+    for part in parts:
+        part.unlink()
 
 
 def _rows(outputs: Any) -> list[dict[str, Any]]:

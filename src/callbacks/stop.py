@@ -1,7 +1,9 @@
-"""Ctrl-C and SIGTERM end the training at the next step, with a checkpoint (always on)."""
+"""Ctrl-C, SIGTERM and SIGUSR1 end the training at the next step, with a checkpoint (always on)."""
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -9,6 +11,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from src.callbacks.checkpoint import Checkpoint
 from src.errors import Stopped
+
+# what schedulers send before they take a machine away; SIGUSR1 as in `sbatch --signal=USR1@90`
+PREEMPTION = (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)
 
 
 class StopOnSignal(Callback):
@@ -26,8 +31,8 @@ class StopOnSignal(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # after Lightning's own, which it takes away again when it tears down
-        _install(signal.SIGINT, self._on_signal)
-        _install(signal.SIGTERM, self._on_signal)
+        for number in (signal.SIGINT, *PREEMPTION):
+            _install(number, self._on_signal)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         _install(signal.SIGINT, signal.default_int_handler)
@@ -41,8 +46,23 @@ class StopOnSignal(Callback):
 
 
 def stop_at_once_on_sigterm() -> None:
-    """Makes SIGTERM unwind the program, as Ctrl-C does, instead of ending it in silence."""
-    _install(signal.SIGTERM, _stop)
+    """Makes SIGTERM and SIGUSR1 unwind the program, as Ctrl-C does, instead of ending it in silence."""
+    for number in PREEMPTION:
+        _install(number, _stop)
+
+
+def requeue(number: int) -> None:
+    """Asks SLURM to start the job again, where it warned with SIGUSR1 that the time is up."""
+    job, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    job = f"{job}_{task}" if job else os.environ.get("SLURM_JOB_ID")
+    if job is None or number != getattr(signal, "SIGUSR1", None) or os.environ.get("SLURM_PROCID", "0") != "0":
+        return
+    try:
+        subprocess.run(["scontrol", "requeue", job], check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"warning: scontrol requeue {job}: {error}; start the job again yourself", file=sys.stderr)
+    else:
+        print(f"requeued  SLURM job {job}", flush=True)
 
 
 def _stop(number: int, frame: Any) -> None:

@@ -3,16 +3,21 @@
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from src.data.loader import TOLD, Loader
+from src.ranks import shard_of
 
 
 class Data(LightningDataModule):
@@ -26,9 +31,12 @@ class Data(LightningDataModule):
     Args:
         batch_size: samples a batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
+        on_error: what a sample does whose loading raises an exception: stop the training with a checkpoint, or skip,
+            left out of its batch and counted (`skipped_samples` in metrics.json).
+        timeout_s: seconds without a batch after which a worker is taken to hang; 0 waits for ever.
 
     Raises:
-        ValueError: a count out of its range.
+        ValueError: a value out of its range.
     """
 
     # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
@@ -38,14 +46,25 @@ class Data(LightningDataModule):
     val_set: Dataset
     test_set: Dataset
 
-    def __init__(self, batch_size: int = 64, num_workers: int = 0) -> None:
+    def __init__(
+        self,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: Literal["stop", "skip"] = "stop",
+        timeout_s: float = 600.0,
+    ) -> None:
         super().__init__()
         if batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
         if num_workers < 0:
             raise ValueError(f"num_workers: expected at least 0, got {num_workers}")
+        if timeout_s < 0:
+            raise ValueError(f"timeout_s: expected at least 0 seconds, got {timeout_s}")
         self.batch_size = batch_size
         self.num_workers = num_workers
+        self.on_error: Literal["stop", "skip"] = on_error
+        self.timeout_s = timeout_s
+        self.skipped_samples = 0
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
 
     @property
@@ -65,11 +84,14 @@ class Data(LightningDataModule):
         return self.test_dataloader()
 
     def _loader(self, dataset: Dataset, shuffle: bool = False) -> DataLoader:
-        return DataLoader(
+        return Loader(
             dataset,
+            self.on_error,
+            self._skip,
             batch_size=self.batch_size,
             sampler=_Order(self, dataset, shuffle),
             num_workers=self.num_workers,
+            timeout=self.timeout_s if self.num_workers else 0,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),
             worker_init_fn=_outlive_stop_signals,
@@ -77,16 +99,24 @@ class Data(LightningDataModule):
             generator=torch.Generator().manual_seed(self.seed),
         )
 
+    def _skip(self, failure: str) -> None:
+        self.skipped_samples += 1
+        if self.skipped_samples <= TOLD:
+            more = "; further ones are only counted" if self.skipped_samples == TOLD else ""
+            print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
+
     def state_dict(self) -> dict[str, int]:
         loop = self.trainer.fit_loop if self.trainer else None
         if loop is None:
-            return {"epoch": 0, "batch": 0}
+            return {"epoch": 0, "batch": 0, "skipped_samples": 0}
         progress: Any = loop.epoch_progress.current
         in_epoch = progress.started > progress.processed
-        return {"epoch": progress.processed, "batch": loop.epoch_loop.batch_progress.current.ready if in_epoch else 0}
+        batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
+        return {"epoch": progress.processed, "batch": batch, "skipped_samples": self.skipped_samples}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self._start = (state_dict["epoch"], state_dict["batch"])
+        self.skipped_samples = state_dict.get("skipped_samples", 0)
 
     def _position(self) -> tuple[int, int]:
         """Epoch and first batch of the pass that begins now."""
@@ -115,32 +145,37 @@ def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> l
 class _Order(DistributedSampler):
     """Which samples come in which order; of the class that Lightning leaves alone under DDP.
 
-    Strided over ranks without padding, so that evaluation counts every sample once. In training every rank gets equally
-    many, as gradients are averaged step by step; what remains is left out, other samples every epoch. A training pass
-    yields (epoch, index), an evaluation pass the index.
+    Strided over ranks, so that the ranks' batches together are the batch that one process would have. Evaluation pads
+    nothing: every sample counts once. In training every rank needs a sample in every batch, so a last batch of fewer
+    samples than ranks is left out, other samples every epoch. A training pass yields (epoch, index), an evaluation pass
+    the index.
     """
 
     def __init__(self, data: Data, dataset: Any, shuffle: bool) -> None:
-        trainer = data.trainer
-        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        rank, world = shard_of(data.trainer)
         super().__init__(dataset, num_replicas=world, rank=rank, shuffle=shuffle, seed=data.seed)
         self.data = data
 
     def __len__(self) -> int:
-        num_samples = len(self.dataset)  # type: ignore[arg-type]
-        if self.shuffle:
-            return num_samples // self.num_replicas
-        return len(range(self.rank, num_samples, self.num_replicas))
+        return len(range(self.rank, self.num_used(), self.num_replicas))
 
     def __iter__(self) -> Iterator[Any]:
-        num_samples = len(self.dataset)  # type: ignore[arg-type]
         if not self.shuffle:
-            return iter(range(self.rank, num_samples, self.num_replicas))
+            return iter(range(self.rank, self.num_used(), self.num_replicas))
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
-        generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
-        order = torch.randperm(num_samples, generator=generator)[self.rank :: self.num_replicas][: len(self)]
+        order = self.order(epoch)[self.rank :: self.num_replicas]
         return ((epoch, index) for index in order[batch * self.data.batch_size :].tolist())
+
+    def order(self, epoch: int) -> Tensor:
+        """Indices of an epoch's samples, of all ranks together."""
+        generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
+        return torch.randperm(len(self.dataset), generator=generator)[: self.num_used()]  # type: ignore[arg-type]
+
+    def num_used(self) -> int:
+        num_samples = len(self.dataset)  # type: ignore[arg-type]
+        left = num_samples % (self.data.batch_size * self.num_replicas)
+        return num_samples - left if self.shuffle and 0 < left < self.num_replicas else num_samples
 
 
 class _Seeded(Dataset):

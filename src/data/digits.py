@@ -3,6 +3,7 @@
 import gzip
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +23,14 @@ class Digits(Data):
         batch_size: samples a batch, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
         shift: training images are moved by up to this many pixels, up, down and sideways; 0 leaves them alone.
+        loader: further options of Data.
 
     Shapes:
         image (B, 1, 8, 8), values in [0, 1]; target (B,), 0 to 9.
     """
 
-    def __init__(self, batch_size: int = 64, num_workers: int = 0, shift: int = 0) -> None:
-        super().__init__(batch_size, num_workers)
+    def __init__(self, batch_size: int = 64, num_workers: int = 0, shift: int = 0, **loader: Any) -> None:
+        super().__init__(batch_size, num_workers, **loader)
         if shift < 0:
             raise ValueError(f"shift: expected at least 0 pixels, got {shift}")
         self.shift = shift

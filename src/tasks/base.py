@@ -46,6 +46,7 @@ class Task(LightningModule):
         from_command_line = _given_hyperparameters.get() is not None
         self.save_hyperparameters(ignore=[] if from_command_line else ["net", "optimizer", "schedule", "metrics"])
         self.net = net
+        self._is_split = False
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
         self.schedule = schedule
         metrics = metrics.clone()
@@ -57,16 +58,29 @@ class Task(LightningModule):
     def forward(self, inputs: Tensor | dict[str, Tensor]) -> Any:
         return self.net(**inputs) if isinstance(inputs, dict) else self.net(inputs)
 
+    def configure_model(self) -> None:
+        """Splits the net over processes, where the strategy says how many there are of which kind."""
+        mesh = self.device_mesh
+        if mesh is None or self._is_split:  # Lightning asks again for the test after the training
+            return
+        if not hasattr(self.net, "parallelize"):
+            raise ValueError(
+                f"strategy: {type(self.net).__name__} does not say how it is split over processes; "
+                "give it a method parallelize(mesh), as src/nets/vit.py has, or use ddp"
+            )
+        self.net.parallelize(mesh)  # type: ignore[operator]  # nets are any module
+        self._is_split = True
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         # a model that load_from_checkpoint has rebuilt keeps how, so that its own checkpoints rebuild it again
         if "net" not in self.hparams:
             self.hparams.update(checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}))
 
     def configure_optimizers(self) -> Any:
-        groups = parameter_groups(self)
+        made = _underlying(self.optimizer)
+        groups = parameter_groups(self, split_hidden=getattr(made, "splits_hidden", False))
         if not groups:
             raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
-        made = _underlying(self.optimizer)
         grouped = not isinstance(made, type) or "weight_decay" in inspect.signature(made).parameters  # not LBFGS
         optimizer = self.optimizer(groups if grouped else [p for group in groups for p in group["params"]])
         if self.schedule is None:

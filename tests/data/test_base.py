@@ -207,7 +207,7 @@ def test_a_checkpoint_continues_with_the_next_batch(num_workers: int, after: tup
     expected = [batch for epoch in range(3) for batch in batches(Numbered(), epoch)]
     assert_bitwise(whole, expected)
     state = torch.load(path, weights_only=True)["Numbered"]
-    assert state == {"epoch": after[0], "batch": after[1] + 1}
+    assert state == {"epoch": after[0], "batch": after[1] + 1, "skipped_samples": 0}
     resumed = train(Numbered(2 - num_workers), Seen(), path)  # the number of workers may change
     assert_bitwise(resumed, whole[after[0] * 5 + after[1] + 1 :])
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_between_epochs_continues_with_a_whole_one(tmp_path: Path) 
     trainer = Trainer(**QUIET, max_epochs=2, num_sanity_val_steps=0)
     trainer.fit(Counting(), datamodule=Numbered())
     trainer.save_checkpoint(tmp_path / "border.ckpt")
-    assert torch.load(tmp_path / "border.ckpt", weights_only=True)["Numbered"] == {"epoch": 2, "batch": 0}
+    assert torch.load(tmp_path / "border.ckpt", weights_only=True)["Numbered"] == {"epoch": 2, "batch": 0, "skipped_samples": 0}
     assert_bitwise(train(Numbered(), Seen(), tmp_path / "border.ckpt"), batches(Numbered(), 2))
 
 
