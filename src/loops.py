@@ -12,13 +12,6 @@ from typing import Any, cast
 from lightning.pytorch import Trainer
 
 
-def continues_exactly(trainer: Trainer) -> bool:
-    """Whether a checkpoint from the end of this batch loses nothing: it neither accumulates nor validates."""
-    loop, fetcher = trainer.fit_loop.epoch_loop, trainer.fit_loop._data_fetcher
-    assert fetcher is not None
-    return not (loop._num_ready_batches_reached() or loop._should_accumulate() or loop._should_check_val_fx(fetcher))
-
-
 @contextmanager
 def at_epoch_start(trainer: Trainer) -> Iterator[None]:
     """For a save in on_train_epoch_start: Lightning has counted the new epoch as begun, and would skip it."""
@@ -29,11 +22,6 @@ def at_epoch_start(trainer: Trainer) -> Iterator[None]:
 def gradients_are_pending(trainer: Trainer) -> bool:
     """In on_train_batch_start: whether batches before this one still wait for their optimizer step."""
     return (trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1) % trainer.accumulate_grad_batches != 0
-
-
-def is_first_batch(trainer: Trainer) -> bool:
-    """In on_train_batch_start: whether the epoch begins here."""
-    return trainer.fit_loop.epoch_loop.batch_progress.current.ready <= 1
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import signal
 import sys
 import time
@@ -20,10 +21,11 @@ from src.ranks import highest
 class Checkpoint(LightningCheckpoint):
     """When checkpoints are saved, and which epoch counts as the best (always on).
 
-    `last.ckpt` is written at the first moment after it is due from which training continues exactly: the end of a batch
-    that neither accumulates nor validates, or else the start of the next batch or epoch. Everywhere else Lightning's
-    checkpoints lose a validation, a plateau step or accumulated gradients. The former one stays as `previous.ckpt`.
-    A signal to stop is obeyed there too, and amid a validation, which then begins anew when the run is continued.
+    Both are written just before the next batch or epoch starts, unless gradients wait for their step: there every hook
+    of the batch before is done, and training continues exactly. Everywhere else Lightning's checkpoints lose a
+    validation, a plateau step, accumulated gradients or what a module keeps in its own on_train_batch_end. The former
+    last.ckpt stays as previous.ckpt. A signal to stop is obeyed there too, and amid a validation, which then begins
+    anew when the run is continued. ExactResume asks for these saves before any other callback has its turn.
 
     Args:
         monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
@@ -90,14 +92,18 @@ class Checkpoint(LightningCheckpoint):
             self._due = True
         if self.every_n_minutes and time.monotonic() - self._saved_at >= 60 * self.every_n_minutes:
             self._due = True
-        self._agree(trainer)
-        if (self._due or self.stop_signal) and loops.continues_exactly(trainer):
-            self._save_last(trainer)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        waits = self._due or self._best_due or self.stop_signal
-        if waits and not loops.is_first_batch(trainer) and not loops.gradients_are_pending(trainer):
+    def before_batch(self, trainer: Trainer) -> None:
+        """Saves what is due; called at the start of every batch but an epoch's first."""
+        self._agree(trainer)
+        if (self._due or self._best_due or self.stop_signal) and not loops.gradients_are_pending(trainer):
             self._save_between(trainer, loops.at_batch_start(trainer))
+
+    def before_epoch(self, trainer: Trainer) -> None:
+        """Saves what is due; called at the start of every epoch."""
+        self._agree(trainer)
+        if self._due or self._best_due or self.stop_signal:
+            self._save_between(trainer, loops.at_epoch_start(trainer))
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         # several processes may validate different numbers of batches, and could not agree here
@@ -119,11 +125,6 @@ class Checkpoint(LightningCheckpoint):
     def best_model_path(self) -> str:
         """As Lightning's ModelCheckpoint has it."""
         return str(self.folder / "best.ckpt") if self.folder is not None and self.best else ""
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._agree(trainer)
-        if self._due or self._best_due or self.stop_signal:
-            self._save_between(trainer, loops.at_epoch_start(trainer))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
@@ -148,7 +149,13 @@ class Checkpoint(LightningCheckpoint):
             return
         if place := loops.while_fetching(trainer):  # the data failed, so the training so far is sound
             with place:
-                self._save(trainer, "last")
+                if self._best_due:
+                    self._save(trainer, "best")
+                saved = self._save(trainer, "last")
+            if saved and self.folder is not None:
+                run = shlex.quote(self.folder.parent.as_posix())
+                print(f"\nsaved at step {trainer.global_step}, before the batch that could not be had", flush=True)
+                print(f"continue  python -m src fit --run_dir {run} --ckpt_path last", flush=True)
 
     def _require_monitored(self, trainer: Trainer) -> None:
         logged = trainer.callback_metrics

@@ -49,14 +49,14 @@ class ExactResume(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.checkpoint is not None:
-            self.checkpoint.on_train_epoch_start(trainer, pl_module)
+            self.checkpoint.before_epoch(trainer)
         self._seed(trainer, EPOCH)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         # Lightning leaves the flag up for the whole resumed epoch, and then steps no scheduler at its end
         trainer.fit_loop._restarting = False
-        if self.checkpoint is not None:
-            self.checkpoint.on_train_batch_start(trainer, pl_module)
+        if self.checkpoint is not None and batch_idx > 0:
+            self.checkpoint.before_batch(trainer)
         self._seed(trainer, batch_idx)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:

@@ -35,7 +35,7 @@ def make_replayable(trainer: Trainer, batch: int) -> None:
     plain = [loader for loader in loaders if isinstance(loader, DataLoader) and not hasattr(loader, "load_state_dict")]
     for loader in plain:
         loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
-        loader.__dict__["_replay"] = (trainer, [batch])
+        loader.__dict__["_replay"] = (trainer, {trainer.current_epoch: batch})
     if plain and trainer.fit_loop._data_fetcher is not None:
         iter(trainer.fit_loop._data_fetcher)  # Lightning has begun a pass already
 
@@ -54,8 +54,8 @@ def _obstacle(trainer: Trainer, loader: Any) -> str | None:
 
 class _Replayable(DataLoader):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator, so that it begins after set_epoch
-        trainer, first = self.__dict__["_replay"]
-        done, first[0] = first[0], 0
+        trainer, batches_done = self.__dict__["_replay"]
+        done = batches_done.pop(trainer.current_epoch, 0)
         seed = int(os.environ["PL_GLOBAL_SEED"])
         rank, epoch = shard_of(trainer)[0], trainer.current_epoch
         # for samplers that draw from the global generators; all ranks alike, as they may share one order
@@ -65,17 +65,14 @@ class _Replayable(DataLoader):
             if hasattr(owner, "generator"):
                 owner.generator = torch.Generator().manual_seed(derived_seed(*key))
         iterator: Any = super().__iter__()
-        for _ in range(done):
-            next(iterator._sampler_iter if self.num_workers == 0 and not _is_iterable(self) else iterator, None)
-        for batch in count(done):
-            if self.num_workers == 0:  # the data set draws in this process
+        in_process = self.num_workers == 0  # where the data set and the sampler draw from this process' generators
+        indices_alone = in_process and not isinstance(self.dataset, IterableDataset)
+        for batch in count():
+            if in_process:
                 seed_generators(derived_seed(seed, rank, epoch, batch, FETCH))
             try:
-                item = next(iterator)
+                item = next(iterator._sampler_iter if indices_alone and batch < done else iterator)
             except StopIteration:
                 return
-            yield item
-
-
-def _is_iterable(loader: DataLoader) -> bool:
-    return isinstance(loader.dataset, IterableDataset)
+            if batch >= done:
+                yield item

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from src.callbacks.checkpoint import Checkpoint
+from src.callbacks.resume import ExactResume
 from src.checkpoints import AtomicCheckpointIO, load
 from src.errors import UserError
 from tests.test_trainer import QUIET, Line, points
@@ -44,7 +45,12 @@ def train(folder: Path | None, callback: Checkpoint, module: Line, epochs: int, 
     """Two steps an epoch; returns the steps at which something was saved."""
     callback.folder = folder
     watch = Watch()
-    settings = {**QUIET, "callbacks": [watch, callback], "plugins": [AtomicCheckpointIO()], **settings}
+    settings = {
+        **QUIET,
+        "callbacks": [ExactResume(callback), watch, callback],
+        "plugins": [AtomicCheckpointIO()],
+        **settings,
+    }
     trainer = pl.Trainer(**settings, max_epochs=epochs, default_root_dir=folder)
     trainer.fit(module, points(), points(), weights_only=True)
     return watch.saved
@@ -90,7 +96,7 @@ def test_best_is_kept_over_a_continuation(tmp_path: Path) -> None:
     train(tmp_path, Checkpoint("val/score"), Scripted([1.0, 5.0]), epochs=2)
     again = Checkpoint("val/score")
     again.folder = tmp_path
-    trainer = pl.Trainer(**QUIET, callbacks=[again], plugins=[AtomicCheckpointIO()], max_epochs=3)
+    trainer = pl.Trainer(**QUIET, callbacks=[ExactResume(again), again], plugins=[AtomicCheckpointIO()], max_epochs=3)
     trainer.fit(Scripted([9.0, 9.0, 2.0]), points(), points(), ckpt_path=str(tmp_path / "last.ckpt"), weights_only=True)
     assert again.best["epoch"] == 1
     assert load(tmp_path / "best.ckpt")["global_step"] == 2
@@ -145,7 +151,11 @@ def test_no_save_while_gradients_accumulate(tmp_path: Path) -> None:
     callback.folder = tmp_path
     watch = Watch()
     trainer = pl.Trainer(
-        **QUIET, callbacks=[watch, callback], plugins=[AtomicCheckpointIO()], max_epochs=1, accumulate_grad_batches=2
+        **QUIET,
+        callbacks=[ExactResume(callback), watch, callback],
+        plugins=[AtomicCheckpointIO()],
+        max_epochs=1,
+        accumulate_grad_batches=2,
     )
     module = Line()
     module.validation_step = None  # type: ignore[assignment]
@@ -193,10 +203,12 @@ def test_disk_that_fails_costs_no_training(tmp_path: Path, capsys: pytest.Captur
     failures: list[bool] = []
     callback = Checkpoint()
     callback.folder = folder
-    trainer = pl.Trainer(**QUIET, callbacks=[Mended(), callback], plugins=[AtomicCheckpointIO()], max_epochs=4)
+    trainer = pl.Trainer(
+        **QUIET, callbacks=[ExactResume(callback), Mended(), callback], plugins=[AtomicCheckpointIO()], max_epochs=4
+    )
     trainer.fit(Line(), points(), points())
     err = capsys.readouterr().err
-    assert failures == [False, False, True, False]
+    assert failures == [False, True, True, False]
     assert callback.failure is None
     assert err.count("warning: ") == 1, "once is enough"
     assert f"{folder.as_posix()}/last.ckpt was not saved: File exists; going on" in err

@@ -92,20 +92,41 @@ VARIANTS = {
     "accumulation": ("--trainer.accumulate_grad_batches", "2"),
     "validation within": ("--trainer.val_check_interval", "2"),
     "validation every step": ("--trainer.val_check_interval", "1"),
+    "validation across epochs": ("--trainer.val_check_interval", "3", "--trainer.check_val_every_n_epoch", "null"),
+    "validation in other epochs": ("--trainer.check_val_every_n_epoch", "2"),
+    "accumulation and validation": (
+        "--trainer.accumulate_grad_batches", "2", "--trainer.val_check_interval", "1", "--data.num_workers", "2",
+    ),
     "plateau": ("--model.schedule", "ReduceLROnPlateau", "--model.schedule.patience", "0"),
+    "plateau within": (
+        "--model.schedule", "ReduceLROnPlateau", "--model.schedule.patience", "0", "--trainer.val_check_interval", "2",
+    ),
+    "plateau in other epochs": (
+        "--model.schedule", "ReduceLROnPlateau", "--model.schedule.patience", "0",
+        "--trainer.check_val_every_n_epoch", "2",
+    ),
     "one cycle": ("--model.schedule", "OneCycleLR", "--model.schedule.max_lr", "0.01"),
-}
+    "limited batches": ("--trainer.limit_train_batches", "3", "--trainer.val_check_interval", "2"),
+}  # fmt: skip
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cadence", ["1", "2", "3"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_variants(cli: Cli, variant: str) -> None:
+def test_variants(cli: Cli, variant: str, cadence: str) -> None:
+    """Cut at every step, saved at any cadence: what is lost is less than the cadence, what is continued is exact."""
     args = VARIANTS[variant]
-    assert fit(cli, CNN_DIGITS, "whole", *args).code == 0
-    for step in (3, 4, 5):
-        cut(cli, CNN_DIGITS, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
-        resume(cli, CNN_DIGITS, f"cut-{step}", *args)
-        assert_same_ending(f"cut-{step}", "whole")
+    whole = fit(cli, CNN_DIGITS, "whole", *args)
+    assert whole.code == 0, whole.err
+    last = torch.load("whole/checkpoints/last.ckpt", weights_only=True)["global_step"]
+    for step in range(2, last + 1):
+        run = f"cut-{step}"
+        cut(cli, CNN_DIGITS, run, step, "--checkpoint.every_n_steps", cadence, *args)
+        if saved := sorted(Path(run).glob("checkpoints/last.ckpt")):
+            lost = step - 1 - torch.load(saved[0], weights_only=True)["global_step"]
+            assert lost <= int(cadence), f"{lost} steps lost at {step}"
+        assert resume(cli, CNN_DIGITS, run, *args).code == 0
+        assert_same_ending(run, "whole")
 
 
 @pytest.mark.slow

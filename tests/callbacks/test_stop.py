@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 from tests.conftest import CNN_DIGITS, Cli, Result, cli_process
 
@@ -53,6 +54,51 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
     assert (workdir / "run/checkpoints/last.ckpt").is_file()
     assert cli("fit", *ARGS, "--run_dir", "whole").code == 0
     assert_ends_like(cli, workdir, "run", "whole")
+
+
+class SignalAt(Callback):
+    """Sends a signal to this process amid a validation.
+
+    Args:
+        validation: which one, counted from 1.
+        number: the signal.
+    """
+
+    def __init__(self, validation: int, number: int) -> None:
+        self.validation, self.number, self.count = validation, number, 0
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
+        self.count += batch_idx == 0 and not trainer.sanity_checking
+        if self.count == self.validation and batch_idx == 2:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(
+    ("interval", "validation", "code"),
+    [("1.0", 1, 143), ("1.0", 3, 143), ("7", 3, 138), ("1", 2, 138)],
+    ids=["first epoch", "last epoch", "within", "every step"],
+)
+def test_a_signal_amid_a_validation_does_not_wait_for_its_end(
+    cli: Cli, workdir: Path, interval: str, validation: int, code: int
+) -> None:
+    args = (*ARGS, "--trainer.max_epochs", "3", "--trainer.val_check_interval", interval, "--model.schedule",
+            "ReduceLROnPlateau", "--model.schedule.patience", "0", "--data.batch_size", "64")  # fmt: skip
+    signalled = (
+        "--trainer.callbacks+=tests.callbacks.test_stop.SignalAt",
+        f"--trainer.callbacks.validation={validation}",
+        f"--trainer.callbacks.number={code - 128}",
+    )
+    done = cli("fit", *args, "--run_dir", "run", *signalled)
+    assert done.code == code, done.err
+    assert "continue  python -m src fit --run_dir run --ckpt_path last" in done.out
+    assert cli("fit", *args, "--run_dir", "whole").code == 0
+    assert cli("fit", *args, "--run_dir", "run", "--trainer.callbacks", "null").code == 0
+    expected = weights(workdir, "whole")
+    for name, value in weights(workdir, "run").items():
+        assert torch.equal(value, expected[name]), f"{name} differs"
+    assert (workdir / "run/metrics.csv").read_text() == (workdir / "whole/metrics.csv").read_text()
 
 
 LATE = """
