@@ -181,6 +181,21 @@ def keys_of(node: yaml.Node, prefix: str = "") -> list[str]:
     return found
 
 
+def appended_callbacks(args: list[str]) -> set[str]:
+    """Short names of the classes given by --trainer.callbacks+ on the command line."""
+    found = set()
+    for arg, following in zip(args, [*args[1:], ""], strict=True):
+        name, equals, value = arg.partition("=")
+        if name != "--trainer.callbacks+":
+            continue
+        with contextlib.suppress(yaml.YAMLError):  # the parser says what is wrong with it
+            content = yaml.safe_load(value if equals else following)
+            for entry in content if isinstance(content, list) else [content]:
+                path = entry.get("class_path") if isinstance(entry, dict) else entry
+                found |= {path.rpartition(".")[2]} if isinstance(path, str) else set()
+    return found
+
+
 def _line_of(node: yaml.Node, parts: list[str]) -> int | None:
     """Line of a key, counted from 1, looking through class_path and init_args."""
     if not parts or not isinstance(node, yaml.MappingNode):

@@ -1,6 +1,5 @@
 """From arguments to a running Trainer: LightningCLI with our precedence, run directories and short names."""
 
-import os
 import signal
 from enum import Enum
 from importlib import import_module
@@ -16,7 +15,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from src import discovery, messages
-from src.arguments import RESOLVED, Invocation, keys_of
+from src.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.microbatches import MicroBatches
 from src.callbacks.monitors import CheckMonitors
@@ -28,6 +27,7 @@ from src.callbacks.stop import StopOnSignal, requeue, stop_at_once_on_sigterm
 from src.checkpoints import AtomicCheckpointIO, first_valid
 from src.errors import Stopped
 from src.loggers import MetricsCSV, calm, finish, place_in_run
+from src.ranks import is_first_process, is_started_by_lightning, join, require_one_training
 from src.resolve import choose_run, config_of, require_fit, resolve_checkpoint
 from src.runs import Run, checkpoint_candidates
 from src.trainer import Trainer
@@ -69,7 +69,8 @@ def run(invocation: Invocation) -> int:
             return _end(run, Stopped(signal.SIGINT))
         raise
     except _FinishedError as finished:
-        print(finished)
+        if is_first_process():
+            print(finished)
     finally:
         finish()
         run.release()
@@ -77,9 +78,9 @@ def run(invocation: Invocation) -> int:
 
 
 def _end(run: Run, stop: Stopped) -> int:
-    if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+    if not is_first_process():
         # Lightning kills the first process, amid its last words, when one that it started ends otherwise
-        return stop.exit_code if "TORCHELASTIC_RUN_ID" in os.environ else 0
+        return 0 if is_started_by_lightning() else stop.exit_code
     messages.stopped(run, stop.number)
     requeue(stop.number)
     return stop.exit_code
@@ -108,6 +109,9 @@ class CLI(LightningCLI):
             mentioned = [key for _, node in invocation.nodes for key in keys_of(node)]
             if any(key.startswith("trainer.callbacks") for key in mentioned):
                 config.get("trainer", {}).pop("callbacks", None)  # `callbacks+:` would append to itself
+            elif isinstance(kept := config.get("trainer", {}).get("callbacks"), list):  # as would a repeated command
+                again = appended_callbacks(args)
+                config["trainer"]["callbacks"] = [c for c in kept if c["class_path"].rpartition(".")[2] not in again]
             args = ["--config", yaml.safe_dump(config), *args]
         if not any(arg.partition("=")[0].endswith(".help") for arg in args):  # which takes what follows for its own
             args += [f"--run_dir={run.path}", f"--ckpt_path={checkpoint or 'null'}"]
@@ -209,6 +213,7 @@ class CLI(LightningCLI):
         return trainer
 
     def _run_subcommand(self, subcommand: str) -> None:
+        require_one_training(self.trainer)
         self.invocation.running = True
         try:
             super()._run_subcommand(subcommand)
@@ -216,6 +221,8 @@ class CLI(LightningCLI):
             if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
                 launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
             raise
+        finally:
+            join(self.trainer)
 
     def after_instantiate_classes(self) -> None:
         if self.checkpoint is not None:

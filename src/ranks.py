@@ -1,10 +1,52 @@
-"""What the processes of one training tell each other."""
+"""What the processes of one training tell each other; torch comes in with the first word, so errors come at once."""
 
-from typing import Any
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
 
-import torch
-from lightning.pytorch import Trainer
-from torch import distributed
+from src.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+END_S = 15.0  # that a process has to end by itself when the first one does
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that speaks and writes, by its environment, before there is a process group."""
+    if "RANK" in os.environ:  # torchrun
+        return os.environ["RANK"] == "0"
+    # Lightning's launcher, its several hosts started by hand, srun
+    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+def is_started_by_lightning() -> bool:
+    """Whether another process of this host has started this one, and not torchrun or srun."""
+    return "RANK" not in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
+
+
+def require_one_training(trainer: Any) -> None:
+    """Refuses processes that were started together and would train alone, over each other's files.
+
+    Raises:
+        UserError: torchrun or srun started several processes, the configuration asks for one.
+    """
+    several = os.environ.get("WORLD_SIZE", "1") != "1" if "RANK" in os.environ else not is_first_process()
+    if several and trainer.world_size == 1:
+        raise UserError(
+            "--trainer.devices: several processes were started, and each would train alone; expected their number on "
+            "a host, with --config configs/trainer/ddp.yaml"
+        )
+
+
+def join(trainer: Any) -> None:
+    """Waits for the processes that Lightning started; one that hangs without this one is killed."""
+    for process in getattr(trainer.strategy.launcher, "procs", []):
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def shard_of(trainer: Any) -> tuple[int, int]:
@@ -18,19 +60,24 @@ def shard_of(trainer: Any) -> tuple[int, int]:
     return sharding["rank"], sharding["num_replicas"]
 
 
-def highest(trainer: Trainer, *values: int) -> list[int]:
+def highest(trainer: "Trainer", *values: int) -> list[int]:
     """The highest of each value over all processes; every process must ask at the same place."""
     if trainer.world_size == 1:
         return list(values)
+    import torch
+    from torch import distributed
+
     tensor = torch.tensor(values, device=trainer.strategy.root_device)
     distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
     return tensor.tolist()
 
 
-def gathered(trainer: Trainer, value: Any) -> list[Any]:
+def gathered(trainer: "Trainer", value: Any) -> list[Any]:
     """The value of every process, by rank; every process must ask at the same place."""
     if trainer.world_size == 1:
         return [value]
+    from torch import distributed
+
     found: list[Any] = [None] * trainer.world_size
     distributed.all_gather_object(found, value)
     return found

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src.arguments import Invocation, keys_of, read
+from src.arguments import Invocation, appended_callbacks, keys_of, read
 from src.errors import UserError
 
 NESTED = """\
@@ -212,3 +212,20 @@ def test_line_in_a_file_and_in_its_base() -> None:
 def test_no_config() -> None:
     assert Invocation("fit", [], [], {}).recipe is None
     assert Invocation("fit", [], [], {}).where("data") == ""
+
+
+def test_appended_callbacks() -> None:
+    args = [
+        "--trainer.callbacks+=EMA",
+        "--trainer.callbacks.decay=0.9",
+        "--trainer.callbacks+",
+        "src.callbacks.mix.Mix",
+        "--trainer.callbacks+={class_path:_Timer}",
+        "--trainer.callbacks+",
+        "[A,{class_path:_b.B}]",
+        "--x",
+        "EMA",
+    ]
+    args = [arg.replace(":_", ": ") for arg in args]
+    assert appended_callbacks(args) == {"EMA", "Mix", "Timer", "A", "B"}
+    assert appended_callbacks(["--trainer.callbacks+={", "--trainer.callbacks", "null"]) == set()

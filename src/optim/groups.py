@@ -1,22 +1,29 @@
-"""Which parameters are optimised, and which of them decay."""
+"""Which parameters are optimised, which of them decay, and which are matrices of hidden layers."""
 
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
 
 UNDECAYED = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag)
 UNDECAYED_NAMES = ("bias", "embed", "position", "token")  # of bare parameters, as of a Vision Transformer
+LAST_NAMES = {"head", "heads", "lm_head", "classifier"}  # modules whose matrices are last, wherever they stand
 
 
-def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(module: nn.Module, split_hidden: bool = False) -> list[dict[str, Any]]:
     """Splits the trainable parameters into those that decay and those that do not.
 
     Norms, biases and embeddings get no weight decay: it would only shrink scales that the next layer restores
     (Goyal et al. 2017, section 5.3; Touvron et al. 2021). Frozen parameters are left out, shared ones taken once.
 
+    Args:
+        module: whose parameters they are.
+        split_hidden: give the matrices of hidden layers a group of their own, with `hidden` set, as Muon wants them.
+
     Returns:
-        At most two groups in the form of `torch.optim`; the first takes the optimizer's own weight decay.
+        At most three groups in the form of `torch.optim`: the hidden matrices, if asked for, and the other weights
+        take the optimizer's own weight decay, the last group takes none.
     """
     undecayed = {
         id(parameter)
@@ -25,7 +32,32 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
         if isinstance(owner, UNDECAYED) or parameter.ndim < 2 or any(word in name for word in UNDECAYED_NAMES)
     }
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    decay = [parameter for parameter in trainable if id(parameter) not in undecayed]
+    hidden = _hidden_matrices(module) - undecayed if split_hidden else set()
+    inner = [parameter for parameter in trainable if id(parameter) in hidden]
+    decay = [parameter for parameter in trainable if id(parameter) not in undecayed | hidden]
     no_decay = [parameter for parameter in trainable if id(parameter) in undecayed]
-    groups: list[dict[str, Any]] = [{"params": decay}, {"params": no_decay, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": inner, "hidden": True}, {"params": decay}, {"params": no_decay, "weight_decay": 0.0}
+    ]  # fmt: skip
     return [group for group in groups if group["params"]]
+
+
+def _hidden_matrices(module: nn.Module) -> set[int]:
+    """Ids of the trained matrices and kernels but the first and the last by order of registration, and heads by name.
+
+    An embedding counts as the first one; class tokens and the like do not. Of a head that shares its weight with the
+    embedding, the weight is last where the head stands.
+    """
+    matrices = [
+        (path, owner, parameter)
+        for path, owner in module.named_modules(remove_duplicate=False)
+        for name, parameter in owner.named_parameters(recurse=False)
+        if parameter.requires_grad and parameter.ndim > 1 and not any(word in name for word in UNDECAYED_NAMES)
+        if isinstance(owner, nn.Embedding | nn.EmbeddingBag) or not isinstance(owner, UNDECAYED)
+    ]
+    ends = {id(parameter) for _, _, parameter in (*matrices[:1], *matrices[-1:])}
+    return {
+        id(parameter)
+        for path, owner, parameter in matrices
+        if (parameter.ndim == 2 or isinstance(owner, _ConvNd)) and not LAST_NAMES & set(path.split("."))
+    } - ends

@@ -13,6 +13,8 @@ Batch = tuple[Tensor | dict[str, Tensor], Tensor]
 class Classification(Task):
     """Cross-entropy over logits (B, K) against class indices (B,), measured by accuracy.
 
+    Probabilities (B, K), as mixed samples have them, do in place of indices; accuracy then asks for the likeliest.
+
     Args:
         net: maps the inputs to logits (B, K).
         num_classes: number of classes K, at least 2.
@@ -65,7 +67,7 @@ class Classification(Task):
         if batch_idx == 0 or target.device.type == "cpu":  # elsewhere, looking at every label would wait for the device
             self._check(logits, target)
         loss = cross_entropy(logits, target, label_smoothing=self.label_smoothing)
-        self.log_step(stage, loss, len(target), preds=logits, target=target)
+        self.log_step(stage, loss, len(target), preds=logits, target=target if target.ndim == 1 else target.argmax(1))
         return loss
 
     def _check(self, logits: Tensor, target: Tensor) -> None:
@@ -74,6 +76,11 @@ class Classification(Task):
                 f"num_classes: expected logits of shape ({len(target)}, {self.num_classes}), "
                 f"the net returned {tuple(logits.shape)}; set --model.num_classes and the net's own alike"
             )
+        if target.ndim > 1:
+            if target.shape != logits.shape:
+                expected, got = tuple(logits.shape), tuple(target.shape)
+                raise ValueError(f"num_classes: expected labels (B,) or probabilities {expected}, got {got}")
+            return
         low, high = target.min().item(), target.max().item()
         if low < 0 or high >= self.num_classes:
             raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")

@@ -1,7 +1,8 @@
-"""Which parameters decay."""
+"""Which parameters decay, and which matrices are hidden."""
 
 import pytest
 import torch
+import torchvision
 from torch import Tensor, nn
 
 from src.optim.groups import parameter_groups
@@ -131,3 +132,71 @@ def test_a_step_without_gradient_shrinks_what_decays_and_nothing_else(optimizer:
     for name, parameter in net.named_parameters():
         expected = before[name] * (1 - 0.5 * 0.1 if name == "0.weight" else 1)
         torch.testing.assert_close(parameter, expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def hidden(module: nn.Module) -> set[str]:
+    """Names of the parameters in the group of hidden matrices; all together must be those of the usual split."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    groups, usual = parameter_groups(module, split_hidden=True), parameter_groups(module)
+    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(
+        id(p) for group in usual for p in group["params"]
+    )
+    assert not any("hidden" in group for group in usual)
+    assert all(group.get("weight_decay", 1) for group in groups if group.get("hidden")), "hidden matrices decay"
+    return {names[id(p)] for group in groups if group.get("hidden") for p in group["params"]}
+
+
+class Transformer(nn.Module):
+    """A language model in the order that they are usually written in."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(11, 4), nn.Embedding(8, 4)
+        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(4, 2, 8) for _ in range(2)])
+        self.norm = nn.LayerNorm(4)
+        self.output = nn.Linear(4, 11, bias=False)
+        if tied:
+            self.output.weight = self.tokens.weight
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_hidden_matrices_of_a_language_model(tied: bool) -> None:
+    layers = ("self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight", "linear2.weight")
+    assert hidden(Transformer(tied)) == {f"blocks.{block}.{layer}" for block in (0, 1) for layer in layers}
+
+
+def test_hidden_matrices_of_a_vision_transformer() -> None:
+    """Its class token is registered before the patch embedding, which is the first layer none the less."""
+    with torch.device("meta"):
+        net = torchvision.models.VisionTransformer(8, 4, 1, 2, 6, 12, num_classes=3)
+    assert hidden(net) == {
+        f"encoder.layers.encoder_layer_0.{name}.weight" for name in ("self_attention.out_proj", "mlp.0", "mlp.3")
+    } | {"encoder.layers.encoder_layer_0.self_attention.in_proj_weight"}
+
+
+def test_hidden_kernels_of_a_residual_net() -> None:
+    with torch.device("meta"):
+        net = torchvision.models.resnet18()
+    kernels = {name for name, parameter in net.named_parameters() if parameter.ndim == 4}
+    assert hidden(net) == kernels - {"conv1.weight"}
+
+
+def test_heads_are_known_by_name_and_odd_shapes_are_left_to_adamw() -> None:
+    net = nn.ModuleDict(
+        {
+            "first": nn.Linear(3, 4),
+            "head": nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)),
+            "multihead": nn.Linear(4, 4),
+            "bilinear": nn.Bilinear(2, 3, 4),
+            "transposed": nn.ConvTranspose1d(4, 4, 3),
+            "last": nn.Linear(4, 2),
+        }
+    )
+    assert hidden(net) == {"multihead.weight", "transposed.weight"}
+
+
+def test_first_and_last_are_those_of_what_is_trained() -> None:
+    net = nn.Sequential(*[nn.Linear(3, 3) for _ in range(6)])
+    net[0].requires_grad_(False)
+    assert hidden(net) == {"2.weight", "3.weight", "4.weight"}
+    assert hidden(net[4:]) == set()
