@@ -184,7 +184,7 @@ def keys_of(node: yaml.Node, prefix: str = "") -> list[str]:
 def appended_callbacks(args: list[str]) -> set[str]:
     """Short names of the classes given by --trainer.callbacks+ on the command line."""
     found = set()
-    for arg, following in zip(args, [*args[1:], ""], strict=True):
+    for arg, following in zip(args, [*args[1:], ""], strict=False):
         name, equals, value = arg.partition("=")
         if name != "--trainer.callbacks+":
             continue

@@ -220,12 +220,7 @@ def test_appended_callbacks() -> None:
         "--trainer.callbacks.decay=0.9",
         "--trainer.callbacks+",
         "src.callbacks.mix.Mix",
-        "--trainer.callbacks+={class_path:_Timer}",
-        "--trainer.callbacks+",
-        "[A,{class_path:_b.B}]",
-        "--x",
-        "EMA",
     ]
-    args = [arg.replace(":_", ": ") for arg in args]
+    args += ["--trainer.callbacks+={class_path: Timer}", "--trainer.callbacks+", "[A, {class_path: b.B}]", "--x", "EMA"]
     assert appended_callbacks(args) == {"EMA", "Mix", "Timer", "A", "B"}
     assert appended_callbacks(["--trainer.callbacks+={", "--trainer.callbacks", "null"]) == set()

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from src.parallel import spread
 
 
 class CNN(nn.Module):
@@ -45,6 +48,17 @@ class CNN(nn.Module):
         x = self.stages(image)  # (B, C, H / 2^S, W / 2^S)
         x = x.mean(dim=(2, 3))  # (B, C)
         return self.head(x)  # (B, K)
+
+    def parallelize(self, mesh: DeviceMesh) -> None:
+        """Shards every stage over "data_parallel" by FSDP2.
+
+        Args:
+            mesh: with the dimensions "data_parallel" and "tensor_parallel".
+
+        Raises:
+            ValueError: "tensor_parallel" is larger than 1.
+        """
+        spread(self, mesh, self.stages)
 
 
 def _stage(c_in: int, c_out: int) -> nn.Sequential:

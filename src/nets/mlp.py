@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from src.parallel import spread
 
 NORMS = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm, "none": None}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -65,3 +68,14 @@ class MLP(nn.Module):
         x = x.flatten(1)  # (B, D)
         x = self.hidden(x)  # (B, widths[-1])
         return self.head(x)  # (B, K)
+
+    def parallelize(self, mesh: DeviceMesh) -> None:
+        """Shards every hidden layer over "data_parallel" by FSDP2.
+
+        Args:
+            mesh: with the dimensions "data_parallel" and "tensor_parallel".
+
+        Raises:
+            ValueError: "tensor_parallel" is larger than 1; the norms go over all features of a layer.
+        """
+        spread(self, mesh, [layer for layer in self.hidden if isinstance(layer, nn.Linear)])

@@ -1,0 +1,52 @@
+"""Images with their channels innermost."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from torch.utils.hooks import RemovableHandle
+
+from src.errors import UserError
+from src.networks import networks
+
+
+class ChannelsLast(Callback):
+    """Lays weights and inputs of four dimensions out with the channels innermost, as convolution kernels want them.
+
+    Values and shapes stay what they are. Inputs are laid out as they enter the net, whatever batch they came in. A
+    step of cnn-digits took 0.77 of the CPU time, 0.74 with three stages on images of 64 × 64 pixels (medians of 9
+    alternating rounds, one thread).
+
+    Raises:
+        UserError: the strategy is ModelParallelStrategy, whose FSDP2 cannot shard this layout.
+    """
+
+    def __init__(self) -> None:
+        self._hooks: list[RemovableHandle] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # here, before DDP copies the strides for its buckets
+        if isinstance(trainer.strategy, ModelParallelStrategy):
+            raise UserError("callbacks: ChannelsLast does not work with FSDP2, which shards contiguous weights only")
+        for net in networks(pl_module):
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._hooks.append(net.register_forward_pre_hook(_lay_out, with_kwargs=True))
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for net in networks(pl_module):
+            net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _lay_out(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return tree_map(_with_channels_innermost, (args, kwargs))
+
+
+def _with_channels_innermost(value: Any) -> Any:
+    is_image = isinstance(value, Tensor) and value.ndim == 4
+    return value.contiguous(memory_format=torch.channels_last) if is_image else value

@@ -1,0 +1,56 @@
+"""How a net is spread over a mesh of devices: layers split by a plan, parameters sharded by FSDP2."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
+from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
+
+
+def spread(
+    net: nn.Module, mesh: DeviceMesh, units: Iterable[nn.Module], plan: Mapping[str, ParallelStyle] | None = None
+) -> None:
+    """Splits layers by the plan over "tensor_parallel", then shards the units and the net over "data_parallel".
+
+    Both happen in place; names of parameters stay what they were. Batch norms keep the statistics of their own rank.
+
+    Args:
+        net: what is spread.
+        mesh: with the dimensions "data_parallel" and "tensor_parallel"; one of size 1 is left alone.
+        units: modules gathered one at a time in the forward and the backward pass; each is called, not only contained.
+        plan: how layers are split, by their names; it must name every parameter, as clipping refuses to mix split
+            parameters with others. None if there is no way.
+
+    Raises:
+        ValueError: "tensor_parallel" is larger than 1 and there is no plan.
+    """
+    tensor_mesh, data_mesh = mesh["tensor_parallel"], mesh["data_parallel"]
+    if tensor_mesh.size() > 1:
+        if plan is None:
+            raise ValueError(
+                f"tensor_parallel_size: {type(net).__name__} has no plan for splitting its layers, "
+                f"expected 1, got {tensor_mesh.size()}; data_parallel_size shards it"
+            )
+        parallelize_module(net, tensor_mesh, dict(plan))
+    if data_mesh.size() > 1:
+        for unit in units:
+            fully_shard(unit, mesh=data_mesh)
+        fully_shard(net, mesh=data_mesh)
+
+
+class Replicated(ParallelStyle):
+    """In a plan, a module that every rank computes whole, on plain tensors that are the same on all of them."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, input_fn=_to_mesh, output_fn=_from_mesh)
+
+
+def _to_mesh(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+    return tuple(DTensor.from_local(x, mesh, [Replicate()], run_check=False) for x in inputs)
+
+
+def _from_mesh(module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+    return output.to_local()

@@ -1,0 +1,112 @@
+"""Layers computed twice give bitwise the same weights, and keep less."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from src.callbacks.activation_checkpointing import ActivationCheckpointing
+from src.data.digits import Digits
+from src.nets.cnn import CNN
+from src.nets.vit import ViT
+from src.tasks.classification import Classification
+from tests.test_trainer import QUIET
+
+NETS: dict[str, tuple[Any, str]] = {
+    "vit": (lambda: ViT(dim=16, depth=2, dropout=0.2), "*blocks.*"),
+    "cnn": (lambda: CNN(widths=[4, 8]), "*stages.*"),  # with batch norms
+}
+
+
+def train(folder: Path, name: str, *callbacks: ActivationCheckpointing) -> Classification:
+    torch.manual_seed(0)
+    task = Classification(NETS[name][0]())
+    settings: dict[str, Any] = {**QUIET, "max_steps": 3, "limit_val_batches": 0, "enable_checkpointing": False}
+    trainer = Trainer(**settings, callbacks=list(callbacks), default_root_dir=folder)
+    torch.manual_seed(1)
+    trainer.fit(task, datamodule=Digits(batch_size=8))
+    return task
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_weights_are_bitwise_those_without(tmp_path: Path, name: str) -> None:
+    plain = train(tmp_path, name).state_dict()
+    twice = train(tmp_path, name, ActivationCheckpointing(NETS[name][1])).state_dict()
+    assert list(twice) == list(plain)
+    for key, value in plain.items():
+        assert torch.equal(twice[key], value), key
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_less_is_kept_and_layers_are_left_as_they_were(name: str) -> None:
+    make, layers = NETS[name]
+    task: Any = Classification(make())
+    callback = ActivationCheckpointing(layers)
+
+    def kept_bytes() -> int:
+        sizes: list[int] = []
+
+        def pack(x: Tensor) -> Tensor:
+            sizes.append(x.nbytes)
+            return x
+
+        with saved_tensors_hooks(pack, lambda x: x):
+            task(torch.randn(64, 1, 8, 8))
+        return sum(sizes)
+
+    before, former = kept_bytes(), {name: set(vars(module)) for name, module in task.named_modules()}
+    callback.on_fit_start(None, task)  # type: ignore[arg-type]
+    during = kept_bytes()
+    copied = copy.deepcopy(task)  # as averaged weights do
+    assert during < 0.5 * before, f"{during} of {before} bytes"
+    callback.teardown(None, task, "fit")  # type: ignore[arg-type]
+    assert kept_bytes() == before
+    assert {name: set(vars(module)) for name, module in task.named_modules()} == former
+    for parameter in copied.parameters():
+        parameter.data.zero_()
+    assert not copied(torch.randn(2, 1, 8, 8)).any(), "the copy computes with the weights of the original"
+
+
+class Nested(nn.Module):
+    """Blocks in blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.mark.parametrize("layers", ["*blocks.*", "*blocks*", "net.blocks.[01]"])
+def test_outermost_matches_that_are_called(layers: str) -> None:
+    task: Any = Classification(Nested())
+    assert list(ActivationCheckpointing(layers)._chosen(task)) == ["net.blocks.0", "net.blocks.1"]
+
+
+def test_forward_of_the_instance_comes_back() -> None:
+    task: Any = Classification(Nested())
+    own = task.net.blocks[0].forward = lambda x: 2 * x
+    callback = ActivationCheckpointing()
+    callback.on_fit_start(None, task)  # type: ignore[arg-type]
+    callback.teardown(None, task, "fit")  # type: ignore[arg-type]
+    assert task.net.blocks[0].forward is own
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("*stage.*", r"layers: no module is named \*stage\.\*\. Nearest: \*stages\.\*"),
+        ("*blocks.*", r"layers: no module is named \*blocks\.\*\. There are \*stages\.\*, "),
+    ],
+)
+def test_pattern_that_matches_nothing(layers: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        ActivationCheckpointing(layers).on_fit_start(None, Classification(CNN()))  # type: ignore[arg-type]

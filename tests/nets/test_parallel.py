@@ -1,0 +1,137 @@
+"""Nets spread over real processes compute what one process does: outputs, gradients, norms, a step, keys."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import cross_entropy
+
+from src.callbacks.activation_checkpointing import ActivationCheckpointing
+from src.nets.cnn import CNN
+from src.nets.mlp import MLP
+from src.nets.vit import ViT
+
+VIT: dict[str, Any] = {"dim": 16, "depth": 2}
+NETS: dict[str, Any] = {
+    "vit": lambda: ViT(**VIT),
+    "vit recomputed": lambda: ViT(**VIT),  # with activation checkpointing
+    "vit rope": lambda: ViT(**VIT, position="rope"),
+    "vit sincos": lambda: ViT(**VIT, position="sincos"),
+    "mlp": lambda: MLP(widths=[7, 5]),  # do not divide by the number of processes
+    "cnn": lambda: CNN(widths=[3, 4]),
+}
+LAYOUTS = {"fsdp2": (2, 1), "tensor parallel": (1, 2), "both": (2, 2)}
+
+
+def build(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    net = NETS[name]().eval()  # batch norms take the statistics of their own rank in training
+    with torch.no_grad():
+        for parameter in net.parameters():  # nothing at zero
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return net
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(8, 1, 8, 8, generator=generator), torch.randint(10, (8,), generator=generator)
+
+
+def train_a_step(net: nn.Module, rank: int = 0, ranks: int = 1) -> dict[str, Any]:
+    """Forward, backward and a clipped step on this rank's share of the batch; everything gathered."""
+    image, target = (x.chunk(ranks)[rank] for x in batch())
+    logits = net(image)
+    cross_entropy(logits, target).backward()
+    gradients = {name: full(parameter.grad) for name, parameter in net.named_parameters()}
+    norm = nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+    torch.optim.SGD(net.parameters(), lr=1.0).step()
+    weights = {name: full(value) for name, value in net.state_dict().items()}
+    return {"logits": logits.detach(), "gradients": gradients, "norm": full(norm), "weights": weights}
+
+
+def full(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone()
+
+
+def work(rank: int, folder: str, sizes: tuple[int, int], names: list[str]) -> None:
+    """What one process does: every net, one after the other, then its results in a file."""
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=sizes[0] * sizes[1])
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("data_parallel", "tensor_parallel"))
+    results: dict[str, Any] = {}
+    for name in names:
+        net: Any = build(name)
+        net.parallelize(mesh)
+        if "recomputed" in name:
+            ActivationCheckpointing().on_fit_start(None, nn.ModuleDict({"net": net}))  # type: ignore[arg-type]
+        share = mesh["data_parallel"].get_local_rank()
+        results[name] = {**train_a_step(net, share, sizes[0]), "share": share}
+        split = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in net.parameters())
+        results[name]["numel"] = split
+    if sizes[1] > 1:
+        for message, net in {
+            "heads": ViT(num_heads=3, dim=12),
+            "dropout": ViT(dropout=0.1),
+            "cnn": CNN(),
+            "mlp": MLP(),
+        }.items():
+            with pytest.raises(ValueError, match="expected") as caught:
+                net.parallelize(mesh)
+            results[message] = str(caught.value)
+    torch.save(results, f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def run(folder: Path, layout: str, names: list[str]) -> list[dict[str, Any]]:
+    """Results of every rank."""
+    sizes = LAYOUTS[layout]
+    mp.spawn(work, args=(str(folder), sizes, names), nprocs=sizes[0] * sizes[1])  # type: ignore[attr-defined]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(sizes[0] * sizes[1])]
+
+
+def assert_like_one_process(ranks: list[dict[str, Any]], names: list[str], ways: int) -> None:
+    close = {"rtol": 0, "atol": 1e-5}
+    for name in names:
+        net = build(name)
+        whole = sum(parameter.numel() for parameter in net.parameters())
+        expected = train_a_step(net)
+        logits = expected["logits"].chunk(ways)
+        for rank in ranks:
+            result = rank[name]
+            torch.testing.assert_close(result["logits"], logits[result["share"]], **close)
+            torch.testing.assert_close(result["norm"], expected["norm"], **close)
+            assert result["norm"] > 0.1, "nothing was clipped"
+            assert result["numel"] < 0.75 * whole, f"{name}: {result['numel']} of {whole} parameters on one rank"
+            for part in ("gradients", "weights"):
+                assert list(result[part]) == list(expected[part]), f"{name}: other names"
+                for key, value in expected[part].items():
+                    message = f"{part} of {name}, {key}"
+                    torch.testing.assert_close(result[part][key], value, **close, msg=lambda m, w=message: f"{w}: {m}")
+
+
+def test_fsdp2_equals_one_process(tmp_path: Path) -> None:
+    assert_like_one_process(run(tmp_path, "fsdp2", list(NETS)), list(NETS), ways=2)
+
+
+def test_tensor_parallel_equals_one_process(tmp_path: Path) -> None:
+    names = ["vit", "vit recomputed", "vit rope"]
+    ranks = run(tmp_path, "tensor parallel", names)
+    assert_like_one_process(ranks, names, ways=1)
+    for rank in ranks:
+        assert rank["heads"] == "num_heads: expected a multiple of tensor_parallel_size 2, got 3"
+        assert rank["dropout"] == "dropout: expected 0 with tensor_parallel_size 2, got 0.1"
+        for name in ("CNN", "MLP"):
+            assert rank[name.lower()].startswith(f"tensor_parallel_size: {name} has no plan")
+
+
+@pytest.mark.slow
+def test_fsdp2_and_tensor_parallel_equal_one_process(tmp_path: Path) -> None:
+    names = ["vit", "vit recomputed", "vit rope"]
+    assert_like_one_process(run(tmp_path, "both", names), names, ways=2)
