@@ -19,6 +19,7 @@ from src.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.microbatches import MicroBatches
 from src.callbacks.monitors import CheckMonitors
+from src.callbacks.nonfinite import NonFinite
 from src.callbacks.predictions import WritePredictions
 from src.callbacks.progress import Progress
 from src.callbacks.record import Record
@@ -196,6 +197,8 @@ class CLI(LightningCLI):
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
         callbacks: list[Any] = [ExactResume(checkpoint), MicroBatches(), CheckMonitors(), *_as_list(chosen.callbacks)]
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
+        if self.invocation.verb == "fit" and not any(isinstance(callback, NonFinite) for callback in callbacks):
+            callbacks.append(NonFinite())
         if chosen.enable_progress_bar is not False and not has_bar:
             callbacks.append(Progress())
         if self.invocation.verb == "fit":

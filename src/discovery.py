@@ -1,12 +1,14 @@
 """What the project holds, read from its source without importing any of it: `list` must answer at once."""
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parent
 CONFIGS = SRC.parent / "configs"
+PLAIN_TYPES = ("int", "float", "str | None")
 SUPPORT = ("__init__", "base", "loader", "foreign")  # files that hold no choice
 KINDS = ("tasks", "nets", "data", "callbacks", "optim")
 PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that stack on a recipe
@@ -44,15 +46,25 @@ def class_paths(name: str) -> list[str]:
 
 
 @cache
-def model_verbs() -> dict[str, str]:
-    """Verbs that need a model, with their summaries: the public methods of our Trainer that take one."""
+def _verb_methods() -> dict[str, ast.FunctionDef]:
     body = ast.parse((SRC / "trainer.py").read_text(encoding="utf-8")).body
     trainer = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
-    return {
-        node.name: _summary(node)
-        for node in trainer.body
-        if isinstance(node, ast.FunctionDef) and [arg.arg for arg in node.args.args[1:2]] == ["model"]
-    }
+    functions = [node for node in trainer.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: node for node in functions if [arg.arg for arg in node.args.args[1:2]] == ["model"]}
+
+
+def model_verbs() -> dict[str, str]:
+    """Verbs that need a model, with their summaries: the public methods of our Trainer that take one."""
+    return {name: _summary(node) for name, node in _verb_methods().items()}
+
+
+def verb_options(verb: str) -> dict[str, str]:
+    """Options that a verb has beside the common ones, with their texts: the numbers and paths its method takes."""
+    node = _verb_methods()[verb]
+    plain = [arg.arg for arg in node.args.args if ast.unparse(arg.annotation or arg) in PLAIN_TYPES]
+    lines = " ".join((ast.get_docstring(node) or "").partition("Args:")[2].split())
+    texts = dict(re.findall(r"(\w+): (.*?)(?=\.(?: \w+: |$))", lines))
+    return {name: texts[name] for name in plain if name != "ckpt_path" and name in texts}
 
 
 def recipes() -> list[Entry]:

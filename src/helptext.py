@@ -4,6 +4,8 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from src import discovery
+
 COMMON = {
     "--config FILE": "a recipe or a partial file; later ones override earlier ones",
     "--run_dir DIR": "directory of the run [runs/<recipe>/<date-time>]",
@@ -16,7 +18,6 @@ COMMON = {
     "--debug": "show the traceback of an error",
 }
 FIT = {
-    "--init_from X": "start anew from these weights: best, last, a run directory or a file",
     "--trainer.max_epochs N": "epochs in all",
     "--trainer.callbacks+ CLASS": "add a callback",
     "--model.net CLASS": "the net; --model.net.widths '[8, 16]' sets one of its arguments",
@@ -34,6 +35,9 @@ EXAMPLES = {
     "validate": ["--ckpt_path last"],
     "test": ["--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time>"],
     "predict": ["--ckpt_path best"],
+    "find_lr": ["--config configs/vision/cnn-digits.yaml"],
+    "find_batch_size": ["--config configs/vision/cnn-digits.yaml"],
+    "export": ["--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time> --output cnn.safetensors"],
 }
 
 
@@ -53,7 +57,8 @@ def overview(verbs: dict[str, str]) -> str:
 
 def verb_page(verb: str, summary: str) -> str:
     """The page of `python -m src VERB --help`: the options most people need."""
-    options = COMMON | FIT if verb == "fit" else COMMON
+    own = {f"--{name} {name.rpartition('_')[2].upper()}": text for name, text in discovery.verb_options(verb).items()}
+    options = COMMON | own | (FIT if verb == "fit" else {})
     return "\n".join(
         [
             f"python -m src {verb} [options]",

@@ -12,7 +12,8 @@ from types import FrameType
 from typing import Any
 
 from src.arguments import Invocation
-from src.errors import UserError
+from src.errors import Stopped, UserError
+from src.ranks import is_first_process
 
 QUIET = (  # warnings that the user can do nothing about, or that Playbook has already dealt with
     r".*does not have many workers.*",
@@ -25,6 +26,8 @@ QUIET = (  # warnings that the user can do nothing about, or that Playbook has a
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*You requested to overfit but enabled (train|val) dataloader shuffling.*",
 )
+FIRST_SPEAKS_S = 10.0  # most often all processes meet the same error, and the first one's end is the end of the others
+LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
 
 
 def launch(invocation: Invocation, debug: bool) -> int:
@@ -32,13 +35,21 @@ def launch(invocation: Invocation, debug: bool) -> int:
     cli, messages = import_quietly()
     try:
         return cli.run(invocation)
+    except Stopped as stop:  # before there was a run
+        return stop.exit_code
     except SystemExit as exit_:  # --help.all, --print_config
         return int(exit_.code or 0)
     except Exception as error:
-        if int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) > 0:
-            time.sleep(2)  # the first process most often says the same, and then ends this one
+        if not is_first_process():
+            try:
+                time.sleep(FIRST_SPEAKS_S)
+            except Stopped:
+                return 1
         if debug:
             raise
+        if isinstance(error, RuntimeError) and any(words in str(error) for words in LOST):
+            print("error: another process of this training has ended, what it said stands above", file=sys.stderr)
+            return 1
         text = messages.explain(error, invocation)
         if text is None:
             raise

@@ -1,6 +1,7 @@
 """Which checkpoint a command means, which run directory it works in, and whether the two fit its model."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ from lightning.pytorch import LightningModule
 from src.arguments import Invocation
 from src.checkpoints import describe, first_valid, load, misfits, weights_of
 from src.errors import UserError
-from src.runs import ROOT, Run, checkpoint_candidates, new_run, run_of
+from src.factories import refuse_functions
+from src.ranks import is_first_process
+from src.runs import ROOT, Run, checkpoint_candidates, is_checkpoint, new_run, run_of
 from src.tasks.base import Task
 
-
+STARTS_ANEW = ("fit", "find_lr", "find_batch_size")  # verbs that need no checkpoint
 BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change which weights a module has
 
 
@@ -30,23 +33,29 @@ def resolve_checkpoint(invocation: Invocation) -> Path | None:
     """
     spec = invocation.settings.get("ckpt_path")
     if not spec or shows_only(invocation):
-        if invocation.verb != "fit" and not shows_only(invocation):
+        if invocation.verb not in STARTS_ANEW and not shows_only(invocation):
             raise UserError(
                 f"--ckpt_path: {invocation.verb} needs one: best, last, a run directory or a checkpoint file"
             )
         return None
     folder = invocation.settings.get("run_dir")
     run = Run(Path(folder)) if folder else None
-    wanted = "last" if invocation.verb == "fit" and Path(spec).is_dir() else spec
+    is_run = Path(spec).is_dir() and not is_checkpoint(Path(spec))
+    wanted = "last" if invocation.verb == "fit" and is_run else spec
     if wanted != spec:
         run = Run(Path(spec))
     try:
-        return first_valid(checkpoint_candidates(wanted, run, invocation.recipe, "--ckpt_path"), f"--ckpt_path {spec}")
+        candidates = checkpoint_candidates(wanted, run, invocation.recipe, "--ckpt_path")
+        found = first_valid(candidates, f"--ckpt_path {spec}")
     except UserError:
         if invocation.verb == "fit" and folder and spec == "last":
-            print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
+            if is_first_process():
+                print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
             return None
         raise
+    if invocation.verb == "fit" and "loops" not in load(found, map_location="meta"):
+        raise UserError(f"--ckpt_path {spec}: holds weights alone, nothing to continue; --init_from starts from them")
+    return found
 
 
 def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
@@ -62,6 +71,8 @@ def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
     if shows_only(invocation):
         return run or Run(ROOT / "none")
     if run is None or (not folder and not os.access(run.path, os.W_OK)):
+        if not is_first_process():
+            return Run(ROOT / "none")  # the first one says where, once they can talk
         run = new_run(invocation.recipe or _name_of(checkpoint))
     anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
     if anew and any(run.checkpoints.glob("*.ckpt")):
@@ -82,12 +93,21 @@ def _name_of(checkpoint: Path | None) -> str:
 
 def config_of(checkpoint: Path) -> str:
     """The configuration a checkpoint was made with, as YAML; of foreign ones as much as they carry."""
+    refuse_functions()  # it may be a stranger's
     content = load(checkpoint, map_location="meta")
-    if isinstance(content.get("config"), str):
-        return content["config"]
+    if isinstance(config := content.get("config"), str):
+        try:
+            found = yaml.safe_load(config)
+        except yaml.YAMLError as error:
+            problem = getattr(error, "problem", None) or error
+            raise UserError(f"{checkpoint.as_posix()}: its configuration is not valid YAML: {problem}") from error
+        if not isinstance(found, dict | None):
+            raise UserError(f"{checkpoint.as_posix()}: its configuration is no mapping of options")
+        return config
     sections = {}
     for section, key in (("model", "hyper_parameters"), ("data", "datamodule_hyper_parameters")):
-        values = dict(content.get(key, {}))
+        values = content.get(key)
+        values = dict(values) if isinstance(values, Mapping) else {}
         values.pop("_instantiator", None)
         if class_path := values.pop("_class_path", None):
             sections[section] = {"class_path": class_path, "init_args": values}

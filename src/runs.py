@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from datetime import datetime
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from src.errors import UserError, nearest
+from src.ranks import is_first_process
 
 try:
     import fcntl
@@ -53,12 +55,14 @@ class Run:
         return self.path.as_posix()
 
     def create(self) -> None:
-        """Makes the directory, or says why it cannot be made."""
+        """Makes the directory, or says why it cannot be made; of several processes, the first one's work."""
+        if not is_first_process():
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock()
             for leftover in [*self.path.glob(".*.[0-9]*"), *self.checkpoints.glob(".*.[0-9]*")]:
-                leftover.unlink()  # of a process that was killed while it wrote
+                remove(leftover)  # of a process that was killed while it wrote
         except OSError as error:
             raise UserError(f"--run_dir {self}: cannot be written: {error.strerror or error}") from error
 
@@ -68,7 +72,7 @@ class Run:
         Raises:
             UserError: another process trains in it.
         """
-        if self.path.absolute() in _locks or int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        if self.path.absolute() in _locks:
             return
         file = (self.path / ".lock").open("w")
         if fcntl is not None:
@@ -148,8 +152,21 @@ def newest_run(recipe: str | None) -> Run:
     return Run(newest)
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether this is a file, or a folder that several processes wrote; a run directory is neither."""
+    return path.is_file() or (path / ".metadata").is_file()
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def run_of(checkpoint: Path) -> Run | None:
-    """The run that a checkpoint file lies in, if it lies in one."""
+    """The run that a checkpoint lies in, if it lies in one."""
     folder = checkpoint.absolute().parent
     if folder.name != "checkpoints" or not (folder.parent / "config.yaml").is_file():
         return None
@@ -157,10 +174,10 @@ def run_of(checkpoint: Path) -> Run | None:
 
 
 def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option: str) -> list[Path]:
-    """Files that a checkpoint option may mean, the one to prefer first.
+    """Checkpoints that an option may mean, the one to prefer first.
 
     Args:
-        spec: best, last, a run directory or a file.
+        spec: best, last, a run directory or a checkpoint.
         run: the run given by --run_dir, if any.
         recipe: whose newest run `best` and `last` mean without one.
         option: its name, for messages.
@@ -170,7 +187,7 @@ def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option
     """
     if spec not in ("best", "last"):
         path = Path(spec)
-        if path.is_file():
+        if is_checkpoint(path):
             return [path]
         if not path.is_dir():
             siblings = [entry.as_posix() for entry in path.parent.glob("*")] if path.parent.is_dir() else []
@@ -180,11 +197,14 @@ def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option
         run = Run(path.parent if path.name == "checkpoints" else path)
     elif run is None:
         run = newest_run(recipe)
-    best, *lasts = (run.checkpoints / f"{name}.ckpt" for name in ("best", "last", "previous"))
-    lasts = [path for path in lasts if path.is_file()]
+    # a kill while a folder takes the place of another leaves it under the name that it had before, and no other
+    names = ("best.ckpt", "best.new", "last.ckpt", "last.new", "previous.ckpt")
+    best, new, *lasts = (run.checkpoints / name for name in names)
+    best = best if is_checkpoint(best) else new
+    lasts = [path for path in lasts if is_checkpoint(path)]
     # the best stands in for damaged last ones only: without any, the first save was not reached, and afresh is exact
     preferred = {"best": [best], "last": [*lasts, best] if lasts else []}.get(spec, [best, *lasts])
-    existing = [path for path in preferred if path.is_file()]
+    existing = [path for path in preferred if is_checkpoint(path)]
     if not existing:
         wanted = "best.ckpt; only a run with --checkpoint.monitor has one" if spec == "best" else "checkpoint"
         raise UserError(f"{option} {spec}: {run} has no {wanted}")

@@ -6,13 +6,15 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from src import card
+from src import card, finders
 from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.predictions import WritePredictions
 from src.checkpoints import describe, load, misfits, weights_of
+from src.deploy import export
 from src.errors import UserError
 from src.loggers import MetricsCSV
-from src.runs import Run
+from src.runs import Run, is_checkpoint
+from src.sweeps import Sweep, Trial, report, write_trials
 
 
 class Trainer(pl.Trainer):
@@ -49,7 +51,7 @@ class Trainer(pl.Trainer):
         for logger in self.loggers:
             if isinstance(logger, MetricsCSV):  # a continued run may have nothing left to train but its test
                 logger.continue_from(self.global_step)
-        best = self._best_checkpoint()
+        best = self.strategy.broadcast(self._best_checkpoint())  # the others may not know the directory
         results: dict[str, float] = {}
         if _has_test(model, datamodule):
             found = super().test(model, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
@@ -136,11 +138,89 @@ class Trainer(pl.Trainer):
                 print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
         return outputs
 
+    def find_lr(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        min_lr: float = 1e-6,
+        max_lr: float = 1.0,
+        num_steps: int = 100,
+        ckpt_path: str | None = None,
+    ) -> Sweep:
+        """Suggest a learning rate, from a short training during which it rises.
+
+        Args:
+            model: what is trained, on a copy.
+            datamodule: the data.
+            min_lr: first learning rate, above 0.
+            max_lr: last learning rate; the sweep ends before it if the loss diverges.
+            num_steps: optimizer steps, at least 10; a longer sweep suggests a lower rate.
+            ckpt_path: weights to start from: best, last, a run directory or a checkpoint file; fresh ones if left out.
+        """
+        if ckpt_path is not None:
+            load_weights(model, Path(ckpt_path))
+        sweep = finders.find_lr(self, model, datamodule, min_lr, max_lr, num_steps)
+        if self.run is not None and self.is_global_zero:
+            self.run.create()
+            sweep.write(self.run.path)
+            print(f"{sweep.verdict(finders.rate_option(model))}\n{self.run}/find_lr.png, find_lr.csv")
+        return sweep
+
+    def find_batch_size(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        max_batch_size: int = 4096,
+        steps_per_trial: int = 10,
+        ckpt_path: str | None = None,
+    ) -> list[Trial]:
+        """Suggest a batch size: doubled while it fits, the fastest wins.
+
+        Args:
+            model: what is trained, on a copy.
+            datamodule: the data, whose own batch size is the first.
+            max_batch_size: largest batch size that is tried.
+            steps_per_trial: training steps at each size, at least 3; the first two are not timed.
+            ckpt_path: weights to start from: best, last, a run directory or a checkpoint file; fresh ones if left out.
+        """
+        if ckpt_path is not None:
+            load_weights(model, Path(ckpt_path))
+        trials = finders.find_batch_size(self, model, datamodule, max_batch_size, steps_per_trial)
+        if self.run is not None:
+            self.run.create()
+            write_trials(self.run.path, trials)
+            print(report(trials))
+        return trials
+
+    def export(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        output: str | None = None,
+        ckpt_path: str | None = None,
+    ) -> Path:
+        """Write a checkpoint as one file for use elsewhere.
+
+        Args:
+            model: what the checkpoint is of.
+            datamodule: for the command line; no data is needed.
+            output: name of the file, whose end is the format: .safetensors for the weights alone, .ckpt for everything
+                in one plain file; <run>/exports/<checkpoint>.safetensors when left out.
+            ckpt_path: best, last, a run directory or a checkpoint; nothing else is needed.
+        """
+        if ckpt_path is None:
+            raise UserError("ckpt_path: expected a checkpoint, got none")
+        checkpoint, folder = Path(ckpt_path), self.run.path if self.run is not None else Path()
+        file = Path(output) if output else folder / "exports" / f"{checkpoint.stem}.safetensors"
+        export.export(model, checkpoint, file)
+        print(f"exported  {file.as_posix()} ({file.stat().st_size / 2**20:.1f} MiB)")
+        return file
+
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None
         names = [self.run.checkpoints / name for name in ("best.ckpt", "last.ckpt")]
         uses_best = isinstance(self.checkpoint_callback, Checkpoint) and bool(self.checkpoint_callback.best)
-        existing = [path for path in names[0 if uses_best else 1 :] if path.is_file()]
+        existing = [path for path in names[0 if uses_best else 1 :] if is_checkpoint(path)]
         return str(existing[0]) if existing else None
 
     def _report(self, verb: str, results: Any) -> None:

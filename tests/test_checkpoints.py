@@ -204,23 +204,58 @@ def test_truncated_at_any_length(former: Path) -> None:
     assert not missed
 
 
-def test_any_changed_byte_of_a_tensor(former: Path) -> None:
+def test_any_changed_byte_is_found(tmp_path: Path) -> None:
+    """Of every byte of the file: tensors, the archive's own tables, and the checksum itself."""
+    path = tmp_path / "small.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"state_dict": {"w": torch.arange(9.0)}, "epoch": 1}, path)
+    size = path.stat().st_size
+    missed = [at for at in range(size) if damage(changed(path, at, bits=1 << at % 8)) is None]
+    assert size > 1000
+    assert not missed
+    assert damage(path) is None
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_others_read_past_the_checksum(former: Path, mmap: bool) -> None:
     with zipfile.ZipFile(former) as archive:
-        tensor = next(entry for entry in archive.infolist() if entry.filename.endswith("data/0"))
-    start = former.read_bytes().find(FORMER["state_dict"]["w"].numpy().tobytes())
+        assert archive.comment.startswith(b"sha256 ")
+        assert archive.testzip() is None
+    assert torch.load(former, mmap=mmap, weights_only=True)["epoch"] == 1
+
+
+def test_a_file_is_read_once_for_its_checksum(former: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(checkpoints, "archive_fault", read.append)
+    for _ in range(3):
+        load(former)
+    assert len(read) == 1
+    os.utime(former, (1, 1))
+    load(former)
+    assert len(read) == 2, "it may be another one now"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """As torch.save writes it: its entries have checksums, its tables none."""
+    path = tmp_path / "foreign.ckpt"
+    torch.save(FORMER, path)
+    return path
+
+
+def test_any_changed_byte_of_a_foreign_tensor(foreign: Path) -> None:
+    start = foreign.read_bytes().find(FORMER["state_dict"]["w"].numpy().tobytes())
     assert start > 0
-    assert tensor.file_size == 4000
     for position in random.Random(0).sample(range(4000), 200):
-        fault = damage(changed(former, start + position, bits=1 << position % 8))
-        assert fault == f"corrupted (checksum of {tensor.filename})", f"byte {position} of the tensor"
+        fault = damage(changed(foreign, start + position, bits=1 << position % 8))
+        assert fault == "corrupted (checksum of foreign/data/0)", f"byte {position} of the tensor"
 
 
-def test_changed_byte_anywhere_is_a_fault_or_harmless(former: Path) -> None:
-    """Of the zip archive's own tables too: never another error, never other numbers."""
+def test_changed_byte_anywhere_in_a_foreign_file_is_a_fault_or_harmless(foreign: Path) -> None:
+    """Never another error, never other numbers."""
     wrong = []
-    start = len(former.read_bytes()) - 1000  # the central directory, and before it some of the small entries
+    start = len(foreign.read_bytes()) - 1000  # the central directory, and before it some of the small entries
     for position in range(start, start + 1000, 3):
-        copy = changed(former, position)
+        copy = changed(foreign, position)
         try:
             same = torch.equal(load(copy)["state_dict"]["w"], FORMER["state_dict"]["w"])
         except UserError:

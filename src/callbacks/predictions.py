@@ -33,6 +33,9 @@ class WritePredictions(Callback):
         self._next_id = 0
         self._columns: list[str] | None = None
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
+
     def on_predict_batch_end(
         self,
         trainer: Trainer,
@@ -103,9 +106,9 @@ def _merge(target: Path, parts: list[Path]) -> None:
         merged = stack.enter_context(beside.open("w", newline="", encoding="utf-8"))
         if target.suffix == ".csv":
             tables = [csv.reader(file) for file in files]
-            header = [next(table) for table in tables][0]
+            headers = [next(table) for table in tables]
             writer = csv.writer(merged)
-            writer.writerow(header)
+            writer.writerow(headers[0])
             writer.writerows(row for rows in zip_longest(*tables) for row in rows if row is not None)
         else:
             merged.writelines(line for lines in zip_longest(*files) for line in lines if line is not None)

@@ -7,8 +7,10 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
+from src.data.base import Data
 from src.errors import Stopped
 from src.loggers import MetricsCSV
+from src.ranks import gathered
 from src.runs import Run, write_atomically
 
 
@@ -56,10 +58,10 @@ class Record(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
-            self._update(trainer)
+            self._update(trainer, **_skipped(trainer))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._update(trainer)
+        self._update(trainer, **_skipped(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._update(trainer)
@@ -82,3 +84,10 @@ class Record(Callback):
             metrics={name: float(value) for name, value in trainer.callback_metrics.items()},
             best=getattr(trainer.checkpoint_callback, "best", None) or None,
         )
+
+
+def _skipped(trainer: Trainer) -> dict[str, int]:
+    """How many samples --data.on_error left out, in all processes; nothing where there are none."""
+    data = getattr(trainer, "datamodule", None)
+    samples = set().union(*gathered(trainer, data.skipped_samples)) if isinstance(data, Data) else set()
+    return {"skipped_samples": len(samples)} if samples else {}

@@ -5,22 +5,25 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from src.callbacks.checkpoint import Checkpoint
 from src.errors import Stopped
+from src.ranks import is_first_process
 
 # what schedulers send before they take a machine away; SIGUSR1 as in `sbatch --signal=USR1@90`
 PREEMPTION = (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)
+ECHO_S = 1.0  # torchrun passes on what the whole process group has got already
 
 
 class StopOnSignal(Callback):
     """Asks the checkpoint callback to save and stop; a second signal stops at once (always on).
 
     Lightning's own way ends at the step's end without a checkpoint and exits 0 on SIGTERM. Before and after the
-    training itself there is nothing to save, and a signal stops at once.
+    training itself there is nothing to save, and a signal stops at once. Of several processes any one may get it.
 
     Args:
         checkpoint: is told which signal came.
@@ -28,9 +31,13 @@ class StopOnSignal(Callback):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
+        self._came_at: float | None = None  # in this process; the others may have told it before
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        # Lightning's own handler waits for the other processes inside of itself, and hangs where they do not come
+        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[attr-defined, method-assign]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # after Lightning's own, which it takes away again when it tears down
         for number in (signal.SIGINT, *PREEMPTION):
             _install(number, self._on_signal)
 
@@ -38,11 +45,24 @@ class StopOnSignal(Callback):
         _install(signal.SIGINT, signal.default_int_handler)
         stop_at_once_on_sigterm()
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if not isinstance(exception, Stopped):
+            self.on_train_end(trainer, pl_module)
+            return
+        launcher = trainer.strategy.launcher
+        if launcher is not None and self.checkpoint.stop_signal is None:  # the other processes do not know of it
+            launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
+        for number in PREEMPTION:  # what is to be saved has been; schedulers go on sending
+            _install(number, signal.SIG_IGN)
+
     def _on_signal(self, number: int, frame: Any) -> None:
-        if self.checkpoint.stop_signal is not None:
+        if self._came_at is None:
+            self._came_at = time.monotonic()
+            self.checkpoint.stop_signal = self.checkpoint.stop_signal or number
+            if is_first_process():
+                os.write(2, b"\nstopping with a checkpoint at the end of this step; again to stop at once\n")
+        elif time.monotonic() - self._came_at > ECHO_S:
             raise KeyboardInterrupt
-        self.checkpoint.stop_signal = number
-        os.write(2, b"\nstopping with a checkpoint at the end of this step; again to stop at once\n")
 
 
 def stop_at_once_on_sigterm() -> None:

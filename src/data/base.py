@@ -16,8 +16,10 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from src.data.loader import TOLD, Loader
-from src.ranks import shard_of
+from src.data.loader import DataError, Loader
+from src.ranks import gathered, shard_of
+
+TOLD = 10  # skipped samples that are named; all are counted
 
 
 class Data(LightningDataModule):
@@ -32,7 +34,7 @@ class Data(LightningDataModule):
         batch_size: samples a batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
         on_error: what a sample does whose loading raises an exception: stop the training with a checkpoint, or skip,
-            left out of its batch and counted (`skipped_samples` in metrics.json).
+            left out of its batches and counted once (`skipped_samples` in metrics.json); predict always stops.
         timeout_s: seconds without a batch after which a worker is taken to hang; 0 waits for ever.
 
     Raises:
@@ -64,7 +66,7 @@ class Data(LightningDataModule):
         self.num_workers = num_workers
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
-        self.skipped_samples = 0
+        self.skipped_samples: set[str] = set()
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
 
     @property
@@ -72,20 +74,21 @@ class Data(LightningDataModule):
         return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
 
     def train_dataloader(self) -> DataLoader:
-        return self._loader(_Seeded(self.train_set, self.seed, self.augment), shuffle=True)
+        return self._loader("train", _Seeded(self.train_set, self.seed, self.augment), shuffle=True)
 
     def val_dataloader(self) -> DataLoader:
-        return self._loader(self.val_set)
+        return self._loader("val", self.val_set)
 
     def test_dataloader(self) -> DataLoader:
-        return self._loader(self.test_set)
+        return self._loader("test", self.test_set)
 
     def predict_dataloader(self) -> DataLoader:
         return self.test_dataloader()
 
-    def _loader(self, dataset: Dataset, shuffle: bool = False) -> DataLoader:
+    def _loader(self, name: str, dataset: Dataset, shuffle: bool = False) -> DataLoader:
         return Loader(
             dataset,
+            name,
             self.on_error,
             self._skip,
             batch_size=self.batch_size,
@@ -99,32 +102,37 @@ class Data(LightningDataModule):
             generator=torch.Generator().manual_seed(self.seed),
         )
 
-    def _skip(self, failure: str) -> None:
-        self.skipped_samples += 1
-        if self.skipped_samples <= TOLD:
-            more = "; further ones are only counted" if self.skipped_samples == TOLD else ""
+    def _skip(self, sample: str, failure: str) -> None:
+        if self.trainer and self.trainer.predicting:  # the rows after it would get wrong ids
+            raise DataError(f"--data: {failure}; predict needs every sample")
+        if sample in self.skipped_samples:  # fails in every epoch, and again where a checkpoint continues
+            return
+        self.skipped_samples.add(sample)
+        if len(self.skipped_samples) <= TOLD:
+            more = "; further ones are only counted" if len(self.skipped_samples) == TOLD else ""
             print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         loop = self.trainer.fit_loop if self.trainer else None
         if loop is None:
-            return {"epoch": 0, "batch": 0, "skipped_samples": 0}
+            return {"epoch": 0, "batch": 0, "skipped_samples": []}
         progress: Any = loop.epoch_progress.current
         in_epoch = progress.started > progress.processed
         batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
-        return {"epoch": progress.processed, "batch": batch, "skipped_samples": self.skipped_samples}
+        skipped = set().union(*gathered(self.trainer, self.skipped_samples))  # type: ignore[arg-type]
+        return {"epoch": progress.processed, "batch": batch, "skipped_samples": sorted(skipped)}
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._start = (state_dict["epoch"], state_dict["batch"])
-        self.skipped_samples = state_dict.get("skipped_samples", 0)
+        self.skipped_samples = set(state_dict["skipped_samples"])
 
     def _position(self) -> tuple[int, int]:
         """Epoch and first batch of the pass that begins now."""
-        # not trainer.current_epoch: a schedule that asks for the number of steps has Lightning build the loader before
-        # it restores the epoch
-        position = self._start or (self.trainer.current_epoch if self.trainer else 0, 0)
-        self._start = None
-        return position
+        epoch = self.trainer.current_epoch if self.trainer else 0
+        start, self._start = self._start, None
+        # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch; and a
+        # run that goes on with a validation asks for its first batch in the epoch after
+        return start if start and start[0] >= epoch else (epoch, 0)
 
 
 def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> list[list[int]]:

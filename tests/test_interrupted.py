@@ -1,0 +1,110 @@
+"""Several processes, of which one is killed or told to stop: nothing hangs, and the same command goes on bitwise."""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, cli_process
+from tests.processes import OWN, RICH, TIMEOUT_S, Group, assert_same_run, on, srun, steps
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("interrupted")
+    (folder / "own.py").write_text(OWN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(own: Path) -> Path:
+    """The run of two processes that nothing disturbed."""
+    Group(2, *RICH, *on(2), "--run_dir", "whole", cwd=own).finish()
+    return own / "whole"
+
+
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_killed_process_ends_all_and_the_run_goes_on_bitwise(own: Path, whole: Path, workers: str) -> None:
+    draw = random.Random(int(workers))
+    run = own / f"killed-{workers}"
+    args = (*RICH, *on(2), "--data.num_workers", workers, "--run_dir", run.name)
+    for victim in (1, 0):
+        group, reached = Group(2, *args, cwd=own), steps(run) + draw.randrange(2, 6)
+        group.wait_until(lambda reached=reached: steps(run) >= reached)
+        time.sleep(draw.uniform(0, 0.2))
+        group.send(signal.SIGKILL, victim)
+        codes = group.wait()
+        assert codes[victim] == -signal.SIGKILL
+        assert codes[1 - victim] not in (0, None), group.output()
+        assert "Traceback" not in group.output()
+        assert "another process of this training has ended" in group.output()
+    Group(2, *args, cwd=own).finish()
+    assert_same_run(run, whole)
+
+
+@pytest.mark.parametrize("to", ["parent", pytest.param("all", marks=pytest.mark.slow)])
+def test_sigterm_to_the_command_leaves_one_checkpoint_and_no_process(own: Path, whole: Path, to: str) -> None:
+    run = own / f"terminated-{to}"
+    args = (*RICH[1:], *on(2), "--run_dir", run.name)
+    env = {"PYTHONPATH": f"{ROOT}:{own}"}
+    command = cli_process("fit", *args, cwd=own, env=env, new_group=True)
+    until = time.monotonic() + TIMEOUT_S
+    while steps(run) < 3 and time.monotonic() < until:
+        assert command.poll() is None, command.communicate()
+        time.sleep(0.01)
+    (os.killpg if to == "all" else os.kill)(command.pid, signal.SIGTERM)
+    out, err = command.communicate(timeout=TIMEOUT_S)
+    assert command.returncode == 143, err
+    assert out.count("stopped by SIGTERM") == 1, out
+    assert err.strip() == "stopping with a checkpoint at the end of this step; again to stop at once"
+    assert alive_in(command.pid) == []
+    Group(2, *RICH, *on(2), "--run_dir", run.name, cwd=own).finish()
+    assert_same_run(run, whole)
+
+
+def alive_in(session: int) -> list[str]:
+    """Processes of a session, zombies among them: /proc/<pid>/stat is `pid (name) state parent group session …`."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:  # it has ended in the meantime
+            continue
+        if int(text.rpartition(")")[2].split()[3]) == session:
+            found.append(text)
+    return found
+
+
+SCONTROL = """#!/bin/sh
+echo "$@" >> "$CALLS"
+"""
+
+
+@pytest.mark.parametrize("option", [(), pytest.param(("--checkpoint.requeue_exit_code", "99"), marks=pytest.mark.slow)])
+def test_slurm_requeues_once_and_the_same_command_goes_on(
+    own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
+) -> None:
+    scontrol, calls = tmp_path / "scontrol", tmp_path / "calls"
+    scontrol.write_text(SCONTROL)
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(calls))
+    run = own / f"requeued-{len(option)}"
+    partial = ("--config", str(ROOT / "configs/trainer/slurm.yaml"))
+    args = (*RICH, *on(2), *partial, "--run_dir", run.name, *option)
+    group = Group(2, *args, cwd=own, env=srun)
+    group.wait_until(lambda: steps(run) >= 3)
+    group.send(signal.SIGUSR1)
+    code = 99 if option else 128 + signal.SIGUSR1
+    assert group.wait() == [code, code], group.output()
+    assert calls.read_text() == "requeue 4711\n"
+    assert group.output().count("requeued  SLURM job 4711") == 1
+    Group(2, *args, cwd=own, env=srun).finish()
+    assert calls.read_text() == "requeue 4711\n"
+    assert_same_run(run, whole)
