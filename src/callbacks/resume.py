@@ -40,7 +40,10 @@ class ExactResume(Callback):
             for part in (loop, loop.epoch_loop, loop.epoch_loop.val_loop, loop.epoch_loop.automatic_optimization):
                 part._restarting = False
             loop.epoch_loop.reset_restart_stage()
-        if not isinstance(getattr(trainer, "datamodule", None), Data) and "PL_GLOBAL_SEED" in os.environ:
+        if "PL_GLOBAL_SEED" not in os.environ:
+            if trainer.global_step and trainer.is_global_zero:
+                print("continuing, but not exactly: seed_everything is false, so random numbers are new", flush=True)
+        elif not isinstance(getattr(trainer, "datamodule", None), Data):
             in_epoch = progress.started > progress.processed
             make_replayable(trainer, loop.epoch_loop.batch_progress.current.ready if in_epoch else 0)
         known = trainer._logger_connector._callback_metrics
