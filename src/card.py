@@ -55,7 +55,8 @@ def _architecture(model: LightningModule) -> str:
     total = sum(parameter.numel() for parameter in model.parameters())
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     frozen = "" if trained == total else f", {trained:,} of them trained"
-    return f"{type(net).__name__}, {total:,} parameters{frozen}"
+    name = type(net).__name__.removeprefix("FSDP")  # which fully_shard puts before it
+    return f"{name}, {total:,} parameters{frozen}"
 
 
 def _hardware(trainer: Trainer) -> str:

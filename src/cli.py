@@ -27,6 +27,7 @@ from src.callbacks.resume import ExactResume
 from src.callbacks.stop import StopOnSignal, requeue, stop_at_once_on_sigterm
 from src.checkpoints import AtomicCheckpointIO, first_valid
 from src.errors import Stopped
+from src.factories import refuse_functions
 from src.loggers import MetricsCSV, calm, finish, place_in_run
 from src.ranks import is_first_process, is_started_by_lightning, join, require_one_training
 from src.resolve import choose_run, config_of, require_fit, resolve_checkpoint
@@ -55,6 +56,7 @@ LEAST = {  # of options that Lightning does not check, or not in words
 def run(invocation: Invocation) -> int:
     """Resolves the checkpoint and the run directory, then parses, builds and runs the verb; returns the exit code."""
     _prefer_our_classes()
+    refuse_functions()
     # some of Lightning's defaults are enums, which YAML cannot hold: Timer's interval
     yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
     register_type(torch.device, fail_already_registered=False)  # likewise, StochasticWeightAveraging's device

@@ -69,7 +69,7 @@ def archive_fault(path: Path) -> str | None:
     """What is wrong with an archive by its checksum; None if it is whole.
 
     One of `write_archive` is compared byte by byte; one of torch.save has checksums of its entries alone, which say
-    nothing about its tables. On 200 MB the one took 0.22 s, the other 0.15 s (medians of 4, a busy CPU with SHA-NI).
+    nothing about its tables. On 200 MB the one took 0.23 s, the other 0.16 s (medians of 5, 2 busy cores with SHA-NI).
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

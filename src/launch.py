@@ -13,7 +13,7 @@ from typing import Any
 
 from src.arguments import Invocation
 from src.errors import Stopped, UserError
-from src.ranks import is_first_process
+from src.ranks import FIRST_SPEAKS_S, is_first_process
 
 QUIET = (  # warnings that the user can do nothing about, or that Playbook has already dealt with
     r".*does not have many workers.*",
@@ -26,7 +26,6 @@ QUIET = (  # warnings that the user can do nothing about, or that Playbook has a
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*You requested to overfit but enabled (train|val) dataloader shuffling.*",
 )
-FIRST_SPEAKS_S = 10.0  # most often all processes meet the same error, and the first one's end is the end of the others
 LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
 
 

@@ -9,6 +9,7 @@ from src.errors import UserError
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
+FIRST_SPEAKS_S = 10.0  # most often all processes meet the same error, and the first one's end is the end of the others
 END_S = 15.0  # that a process has to end by itself when the first one does
 
 

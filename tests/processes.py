@@ -86,18 +86,25 @@ class Group:
     Args:
         world: how many there are.
         args: of the command line.
-        cwd: where they run; each writes its output to `rank<i>-<n>.log` there.
+        cwd: where they run, or one for each of them; they write their output to `rank<i>-<n>.log` there.
         env: what the launcher tells a rank; as torchrun does when left out.
     """
 
-    def __init__(self, world: int, *args: str, cwd: Path, env: Callable[[int, int], dict[str, str]] | None = None):
-        self.logs = [cwd / f"rank{rank}-{time.monotonic_ns()}.log" for rank in range(world)]
+    def __init__(
+        self,
+        world: int,
+        *args: str,
+        cwd: Path | list[Path],
+        env: Callable[[int, int], dict[str, str]] | None = None,
+    ) -> None:
+        folders = cwd if isinstance(cwd, list) else [cwd] * world
+        self.logs = [folder / f"rank{rank}-{time.monotonic_ns()}.log" for rank, folder in enumerate(folders)]
         told, port = env or torchrun, free_port()
         self.ranks = []
         _start_server()
         for rank, log in enumerate(self.logs):
             variables = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **told(rank, world)}
-            self.ranks.append(context.Process(target=_run, args=(cwd, variables, [str(a) for a in args], log)))
+            self.ranks.append(context.Process(target=_run, args=(log.parent, variables, [str(a) for a in args], log)))
         for rank in self.ranks:
             rank.start()
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -79,6 +80,19 @@ def alive_in(session: int) -> list[str]:
         if int(text.rpartition(")")[2].split()[3]) == session:
             found.append(text)
     return found
+
+
+def test_hosts_that_do_not_share_the_directory_are_refused(own: Path, whole: Path) -> None:
+    """One goes on from a checkpoint, the other has none: they would wait for each other in different places."""
+    elsewhere = own / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(own / "own.py", elsewhere)
+    args = (*RICH, *on(2), "--run_dir", whole.name, "--trainer.max_epochs", "6")
+    group = Group(2, *args, cwd=[own, elsewhere])
+    assert 0 not in group.wait()
+    said = "error: --run_dir: a process found None to continue, the first one whole/checkpoints/last.ckpt"
+    assert said in group.output(), group.output()
+    assert "Traceback" not in group.output()
 
 
 SCONTROL = """#!/bin/sh

@@ -1,4 +1,4 @@
-"""Two hosts, which are two network namespaces of this one: torchrun starts a process on each, and again after a kill."""
+"""Two hosts, as two network namespaces of this one: torchrun starts a process on each, and again after a kill."""
 
 import os
 import secrets
@@ -17,6 +17,7 @@ from tests.processes import OWN, RICH, assert_same_run, on, steps
 
 pytestmark = pytest.mark.slow
 TIMEOUT_S = 600.0  # of a busy machine; each start imports torch on both hosts
+TWO_HOSTS = str(ROOT / "configs/trainer/torchrun.yaml")
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--max-restarts", "2")
 # on its own, an agent that starts its processes again hands them the store of the former ones
@@ -65,7 +66,7 @@ def start(own: Path, command: list[str], log: str, **env: str) -> subprocess.Pop
 
 def on_two_hosts(own: Path, hosts: list[str], run: str) -> list[subprocess.Popen[bytes]]:
     """The same command on both, but for what is the host's own."""
-    fit = (*RICH, *on(2), "--trainer.devices", "1", "--trainer.num_nodes", "2", "--run_dir", run)
+    fit = (*RICH, *on(2), "--config", TWO_HOSTS, "--trainer.devices", "1", "--run_dir", run)
     started = []
     for name, address in zip(hosts, ADDRESSES, strict=True):
         meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29400", "--rdzv-id", run)

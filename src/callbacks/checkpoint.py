@@ -1,7 +1,6 @@
 """Saves best.ckpt and last.ckpt where training can be continued from exactly."""
 
 import math
-import os
 import shlex
 import signal
 import sys
@@ -15,6 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from src import loops
 from src.errors import Stopped, UserError, nearest
+from src.files import replace
 from src.ranks import highest
 
 
@@ -204,13 +204,14 @@ class Checkpoint(LightningCheckpoint):
         failure: OSError | None = None
         try:
             trainer.save_checkpoint(new)
-            if trainer.is_global_zero:
-                if name == "last" and target.exists():
-                    os.replace(target, self.folder / "previous.ckpt")
-                os.replace(new, target)
         except OSError as error:  # a full disk must not cost the training
             failure = error
             trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other processes wait
+        if failure is None and trainer.is_global_zero:
+            try:
+                replace(new, target, self.folder / "previous.ckpt" if name == "last" else None)
+            except OSError as error:
+                failure = error
         if not any(highest(trainer, int(failure is not None))):
             self.failure = None
             return True

@@ -13,6 +13,7 @@ from src.checkpoints import first_valid, load
 from src.errors import UserError
 from src.ranks import gathered, highest
 from src.replay import Step, replay_command, samples_of_batch
+from src.runs import is_checkpoint
 from src.trace import Finding
 
 MOST_SHOWN = 8  # samples in a message
@@ -263,7 +264,7 @@ def _leave_out(trainer: Trainer, optimizer: Optimizer) -> None:
 def _go_back(trainer: Trainer, factor: float) -> None:
     """Loads weights and moments of the newest checkpoint that is whole and finite; lowers the rates of now."""
     folder = Path(getattr(trainer.checkpoint_callback, "dirpath", None) or "none")
-    candidates = [path for name in ("last", "previous") if (path := folder / f"{name}.ckpt").is_file()]
+    candidates = [path for name in ("last", "previous") if is_checkpoint(path := folder / f"{name}.ckpt")]
     while candidates:
         path = first_valid(candidates, "policy return")
         checkpoint = load(path)

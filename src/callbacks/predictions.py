@@ -82,6 +82,9 @@ class WritePredictions(Callback):
         if self._file is not None:
             self._file.close()
             Path(self._file.name).unlink()
+        for file in self.files:
+            if "-rank" in file.stem:  # a part that nobody will merge
+                file.unlink(missing_ok=True)
 
     def _open(self, trainer: Trainer, loader: int, flat: bool) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -119,19 +119,19 @@ class Data(LightningDataModule):
         progress: Any = loop.epoch_progress.current
         in_epoch = progress.started > progress.processed
         batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
-        skipped = set().union(*gathered(self.trainer, self.skipped_samples))  # type: ignore[arg-type]
-        return {"epoch": progress.processed, "batch": batch, "skipped_samples": sorted(skipped)}
+        self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))  # type: ignore[arg-type]
+        return {"epoch": progress.processed, "batch": batch, "skipped_samples": sorted(self.skipped_samples)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._start = (state_dict["epoch"], state_dict["batch"])
-        self.skipped_samples = set(state_dict["skipped_samples"])
+        self.skipped_samples = set(state_dict.get("skipped_samples", ()))
 
     def _position(self) -> tuple[int, int]:
         """Epoch and first batch of the pass that begins now."""
         epoch = self.trainer.current_epoch if self.trainer else 0
         start, self._start = self._start, None
-        # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch; and a
-        # run that goes on with a validation asks for its first batch in the epoch after
+        # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch; a
+        # run that goes on with a validation asks for its first batch an epoch later
         return start if start and start[0] >= epoch else (epoch, 0)
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from src.callbacks import predictions
 from src.callbacks.predictions import WritePredictions
 from tests.test_trainer import QUIET
 
@@ -207,14 +208,31 @@ def test_former_predictions_stay_until_the_new_ones_are_whole(tmp_path: Path) ->
     assert [file.name for file in tmp_path.iterdir()] == ["predictions.csv"]
 
 
-def test_two_processes_lose_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [(5,), (5, 1, 1)], ids=["csv", "jsonl"])
+def test_two_processes_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]) -> None:
     """Two writers as two processes have them; a loader strides over the ranks."""
     writers = [WritePredictions(tmp_path), WritePredictions(tmp_path)]
-    values = torch.tensor([10, 11, 12, 13])
-    for rank, writer in enumerate(writers):
-        trainer: Any = SimpleNamespace(world_size=2, global_rank=rank, is_global_zero=rank == 0)
-        writer.on_predict_batch_end(trainer, Replay([]), values[rank::2], None, 0)
-    for writer in writers:
+    trainers: list[Any] = [
+        SimpleNamespace(world_size=2, global_rank=rank, is_global_zero=rank == 0) for rank in range(2)
+    ]
+    values = torch.arange(10, 15).reshape(shape)
+    for trainer, writer in zip(trainers, writers, strict=True):
+        writer.on_predict_batch_end(trainer, Replay([]), values[trainer.global_rank :: 2], None, 0)
+    files = [writer.files for writer in writers]
+    monkeypatch.setattr(predictions, "gathered", lambda trainer, value: files)
+    for trainer, writer in [*zip(trainers, writers, strict=True)][::-1]:  # the first one merges
         writer.on_predict_end(trainer, Replay([]))
-    found = {(row["id"], row["prediction"]) for path in tmp_path.glob("predictions*.csv") for row in rows(path)}
-    assert found == {(str(i), str(10 + i)) for i in range(4)}
+    [path] = tmp_path.iterdir()
+    assert path.stem == "predictions"
+    assert [int(row["id"]) for row in rows(path)] == [0, 1, 2, 3, 4]
+    assert [str(row["prediction"]).strip("[]") for row in rows(path)] == ["10", "11", "12", "13", "14"]
+    assert {tuple(writer.files) for writer in writers} == {(path,)}
+
+
+def test_failure_of_several_processes_leaves_no_part(tmp_path: Path) -> None:
+    writer = WritePredictions(tmp_path)
+    trainer: Any = SimpleNamespace(world_size=2, global_rank=1, is_global_zero=False)
+    for loader in range(2):
+        writer.on_predict_batch_end(trainer, Replay([]), torch.tensor([1]), None, 0, loader)
+    writer.on_exception(trainer, Replay([]), RuntimeError())
+    assert list(tmp_path.iterdir()) == []

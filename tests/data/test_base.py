@@ -314,7 +314,7 @@ def test_shares_that_are_no_split_are_an_error(shares: list[float]) -> None:
         ({"num_workers": -1}, "num_workers: expected at least 0, got -1"),
     ],
 )
-def test_counts_out_of_range(arguments: dict[str, int], message: str) -> None:
+def test_counts_out_of_range(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Data(**arguments)
 

@@ -261,7 +261,7 @@ def test_pinning_leaves_failures_as_they_are(monkeypatch: pytest.MonkeyPatch) ->
     """torch walks through what a batch is made of; only the copy to locked memory needs a GPU."""
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor + 0)
     loader = Loader(Numbers(3, bad=(1,)), "train", "skip", lambda *_: None)
-    collated = loader.collate_fn([loader.dataset[i] for i in range(3)])
+    collated: Any = loader.collate_fn([loader.dataset[i] for i in range(3)])
     pinned: Any = pin_memory(collated)
     batch, failures = pinned
     assert batch.tolist() == [0, 2]
@@ -276,8 +276,8 @@ def test_files_are_found_through_wrappers_and_never_made_up(workdir: Path) -> No
         f"images/{name}.png" for name in ("0/07", "0/03", "0/00", "1/59")
     ]
     texts: Any = Numbers(2)
-    texts.samples = [("a text that is no file", 1), ("another", 0)]
-    assert file_of(texts, 0) is None
+    texts.samples = [("a text that is no file", 1), ("another" * 1000, 0)]
+    assert [file_of(texts, i) for i in (0, 1)] == [None, None]
     texts.shards = ["images/0/00.png"]  # not one for every sample
     assert file_of(texts, 0) is None
     assert file_of(TensorDataset(torch.zeros(3)), 0) is None
