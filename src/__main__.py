@@ -3,10 +3,12 @@
 import os
 import signal
 import sys
+import time
 from importlib import import_module
 
 from src import arguments, discovery, helptext
 from src.errors import UserError, nearest
+from src.ranks import FIRST_SPEAKS_S, is_first_process
 
 # verbs that need no model: answered before torch is imported; the module has run(args) -> exit code
 PLAIN_VERBS = {
@@ -63,7 +65,12 @@ def _dispatch(args: list[str], debug: bool) -> int:
     if "--help" in rest or "-h" in rest:
         print(helptext.verb_page(verb, verbs[verb]))
         return 0
-    invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
+    try:
+        invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
+    except UserError:
+        if not is_first_process():
+            time.sleep(FIRST_SPEAKS_S)
+        raise
     return import_module("src.launch").launch(invocation, debug)
 
 

@@ -53,4 +53,4 @@ def _to_mesh(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
 
 
 def _from_mesh(module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
-    return output.to_local()
+    return output.to_local().clone()  # FSDP2 warns of views, which hide its hook if someone changes them in place

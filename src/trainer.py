@@ -21,6 +21,7 @@ class Trainer(pl.Trainer):
     """Lightning's Trainer, plus what belongs to a run: its directory, the test at the end, what is printed."""
 
     run: Run | None = None  # set by the command line; without it, as in a notebook, this is Lightning's Trainer
+    continues: str | None = None  # the checkpoint that this process found; Checkpoint compares it with the others'
 
     def fit(
         self,
@@ -45,6 +46,7 @@ class Trainer(pl.Trainer):
         """
         if init_from is not None:
             load_weights(model, Path(init_from))
+        self.continues = ckpt_path
         super().fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path, weights_only=True)
         if self.run is None:
             return

@@ -20,7 +20,7 @@ import torch
 from src.checkpoints import load
 from tests.conftest import CNN_DIGITS, MLP_DIGITS, ROOT
 
-TIMEOUT_S = 240.0  # of a busy machine
+TIMEOUT_S = 100.0  # of a busy machine
 context: Any = get_context("forkserver" if sys.platform != "win32" else "spawn")
 context.set_forkserver_preload(["src.__main__", "src.cli", "src.sharded", "src.data.digits", "src.nets.vit"])
 

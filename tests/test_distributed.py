@@ -54,6 +54,7 @@ LAUNCHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_launchers_train_what_one_process_trains(own: Path, alone: Path, launcher: str) -> None:
     folder = own / launcher

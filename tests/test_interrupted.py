@@ -30,12 +30,16 @@ def whole(own: Path) -> Path:
     return own / "whole"
 
 
-@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
-def test_a_killed_process_ends_all_and_the_run_goes_on_bitwise(own: Path, whole: Path, workers: str) -> None:
+@pytest.mark.parametrize(
+    ("workers", "victims"), [("0", [1]), pytest.param("2", [1, 0, 0, 1], marks=pytest.mark.slow)], ids=["0", "2"]
+)
+def test_a_killed_process_ends_all_and_the_run_goes_on_bitwise(
+    own: Path, whole: Path, workers: str, victims: list[int]
+) -> None:
     draw = random.Random(int(workers))
     run = own / f"killed-{workers}"
     args = (*RICH, *on(2), "--data.num_workers", workers, "--run_dir", run.name)
-    for victim in (1, 0):
+    for victim in victims:
         group, reached = Group(2, *args, cwd=own), steps(run) + draw.randrange(2, 6)
         group.wait_until(lambda reached=reached: steps(run) >= reached)
         time.sleep(draw.uniform(0, 0.2))
@@ -82,15 +86,17 @@ def alive_in(session: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_hosts_that_do_not_share_the_directory_are_refused(own: Path, whole: Path) -> None:
     """One goes on from a checkpoint, the other has none: they would wait for each other in different places."""
     elsewhere = own / "elsewhere"
     elsewhere.mkdir()
     shutil.copy(own / "own.py", elsewhere)
-    args = (*RICH, *on(2), "--run_dir", whole.name, "--trainer.max_epochs", "6")
+    shutil.copytree(whole, own / "known")
+    args = (*RICH, *on(2), "--run_dir", "known", "--trainer.max_epochs", "6")
     group = Group(2, *args, cwd=[own, elsewhere])
     assert 0 not in group.wait()
-    said = "error: --run_dir: a process found None to continue, the first one whole/checkpoints/last.ckpt"
+    said = "error: --run_dir: a process found None to continue, the first one known/checkpoints/last.ckpt"
     assert said in group.output(), group.output()
     assert "Traceback" not in group.output()
 

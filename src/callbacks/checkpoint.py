@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from src import loops
 from src.errors import Stopped, UserError, nearest
 from src.files import replace
-from src.ranks import highest
+from src.ranks import gathered, highest
 
 
 class Checkpoint(LightningCheckpoint):
@@ -84,7 +84,14 @@ class Checkpoint(LightningCheckpoint):
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.folder = trainer.strategy.broadcast(self.folder)  # processes may start in different seconds
+        self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
+        found = gathered(trainer, getattr(trainer, "continues", None))
+        if len(set(found)) > 1:
+            other = next(path for path in found if path != found[0])
+            raise UserError(
+                f"--run_dir: a process found {other} to continue, the first one {found[0]}; expected a directory that "
+                "all hosts share"
+            )
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         step = trainer.global_step

@@ -86,13 +86,14 @@ class Data(LightningDataModule):
         return self.test_dataloader()
 
     def _loader(self, name: str, dataset: Dataset, shuffle: bool = False) -> DataLoader:
+        order = _Order(self, dataset, shuffle)
         return Loader(
             dataset,
             name,
             self.on_error,
             self._skip,
-            batch_size=self.batch_size,
-            sampler=_Order(self, dataset, shuffle),
+            batch_size=order.batch_size(),
+            sampler=order,
             num_workers=self.num_workers,
             timeout=self.timeout_s if self.num_workers else 0,
             persistent_workers=self.num_workers > 0,
@@ -181,9 +182,19 @@ class _Order(DistributedSampler):
         return torch.randperm(len(self.dataset), generator=generator)[: self.num_used()]  # type: ignore[arg-type]
 
     def num_used(self) -> int:
-        num_samples = len(self.dataset)  # type: ignore[arg-type]
-        left = num_samples % (self.data.batch_size * self.num_replicas)
+        num_samples, left = len(self.dataset), self._left(self.data.batch_size)  # type: ignore[arg-type]
         return num_samples - left if self.shuffle and 0 < left < self.num_replicas else num_samples
+
+    def batch_size(self) -> int:
+        """In evaluation, the largest at which every rank has as many batches: a sharded net waits for all in each."""
+        if self.shuffle:
+            return self.data.batch_size
+        sizes = range(self.data.batch_size, 0, -1)
+        return next((size for size in sizes if not 0 < self._left(size) < self.num_replicas), self.data.batch_size)
+
+    def _left(self, batch_size: int) -> int:
+        """Samples of all ranks in the last batch, if it is not full."""
+        return len(self.dataset) % (batch_size * self.num_replicas)  # type: ignore[arg-type]
 
 
 class _Seeded(Dataset):
