@@ -53,7 +53,8 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
         return f"--trainer.callbacks: {name[1] if name else 'a callback'} is there twice"
     if "argument after ** must be a mapping" in text:
         return "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
-    if any(words in text for words in OUT_OF_MEMORY):  # outside the training step, which splits its batches
+    # outside the training step, which splits its batches
+    if isinstance(error, RuntimeError) and any(words in text for words in OUT_OF_MEMORY):
         return f"--data.batch_size: out of memory ({text.partition('. ')[0]})"
     if "Error(s) in loading state_dict" in text:
         return f"--ckpt_path: does not fit this model: {text.partition(':')[2].strip()}"

@@ -26,6 +26,8 @@ context.set_forkserver_preload(["src.__main__", "src.cli", "src.sharded", "src.d
 
 
 OWN = """
+import os, signal
+from lightning.pytorch import Callback
 from src.data.digits import Digits
 from src.tasks.classification import Classification
 
@@ -53,6 +55,18 @@ class Averaged(Classification):
     def validation_step(self, batch, batch_idx):
         loss = self._step("val", batch, batch_idx)
         self.log("val/averaged", loss, sync_dist=True, on_epoch=True, batch_size=len(batch[1]))
+
+class Early(Callback):
+    '''SIGTERM for the first process alone, before the training.'''
+    def on_validation_batch_start(self, trainer, *_):
+        if trainer.is_global_zero and trainer.sanity_checking:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+class Late(Callback):
+    '''The same after it.'''
+    def on_test_batch_start(self, trainer, *_):
+        if trainer.is_global_zero:
+            os.kill(os.getpid(), signal.SIGTERM)
 """
 SMALL = ("--trainer.accelerator", "cpu", "--data", "own.Odd")
 PLAIN = (

@@ -7,11 +7,16 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 
+from src.callbacks import checkpoint
+from src.callbacks.stop import StopOnSignal
 from tests.conftest import ROOT, cli_process
 from tests.processes import OWN, RICH, TIMEOUT_S, Group, assert_same_run, on, srun, steps
+from tests.test_trainer import QUIET
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -73,6 +78,19 @@ def test_sigterm_to_the_command_leaves_one_checkpoint_and_no_process(own: Path, 
     assert_same_run(run, whole)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["Early", "Late"])
+def test_sigterm_outside_of_the_training_ends_all_processes(own: Path, moment: str) -> None:
+    """The others wait for the first one inside of torch, where no signal reaches Python."""
+    args = (*RICH[1:], *on(2), "--run_dir", moment, "--trainer.max_epochs", "1", f"--trainer.callbacks+=own.{moment}")
+    command = cli_process("fit", *args, cwd=own, env={"PYTHONPATH": f"{ROOT}:{own}"}, new_group=True)
+    out, err = command.communicate(timeout=TIMEOUT_S)
+    assert command.returncode == 143, err
+    assert out.count("stopped by SIGTERM") == 1
+    assert "Traceback" not in err
+    assert alive_in(command.pid) == []
+
+
 def alive_in(session: int) -> list[str]:
     """Processes of a session, zombies among them: /proc/<pid>/stat is `pid (name) state parent group session …`."""
     found = []
@@ -84,6 +102,22 @@ def alive_in(session: int) -> list[str]:
         if int(text.rpartition(")")[2].split()[3]) == session:
             found.append(text)
     return found
+
+
+def test_a_signal_amid_the_agreement_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of a process's waiting is there; what came after it was asked must be neither lost nor obeyed alone."""
+    saver, trainer = checkpoint.Checkpoint(), pl.Trainer(**QUIET)
+
+    def interrupted(trainer: Any, *values: int) -> list[int]:
+        StopOnSignal(saver)._on_signal(signal.SIGUSR1, None)
+        return list(values)
+
+    monkeypatch.setattr(checkpoint, "highest", interrupted)
+    saver._agree(trainer)
+    assert saver.stopping is None
+    monkeypatch.setattr(checkpoint, "highest", lambda trainer, *values: list(values))
+    saver._agree(trainer)
+    assert saver.stopping == signal.SIGUSR1
 
 
 @pytest.mark.slow

@@ -114,7 +114,11 @@ def weights_of(run: Path) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     ("processes", "accumulate"),
-    [(2, 3), pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(4, 1, marks=pytest.mark.slow)],
+    [
+        pytest.param(2, 3, marks=pytest.mark.slow),
+        pytest.param(2, 1, marks=pytest.mark.slow),
+        pytest.param(4, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_processes_together_train_like_one(workdir: Path, processes: int, accumulate: int) -> None:
     """1,078 samples leave 54 for the last of 17 global batches, and accumulation by threes two of them."""

@@ -409,6 +409,7 @@ ARGS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_stop_on_the_command_line(cli: Cli, workdir: Path) -> None:
     (workdir / "broken.py").write_text(BROKEN)
     done = cli("fit", *ARGS, "--run_dir", "run", "--trainer.max_epochs", "3", "--checkpoint.every_n_steps", "1")

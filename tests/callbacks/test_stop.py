@@ -40,7 +40,9 @@ def assert_ends_like(cli: Cli, workdir: Path, run: str, whole: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "workers", "code"), [(signal.SIGINT, "0", 130), (signal.SIGTERM, "2", 143)], ids=["ctrl-c", "sigterm"]
+    ("number", "workers", "code"),
+    [(signal.SIGINT, "0", 130), pytest.param(signal.SIGTERM, "2", 143, marks=pytest.mark.slow)],
+    ids=["ctrl-c", "sigterm"],
 )
 def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
     cli: Cli, workdir: Path, number: signal.Signals, workers: str, code: int
@@ -77,7 +79,12 @@ class SignalAt(Callback):
 
 @pytest.mark.parametrize(
     ("interval", "validation", "code"),
-    [("1.0", 1, 143), ("1.0", 3, 143), ("7", 3, 138), ("1", 2, 138)],
+    [
+        ("1.0", 1, 143),
+        pytest.param("1.0", 3, 143, marks=pytest.mark.slow),
+        pytest.param("7", 3, 138, marks=pytest.mark.slow),
+        pytest.param("1", 2, 138, marks=pytest.mark.slow),
+    ],
     ids=["first epoch", "last epoch", "within", "every step"],
 )
 def test_a_signal_amid_a_validation_does_not_wait_for_its_end(
@@ -111,6 +118,7 @@ class Late(Callback):
 """
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_final_test_is_no_success(cli: Cli, workdir: Path) -> None:
     """A scheduler that reads the exit code must not take the job for done."""
     (workdir / "late.py").write_text(LATE)
@@ -122,6 +130,7 @@ def test_sigterm_in_the_final_test_is_no_success(cli: Cli, workdir: Path) -> Non
     assert "test " in again.out
 
 
+@pytest.mark.slow
 def test_second_signal_stops_at_once(workdir: Path) -> None:
     slow = ("--trainer.limit_val_batches", "1.0", "--data.batch_size", "1", "--trainer.val_check_interval", "1.0")
     process = start(workdir, "run", *slow)

@@ -306,7 +306,11 @@ def saved_at(done: Result) -> int:
             "exits", r"--data.num_workers: worker \d \(pid \d+\) exited with code 3 at train sample {}", marks=SLOW
         ),
         pytest.param("sleeps", r"--data.timeout_s: no batch .* 3 s: worker \d is at train sample {}", marks=SLOW),
-        ("computes", r"--data.timeout_s: no batch came within 3 s: worker \d is at train sample {}"),
+        pytest.param(
+            "computes",
+            r"--data.timeout_s: no batch came within 3 s: worker \d is at train sample {}",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda value: value.partition(" ")[0],
 )

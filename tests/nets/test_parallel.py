@@ -116,10 +116,12 @@ def assert_like_one_process(ranks: list[dict[str, Any]], names: list[str], ways:
                     torch.testing.assert_close(result[part][key], value, **close, msg=lambda m, w=message: f"{w}: {m}")
 
 
+@pytest.mark.slow
 def test_fsdp2_equals_one_process(tmp_path: Path) -> None:
     assert_like_one_process(run(tmp_path, "fsdp2", list(NETS)), list(NETS), ways=2)
 
 
+@pytest.mark.slow
 def test_tensor_parallel_equals_one_process(tmp_path: Path) -> None:
     names = ["vit", "vit recomputed", "vit rope"]
     ranks = run(tmp_path, "tensor parallel", names)
