@@ -58,7 +58,8 @@ def test_a_killed_process_ends_all_and_the_run_goes_on_bitwise(
     assert_same_run(run, whole)
 
 
-@pytest.mark.parametrize("to", ["parent", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["parent", "all"])
 def test_sigterm_to_the_command_leaves_one_checkpoint_and_no_process(own: Path, whole: Path, to: str) -> None:
     run = own / f"terminated-{to}"
     args = (*RICH[1:], *on(2), "--run_dir", run.name)

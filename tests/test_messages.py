@@ -233,7 +233,7 @@ def test_damaged_checkpoint(cli: Cli, workdir: Path, fitted: str, verb: str) -> 
         (whole[: len(whole) // 2], "truncated"),
         (b"", "truncated, or not a checkpoint"),
         (b"hello", "not a checkpoint"),
-        (bytes(flipped), "corrupted (checksum"),
+        (bytes(flipped), "corrupted (its checksum"),
     ]:
         (workdir / "damaged.ckpt").write_bytes(content)
         found = mistake(cli, verb, "--ckpt_path", "damaged.ckpt")

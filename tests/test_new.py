@@ -72,6 +72,7 @@ def train_and_test(copy: Path, kind: str) -> None:
         assert found in tested.stdout, tested.stdout
 
 
+@pytest.mark.slow
 def test_a_new_net_trains_and_the_matrix_over_all_nets_takes_it(copy: Path) -> None:
     train_and_test(copy, "net")
     assert "TinyNet" in python(copy, "-m", "src", "list", "nets").stdout
