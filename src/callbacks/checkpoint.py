@@ -65,7 +65,8 @@ class Checkpoint(LightningCheckpoint):
         self.folder: Path | None = None  # None saves nothing; the command line sets the run's
         self.config = ""  # the run's config.yaml, which every checkpoint carries
         self.best: dict[str, Any] = {}  # score, epoch, step and metrics of best.ckpt
-        self.stop_signal: int | None = None
+        self.stop_signal: int | None = None  # that came to this process, at any moment
+        self.stopping: int | None = None  # on which all processes agree
         self.failure: OSError | None = None  # of the newest attempt to save
         self._due = self._best_due = False
         self._saved_at = time.monotonic()
@@ -103,25 +104,26 @@ class Checkpoint(LightningCheckpoint):
     def before_batch(self, trainer: Trainer) -> None:
         """Saves what is due; called at the start of every batch but an epoch's first."""
         self._agree(trainer)
-        if (self._due or self._best_due or self.stop_signal) and not loops.gradients_are_pending(trainer):
+        if (self._due or self._best_due or self.stopping) and not loops.gradients_are_pending(trainer):
             self._save_between(trainer, loops.at_batch_start(trainer))
 
     def before_epoch(self, trainer: Trainer) -> None:
         """Saves what is due; called at the start of every epoch."""
         self._agree(trainer)
-        if self._due or self._best_due or self.stop_signal:
+        if self._due or self._best_due or self.stopping:
             self._save_between(trainer, loops.at_epoch_start(trainer))
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         # several processes may validate different numbers of batches, and could not agree here
         if self.stop_signal and trainer.state.fn == "fit" and not trainer.sanity_checking and trainer.world_size == 1:
+            self.stopping = self.stop_signal
             with loops.at_validation_start(trainer):
                 self._save_last(trainer)
 
     def _agree(self, trainer: Trainer) -> None:
         """All processes save, and stop, at the same step."""
         due, number = highest(trainer, int(self._due), self.stop_signal or 0)
-        self._due, self.stop_signal = bool(due), number or None
+        self._due, self.stopping = bool(due), number or None
 
     @property
     def dirpath(self) -> str | None:
@@ -149,6 +151,7 @@ class Checkpoint(LightningCheckpoint):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._due = True
+        self._agree(trainer)
         self._save_between(trainer, nullcontext())
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -190,16 +193,16 @@ class Checkpoint(LightningCheckpoint):
         with place:
             if self._best_due:  # before last.ckpt, which says what the best is
                 self._save(trainer, "best")
-            if self._due or self.stop_signal:
+            if self._due or self.stopping:
                 self._save_last(trainer)
 
     def _save_last(self, trainer: Trainer) -> None:
         self._due = self._best_due = False
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
         self._save(trainer, "last")
-        if self.stop_signal:
-            preempted = self.stop_signal != signal.SIGINT
-            raise Stopped(self.stop_signal, self.requeue_exit_code if preempted else None)
+        if self.stopping:
+            preempted = self.stopping != signal.SIGINT
+            raise Stopped(self.stopping, self.requeue_exit_code if preempted else None)
 
     def _save(self, trainer: Trainer, name: str) -> bool:
         """Whether it is on disk."""

@@ -50,7 +50,7 @@ class StopOnSignal(Callback):
             self.on_train_end(trainer, pl_module)
             return
         launcher = trainer.strategy.launcher
-        if launcher is not None and self.checkpoint.stop_signal is None:  # the other processes do not know of it
+        if launcher is not None and self.checkpoint.stopping is None:  # the other processes do not know of it
             launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
         for number in PREEMPTION:  # what is to be saved has been; schedulers go on sending
             _install(number, signal.SIG_IGN)
@@ -58,7 +58,7 @@ class StopOnSignal(Callback):
     def _on_signal(self, number: int, frame: Any) -> None:
         if self._came_at is None:
             self._came_at = time.monotonic()
-            self.checkpoint.stop_signal = self.checkpoint.stop_signal or number
+            self.checkpoint.stop_signal = number
             if is_first_process():
                 os.write(2, b"\nstopping with a checkpoint at the end of this step; again to stop at once\n")
         elif time.monotonic() - self._came_at > ECHO_S:
