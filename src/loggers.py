@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from src.ranks import is_first_process
 from src.runs import Run, write_atomically
 
 
@@ -130,6 +131,8 @@ def _wandb_logged_in() -> bool:
 
 def _wandb_id(run: Run) -> str:
     file = run.path / "wandb" / "id"
+    if not is_first_process():  # only the first one logs
+        return ""
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, uuid.uuid4().hex[:12])
