@@ -42,11 +42,11 @@ def summary(trainer: Any, model: LightningModule, test: dict[str, float]) -> str
         "predict": f"python -m src predict --ckpt_path {directory}",
         "test": f"python -m src test --ckpt_path {directory}",
     }
-    if not any(run.checkpoints.glob("*.ckpt")):
+    if not run.has_checkpoint():
         commands = {}
     elif trainer.max_epochs and trainer.max_epochs > 0:
         more = 2 * trainer.max_epochs
-        commands["continue"] = f"python -m src fit --run_dir {directory} --ckpt_path last --trainer.max_epochs {more}"
+        commands["continue"] = f"{run.continue_command()} --trainer.max_epochs {more}"
     return "\n".join(["", *lines, *(f"{name:<14} {command}" for name, command in commands.items())]).rstrip()
 
 

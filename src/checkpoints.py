@@ -36,7 +36,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             require_readable(beside, loads=self._loads)
             self._loads = True
             replace(beside, path)
-        except BaseException:
+        except BaseException:  # a signal too leaves nothing half written
             remove(beside)
             raise
 
@@ -114,7 +114,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     with understood(path):
         if is_safetensors(path):
             with safe_open(path, framework="pt") as file:
-                weights = {name: file.get_tensor(name).to(map_location) for name in file.keys()}  # noqa: SIM118
+                weights = {name: file.get_tensor(name).to(map_location) for name in file.keys()}  # noqa: SIM118  # it is no dict
                 return {**(file.metadata() or {}), "state_dict": weights}
         checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     if not isinstance(checkpoint, dict):

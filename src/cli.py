@@ -133,7 +133,7 @@ class CLI(LightningCLI):
             args=[invocation.verb, *args],
         )
 
-    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
+    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static there; ours knows the verb
         return {self.invocation.verb: set(SKIPPED)}  # building the parsers of the other verbs costs start-up
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -222,7 +222,7 @@ class CLI(LightningCLI):
         self.invocation.running = True
         try:
             super()._run_subcommand(subcommand)
-        except Exception:
+        except Exception:  # of any kind; it goes on
             if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
                 launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
             raise
@@ -254,7 +254,7 @@ def _prefer_our_classes() -> None:
         fitting = [path for path in paths if _is_subclass(path, cls)]
         return (fitting or paths)[0] if paths else original(cls, name)
 
-    resolve.playbook = True  # type: ignore[attr-defined]
+    resolve.playbook = True  # type: ignore[attr-defined]  # marks the function as replaced
     typehints.resolve_class_path_by_name = resolve
 
 

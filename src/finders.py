@@ -11,10 +11,11 @@ import torch
 from lightning.pytorch import callbacks as lightning_callbacks
 from torch import Tensor, nn
 
-from src.callbacks.microbatches import OUT_OF_MEMORY, MicroBatches
+from src.callbacks.microbatches import MicroBatches, is_out_of_memory
 from src.callbacks.monitors import CheckMonitors
 from src.callbacks.nonfinite import NonFinite
 from src.errors import UserError
+from src.loops import loss_of
 from src.sweeps import Sweep, Trial
 from src.tasks.base import Task
 
@@ -127,17 +128,17 @@ def rate_option(model: pl.LightningModule) -> str:
 def _train(trainer: pl.Trainer, model: Any, datamodule: Any, callback: pl.Callback) -> None:
     if trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
         raise UserError("fast_dev_run: expected none, as a finder needs more than one step")
-    kept = [other for other in trainer.callbacks if not isinstance(other, OBSERVERS)]  # type: ignore[attr-defined]
+    kept = [other for other in trainer.callbacks if not isinstance(other, OBSERVERS)]  # type: ignore[attr-defined]  # set by a connector
     loop = trainer.fit_loop
     limits = loop.max_epochs, loop.epoch_loop.max_steps
-    trainer.callbacks = [*kept, callback]  # type: ignore[attr-defined]
+    trainer.callbacks = [*kept, callback]  # type: ignore[attr-defined]  # set by a connector
     trainer.loggers = []
     trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
     try:
         # not our own fit, which tests the best checkpoint afterwards
         pl.Trainer.fit(trainer, _copy(model), datamodule=datamodule)
     finally:
-        trainer.callbacks = kept  # type: ignore[attr-defined]
+        trainer.callbacks = kept  # type: ignore[attr-defined]  # set by a connector
         loop.max_epochs, loop.epoch_loop.max_steps = limits
 
 
@@ -177,7 +178,7 @@ class _Sweeper(_Ending):
             group["lr"] = self.rates[len(self.losses)] * share
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        loss = loss_of(outputs)
         if not isinstance(loss, Tensor):
             raise UserError("model: training_step returns no loss, so that no rate can be found")
         self._window += float(trainer.strategy.reduce(loss.detach(), reduce_op="mean"))
@@ -212,10 +213,10 @@ class _Stopwatch(_Ending):
         super().on_train_start(trainer, pl_module)
         loader = trainer.train_dataloader
         if getattr(loader, "batch_size", self.batch_size) != self.batch_size:
-            data = type(trainer.datamodule).__name__  # type: ignore[attr-defined]
+            data = type(trainer.datamodule).__name__  # type: ignore[attr-defined]  # set by a connector
             raise UserError(f"data: the training loader of {data} does not follow its batch_size")
         dataset = getattr(loader, "dataset", None)
-        self.num_samples = len(dataset) if hasattr(dataset, "__len__") else None  # type: ignore[arg-type]
+        self.num_samples = len(dataset) if hasattr(dataset, "__len__") else None  # type: ignore[arg-type]  # it has __len__
         self._device = trainer.strategy.root_device
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -246,7 +247,7 @@ def _fits(trainer: pl.Trainer, model: Any, datamodule: Any, timer: _Stopwatch) -
     try:
         _train(trainer, model, datamodule, timer)
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in OUT_OF_MEMORY):
+        if not is_out_of_memory(error):
             raise
         enough = False
     else:

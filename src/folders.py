@@ -201,7 +201,7 @@ class _HashedFiles(filesystem.FileSystem):
     @contextmanager
     def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
         with super().create_stream(path, mode) as stream:
-            hashed = Hashed(stream)  # type: ignore[arg-type]
+            hashed = Hashed(stream)  # type: ignore[arg-type]  # it needs no more than write
             yield hashed
         self.sums[path] = hashed.sum.hexdigest()
 

@@ -38,7 +38,7 @@ def launch(invocation: Invocation, debug: bool) -> int:
         return stop.exit_code
     except SystemExit as exit_:  # --help.all, --print_config
         return int(exit_.code or 0)
-    except Exception as error:
+    except Exception as error:  # anything may be a mistake of the user; messages.py tells
         if not is_first_process():
             try:
                 time.sleep(FIRST_SPEAKS_S)

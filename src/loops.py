@@ -19,6 +19,11 @@ def at_epoch_start(trainer: Trainer) -> Iterator[None]:
         yield
 
 
+def loss_of(outputs: Any) -> Any:
+    """The loss in what training_step returned: a tensor, a dict that has one, or None."""
+    return outputs.get("loss") if isinstance(outputs, dict) else outputs
+
+
 def gradients_are_pending(trainer: Trainer) -> bool:
     """In on_train_batch_start: whether batches before this one still wait for their optimizer step."""
     return (trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1) % trainer.accumulate_grad_batches != 0

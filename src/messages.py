@@ -4,7 +4,6 @@ import errno
 import inspect
 import os
 import re
-import shlex
 import signal
 import traceback
 from argparse import ArgumentError
@@ -16,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from src import discovery
 from src.arguments import Invocation
-from src.callbacks.microbatches import OUT_OF_MEMORY
+from src.callbacks.microbatches import is_out_of_memory
 from src.errors import nearest
 from src.runs import Run
 
@@ -28,15 +27,15 @@ EXTRAS = {"tensorboard": "tensorboard"}  # module → extra of pyproject.toml
 def stopped(run: Run, number: int) -> None:
     """Says where the checkpoint is and how to go on."""
     print(f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else signal.Signals(number).name}: {_progress(run)}")
-    if any(run.checkpoints.glob("*.ckpt")):
-        print(f"continue  python -m src fit --run_dir {shlex.quote(str(run))} --ckpt_path last")
+    if run.has_checkpoint():
+        print(f"continue  {run.continue_command()}")
 
 
 def _progress(run: Run) -> str:
     metrics = run.read_metrics()
     last = metrics.get("limits", {}).get("max_epochs", -1)
     epoch = metrics.get("epoch", 0) + 1 if last in (-1, None) else min(metrics.get("epoch", 0) + 1, last)
-    if not any(run.checkpoints.glob("*.ckpt")):
+    if not run.has_checkpoint():
         return "no step was done, there is no checkpoint"
     return f"epoch {epoch}, step {metrics.get('step', 0)}, saved in {run.checkpoints.as_posix()}"
 
@@ -46,7 +45,7 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
     if isinstance(error, ArgumentError):
         return _argument_error(str(error), invocation)
     while error.__cause__ is not None and "Does not validate against any" in str(error):
-        error = error.__cause__  # type: ignore[assignment]
+        error = error.__cause__  # type: ignore[assignment]  # KeyboardInterrupt never is one
     text = _one_line(str(error))
     if "Found more than one stateful callback" in text:
         name = re.search(r"callback of type `(\w+)`", text)
@@ -54,7 +53,7 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
     if "argument after ** must be a mapping" in text:
         return "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
     # outside the training step, which splits its batches
-    if isinstance(error, RuntimeError) and any(words in text for words in OUT_OF_MEMORY):
+    if is_out_of_memory(error):
         return f"--data.batch_size: out of memory ({text.partition('. ')[0]})"
     if "Error(s) in loading state_dict" in text:
         return f"--ckpt_path: does not fit this model: {text.partition(':')[2].strip()}"

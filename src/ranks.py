@@ -73,8 +73,13 @@ def highest(trainer: "Trainer", *values: int) -> list[int]:
     return tensor.tolist()
 
 
-def gathered(trainer: "Trainer", value: Any) -> list[Any]:
-    """The value of every process, by rank; every process must ask at the same place."""
+def gathered(trainer: Any, value: Any) -> list[Any]:
+    """The value of every process, by rank; every process must ask at the same place.
+
+    Args:
+        trainer: or strategy: what knows the number of processes, `world_size`.
+        value: of this process; anything that can be pickled.
+    """
     if trainer.world_size == 1:
         return [value]
     from torch import distributed

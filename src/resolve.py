@@ -74,7 +74,7 @@ def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
             return Run(ROOT / "none")  # the first one says where, once they can talk
         run = new_run(invocation.recipe or _name_of(checkpoint))
     anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
-    if anew and any(run.checkpoints.glob("*.ckpt")):
+    if anew and run.has_checkpoint():
         raise UserError(
             f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"
         )

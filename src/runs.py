@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,14 @@ class Run:
             if ROOT in self.path.parents:
                 self.path.parent.rmdir()
                 ROOT.rmdir()
+
+    def has_checkpoint(self) -> bool:
+        """Whether anything was saved."""
+        return any(self.checkpoints.glob("*.ckpt"))
+
+    def continue_command(self) -> str:
+        """What a person types to go on with it."""
+        return f"python -m src fit --run_dir {shlex.quote(str(self))} --ckpt_path last"
 
     def read_metrics(self) -> dict[str, Any]:
         """What metrics.json holds; empty if there is none yet."""

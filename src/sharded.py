@@ -9,7 +9,6 @@ from typing import Any, Literal
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import distributed
 from torch.distributed.checkpoint import CheckpointException, DefaultSavePlanner, save
 from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.state_dict import (
@@ -24,6 +23,7 @@ from src import folders
 from src.checkpoints import damage, describe, load, misfits, require_readable, understood, weights_of
 from src.errors import UserError
 from src.files import replace, write_archive
+from src.ranks import gathered
 from src.reshard import InMemory, Stored, fill, first_failure, tensors_of
 from src.runs import remove
 
@@ -95,7 +95,7 @@ class ShardedStrategy(ModelParallelStrategy):
             self._on_first(lambda: self._make_room(path, beside))
             entries = self._write(shards, beside)
             self._on_first(lambda: self._finish(rest, entries, beside, path))
-        except BaseException:
+        except BaseException:  # a signal too leaves nothing half written
             if self.global_rank == 0:
                 remove(beside)
             raise
@@ -116,10 +116,7 @@ class ShardedStrategy(ModelParallelStrategy):
             failure = first_failure(error)
         except OSError as error:
             failure = error
-        found: list[Any] = [(entries, failure)]
-        if self.world_size > 1:
-            found = [None] * self.world_size
-            distributed.all_gather_object(found, (entries, failure))
+        found = gathered(self, (entries, failure))
         for _, failure in found:
             if failure is not None:
                 raise failure
@@ -139,7 +136,7 @@ class ShardedStrategy(ModelParallelStrategy):
         if self.global_rank == 0:
             try:
                 act()
-            except Exception as error:
+            except Exception as error:  # raised below, by all
                 failure = error
         told = failure if failure is None or isinstance(failure, OSError | UserError) else RuntimeError(repr(failure))
         told = self.broadcast(told)

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 from torchmetrics import Metric
 
+from src.loops import loss_of
+
 Kind = Literal["parameter", "batch", "input", "output", "loss", "gradient", "nothing"]
 
 
@@ -71,7 +73,7 @@ def trace(module: LightningModule, batch: Any, batch_idx: int) -> Finding:
     with unchanged(module), torch.compiler.set_stance("force_eager"), torch.enable_grad(), watch:
         output = module.training_step(*([batch, batch_idx] if takes_index else [batch]))
         watch.forward = False
-        loss = output.get("loss") if isinstance(output, dict) else output
+        loss = loss_of(output)
         if isinstance(loss, Tensor):
             watch.look("loss", "", "", loss)
             watch.look_back(loss)
@@ -85,7 +87,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
     for part in module.modules():
         for holder in (part._buffers, part.__dict__):
             kept.append((holder, {name: (value, _copy(value)) for name, value in holder.items()}))
-    module.log = module.log_dict = lambda *_, **__: None  # type: ignore[method-assign]
+    module.log = module.log_dict = lambda *_, **__: None  # type: ignore[method-assign]  # shadowed until deleted below
     try:
         yield
     finally:

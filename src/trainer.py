@@ -66,7 +66,7 @@ class Trainer(pl.Trainer):
             kept = "free some space and continue" if best else "no checkpoint could be saved"
             raise UserError(f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved; {kept}")
 
-    def validate(  # type: ignore[override]
+    def validate(  # type: ignore[override]  # fewer options than Lightning's
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
@@ -89,7 +89,7 @@ class Trainer(pl.Trainer):
         self._report("validate", results)
         return results
 
-    def test(  # type: ignore[override]
+    def test(  # type: ignore[override]  # fewer options than Lightning's
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
@@ -112,7 +112,7 @@ class Trainer(pl.Trainer):
         self._report("test", results)
         return results
 
-    def predict(  # type: ignore[override]
+    def predict(  # type: ignore[override]  # fewer options than Lightning's
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
@@ -133,7 +133,7 @@ class Trainer(pl.Trainer):
         """
         keep = return_predictions if self.run is None else False
         outputs = super().predict(model, dataloaders, datamodule, keep, ckpt_path, weights_only=True)
-        for writer in self.callbacks:  # type: ignore[attr-defined]
+        for writer in self.callbacks:  # type: ignore[attr-defined]  # set by a connector
             if isinstance(writer, WritePredictions) and self.is_global_zero:
                 if not writer.files:
                     raise UserError("model: predict_step returned nothing to write")

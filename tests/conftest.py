@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,13 @@ os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCL
 ROOT = Path(__file__).parent.parent
 CNN_DIGITS = str(ROOT / "configs/vision/cnn-digits.yaml")
 MLP_DIGITS = str(ROOT / "configs/vision/mlp-digits.yaml")
+QUIET: dict[str, Any] = {  # of a Trainer
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+UNSAVED: dict[str, Any] = {**QUIET, "enable_checkpointing": False}
 
 
 @dataclass
@@ -32,11 +40,14 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture
-def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory that Python also imports from, as `python -m` does."""
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory that Python also imports from, as `python -m` does, and forgets afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture
@@ -66,3 +77,13 @@ def cli_process(
         text=True,
         start_new_session=new_group,
     )
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and a module of somebody's own, for all tests of a file."""
+    from tests.processes import OWN
+
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.py").write_text(OWN)
+    return folder

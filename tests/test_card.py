@@ -13,12 +13,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from src import card
 from src.runs import Run
 from src.trainer import Trainer
-from tests.test_trainer import QUIET, Line, Points, points
+from tests.conftest import QUIET, UNSAVED
+from tests.test_trainer import Line, Points, points
 
 
 def trained(module: pl.LightningModule, path: str = "job", data: Any = None, **settings: Any) -> Trainer:
     """A Trainer that has trained for two epochs of two steps, or as told."""
-    settings = {**QUIET, "enable_checkpointing": False, "max_epochs": 2} | settings
+    settings = {**UNSAVED, "max_epochs": 2} | settings
     trainer = Trainer(**settings, default_root_dir=path)
     trainer.fit(module, datamodule=data or Points())
     trainer.run = Run(Path(path))

@@ -10,17 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import OWN, PLAIN, SMALL, TIMEOUT_S, Group, assert_same_run, on, read, steps, values
+from tests.processes import PLAIN, SMALL, TIMEOUT_S, Group, assert_same_run, on, read, steps, values
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data and a module of somebody's own, for all tests here."""
-    folder = tmp_path_factory.mktemp("distributed")
-    (folder / "own.py").write_text(OWN)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -17,17 +17,10 @@ from src.nets.mlp import MLP
 from src.sweeps import Sweep, Trial, report
 from src.tasks.classification import Classification
 from src.trainer import Trainer
-from tests.conftest import CNN_DIGITS, Cli
+from tests.conftest import CNN_DIGITS, UNSAVED, Cli
 from tests.test_foreign import STRANGER
 
-QUIET: dict[str, Any] = {
-    "logger": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "enable_checkpointing": False,
-    "accelerator": "cpu",
-    "max_epochs": 1,
-}
+SETTINGS: dict[str, Any] = {**UNSAVED, "max_epochs": 1}
 
 
 class Bowl(pl.LightningModule):
@@ -93,7 +86,7 @@ class Hungry(pl.LightningModule):
 
 def test_rates_rise_evenly_and_the_schedule_stands_still() -> None:
     seen = Seen()
-    found = find_lr(Trainer(**QUIET, callbacks=[seen]), Bowl(k=1e-3, shares=(1.0, 0.1)), Points(), 1e-4, 1.0, 41)
+    found = find_lr(Trainer(**SETTINGS, callbacks=[seen]), Bowl(k=1e-3, shares=(1.0, 0.1)), Points(), 1e-4, 1.0, 41)
     expected = torch.logspace(-4, 0, 41, dtype=torch.float64)
     torch.testing.assert_close(torch.tensor(found.rates, dtype=torch.float64), expected)
     rates = torch.tensor(seen.rates, dtype=torch.float64)
@@ -102,7 +95,7 @@ def test_rates_rise_evenly_and_the_schedule_stands_still() -> None:
 
 def test_diverges_where_theory_says_and_suggests_less() -> None:
     model = Bowl(k=10.0)
-    found = find_lr(Trainer(**QUIET), model, Points(), 1e-4, 100.0, 200)
+    found = find_lr(Trainer(**SETTINGS), model, Points(), 1e-4, 100.0, 200)
     assert found.diverged
     assert 2 / model.k < found.rates[-1] < 100.0
     assert found.suggestion is not None
@@ -111,7 +104,7 @@ def test_diverges_where_theory_says_and_suggests_less() -> None:
 
 
 def test_accumulated_batches_are_one_step() -> None:
-    found = find_lr(Trainer(**QUIET, accumulate_grad_batches=2), Bowl(k=1.0), Points(), 1e-4, 1e-3, 12)
+    found = find_lr(Trainer(**SETTINGS, accumulate_grad_batches=2), Bowl(k=1.0), Points(), 1e-4, 1e-3, 12)
     assert len(found.losses) == 12
     assert found.losses[0] == pytest.approx(0.5), "the mean over the batches of a step"
 
@@ -137,7 +130,7 @@ def test_noise_is_no_fall() -> None:
 
 def test_batch_sizes_double_until_memory_ends() -> None:
     model, data, seen = Hungry(), Points(), Seen()
-    trials = find_batch_size(Trainer(**QUIET, callbacks=[seen]), model, data, steps_per_trial=4)
+    trials = find_batch_size(Trainer(**SETTINGS, callbacks=[seen]), model, data, steps_per_trial=4)
     assert [trial.batch_size for trial in trials] == [4, 8, 16, 32]
     assert [trial.samples_per_second is None for trial in trials] == [False, False, False, True]
     assert data.sizes == [4, 8, 16, 32]
@@ -148,7 +141,7 @@ def test_batch_sizes_double_until_memory_ends() -> None:
 
 def test_batch_sizes_end_with_the_data_and_the_maximum() -> None:
     def sizes(**options: int) -> list[int]:
-        return [t.batch_size for t in find_batch_size(Trainer(**QUIET), Hungry(1000), Points(), **options)]
+        return [t.batch_size for t in find_batch_size(Trainer(**SETTINGS), Hungry(1000), Points(), **options)]
 
     assert sizes() == [4, 8, 16, 32], "of forty samples"
     assert sizes(max_batch_size=15) == [4, 8]
@@ -156,7 +149,7 @@ def test_batch_sizes_end_with_the_data_and_the_maximum() -> None:
 
 def test_other_errors_are_not_taken_for_memory() -> None:
     with pytest.raises(RuntimeError, match="something else"):
-        find_batch_size(Trainer(**QUIET), Wrong(), Points())
+        find_batch_size(Trainer(**SETTINGS), Wrong(), Points())
 
 
 class Wrong(Hungry):
@@ -197,7 +190,7 @@ class Silent(Bowl):
 )
 def test_mistakes_with_batches(data: Any, options: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        find_batch_size(Trainer(**QUIET), Hungry(), data, **options)
+        find_batch_size(Trainer(**SETTINGS), Hungry(), data, **options)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +203,7 @@ def test_mistakes_with_batches(data: Any, options: dict[str, int], message: str)
 )
 def test_mistakes_with_rates(model: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        find_lr(Trainer(**QUIET), model, Points(), **options)
+        find_lr(Trainer(**SETTINGS), model, Points(), **options)
 
 
 def test_report_is_aligned_and_takes_the_fastest() -> None:
@@ -276,5 +269,5 @@ def test_from_python_the_weights_stay() -> None:
 
     model = Classification(MLP(10, in_features=64))
     before = [p.clone() for p in model.parameters()]
-    assert find_lr(Trainer(**QUIET), model, Digits(), num_steps=10).losses
+    assert find_lr(Trainer(**SETTINGS), model, Digits(), num_steps=10).losses
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))

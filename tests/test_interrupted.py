@@ -14,18 +14,10 @@ import pytest
 
 from src.callbacks import checkpoint
 from src.callbacks.stop import StopOnSignal
-from tests.conftest import ROOT, cli_process
-from tests.processes import OWN, RICH, TIMEOUT_S, Group, assert_same_run, on, srun, steps
-from tests.test_trainer import QUIET
+from tests.conftest import QUIET, ROOT, cli_process
+from tests.processes import RICH, TIMEOUT_S, Group, assert_same_run, on, srun, steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("interrupted")
-    (folder / "own.py").write_text(OWN)
-    return folder
 
 
 @pytest.fixture(scope="module")

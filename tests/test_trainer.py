@@ -14,13 +14,7 @@ from src.callbacks.predictions import WritePredictions
 from src.errors import UserError
 from src.runs import Run
 from src.trainer import Trainer, load_weights
-
-QUIET: dict[str, Any] = {
-    "logger": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "accelerator": "cpu",
-}
+from tests.conftest import QUIET
 
 
 class Line(pl.LightningModule):

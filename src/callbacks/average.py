@@ -48,7 +48,7 @@ class _Average(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._forget()
-        averages = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _Average)]  # type: ignore[attr-defined]
+        averages = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _Average)]  # type: ignore[attr-defined]  # set by a connector
         if len(averages) > 1:
             raise ValueError(f"trainer.callbacks: expected one average of the weights, got {', '.join(averages)}")
 

@@ -1,7 +1,6 @@
 """Saves best.ckpt and last.ckpt where training can be continued from exactly."""
 
 import math
-import shlex
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from src import loops
 from src.errors import Stopped, UserError, nearest
 from src.files import replace
 from src.ranks import gathered, highest
+from src.runs import Run
 
 
 class Checkpoint(LightningCheckpoint):
@@ -163,9 +163,8 @@ class Checkpoint(LightningCheckpoint):
                     self._save(trainer, "best")
                 saved = self._save(trainer, "last")
             if saved and self.folder is not None:
-                run = shlex.quote(self.folder.parent.as_posix())
                 print(f"\nsaved at step {trainer.global_step}, before the batch that could not be had", flush=True)
-                print(f"continue  python -m src fit --run_dir {run} --ckpt_path last", flush=True)
+                print(f"continue  {Run(self.folder.parent).continue_command()}", flush=True)
 
     def _require_monitored(self, trainer: Trainer) -> None:
         logged = trainer.callback_metrics

@@ -124,7 +124,7 @@ class _Closure(Closure):
                 result = self.run()
                 break
             except RuntimeError as raised:  # torch.OutOfMemoryError is one
-                if not any(words in str(raised) for words in OUT_OF_MEMORY):
+                if not is_out_of_memory(raised):
                     raise
                 error = str(raised).partition(". ")[0]
             # out of the except block: the traceback would keep the tensors alive
@@ -180,6 +180,11 @@ class _MetricStates:
             for name, value in _copied(state).items():
                 setattr(metric, name, value)
             metric._update_count = updates
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory did not suffice, on any device."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def sample_weight(trainer: Any, batch_idx: int) -> float:
@@ -245,7 +250,7 @@ def _cut(batch: Any, part: slice, size: int) -> Any:
             return value[part] if value.ndim and len(value) == size else value
         if isinstance(value, Mapping):
             named = {name: cut(entry) for name, entry in value.items()}
-            return named if type(value) is dict else type(value)(named)  # type: ignore[call-arg]
+            return named if type(value) is dict else type(value)(named)  # type: ignore[call-arg]  # as BatchEncoding
         if not isinstance(value, list | tuple):
             return value
         inputs = not lists_alone and all(isinstance(entry, Tensor) and _size(entry) == size for entry in value)

@@ -51,7 +51,7 @@ def _logs_at_epoch_end(module: LightningModule) -> bool:
 def _monitors(trainer: Trainer) -> list[tuple[str, str]]:
     found: list[tuple[str, Any]] = [
         (_option(callback), getattr(callback, "monitor", None))
-        for callback in trainer.callbacks  # type: ignore[attr-defined]
+        for callback in trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
     ]
     found += [
         ("--model.schedule.monitor", config.monitor)

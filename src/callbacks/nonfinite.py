@@ -11,6 +11,7 @@ from torch.optim import LBFGS, Optimizer
 
 from src.checkpoints import first_valid, load
 from src.errors import UserError
+from src.loops import loss_of
 from src.ranks import gathered, highest
 from src.replay import Step, replay_command, samples_of_batch
 from src.runs import is_checkpoint
@@ -101,7 +102,7 @@ class NonFinite(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        loss = loss_of(outputs)
         if pl_module.automatic_optimization or not isinstance(loss, Tensor):
             pass
         elif _on_any_rank(trainer, ~loss.detach().isfinite().all()):
@@ -202,7 +203,7 @@ class _Buffers:
 
 def _on_any_rank(trainer: Trainer, flag: Tensor) -> bool:
     if trainer.world_size > 1:
-        flag = trainer.strategy.reduce(flag.float(), reduce_op="max")  # type: ignore[assignment]
+        flag = trainer.strategy.reduce(flag.float(), reduce_op="max")  # type: ignore[assignment]  # a tensor, of a tensor
     return bool(flag)
 
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 
 from src import card
+from src.loops import loss_of
 
 PIPED_EVERY_S = 5.0
 SHOWN_EVERY_S = 0.1
@@ -56,7 +57,7 @@ class Progress(ProgressBar):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._steps += 1
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        loss = loss_of(outputs)
         self._loss = loss.detach() if isinstance(loss, torch.Tensor) else None
         if self._bar is not None and time.monotonic() - self._shown_at > SHOWN_EVERY_S:
             self._show(trainer, batch_idx + 1)

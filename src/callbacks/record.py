@@ -10,7 +10,6 @@ from lightning.pytorch.loggers import WandbLogger
 from src.data.base import Data
 from src.errors import Stopped
 from src.loggers import MetricsCSV
-from src.ranks import gathered
 from src.runs import Run, write_atomically
 
 
@@ -89,5 +88,5 @@ class Record(Callback):
 def _skipped(trainer: Trainer) -> dict[str, int]:
     """How many samples --data.on_error left out, in all processes; nothing where there are none."""
     data = getattr(trainer, "datamodule", None)
-    samples = set().union(*gathered(trainer, data.skipped_samples)) if isinstance(data, Data) else set()
+    samples = data.gather_skipped() if isinstance(data, Data) else set()
     return {"skipped_samples": len(samples)} if samples else {}

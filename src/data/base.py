@@ -114,14 +114,19 @@ class Data(LightningDataModule):
             print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
 
     def state_dict(self) -> dict[str, Any]:
-        loop = self.trainer.fit_loop if self.trainer else None
-        if loop is None:
+        if self.trainer is None:
             return {"epoch": 0, "batch": 0, "skipped_samples": []}
+        loop = self.trainer.fit_loop
         progress: Any = loop.epoch_progress.current
         in_epoch = progress.started > progress.processed
         batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
-        self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))  # type: ignore[arg-type]
-        return {"epoch": progress.processed, "batch": batch, "skipped_samples": sorted(self.skipped_samples)}
+        return {"epoch": progress.processed, "batch": batch, "skipped_samples": sorted(self.gather_skipped())}
+
+    def gather_skipped(self) -> set[str]:
+        """Samples that any process left out, known to all from here on; every process must ask at the same place."""
+        if self.trainer is not None:
+            self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))
+        return self.skipped_samples
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._start = (state_dict["epoch"], state_dict["batch"])
@@ -164,6 +169,7 @@ class _Order(DistributedSampler):
         rank, world = shard_of(data.trainer)
         super().__init__(dataset, num_replicas=world, rank=rank, shuffle=shuffle, seed=data.seed)
         self.data = data
+        self.size = len(dataset)  # samples of all ranks
 
     def __len__(self) -> int:
         return len(range(self.rank, self.num_used(), self.num_replicas))
@@ -179,11 +185,11 @@ class _Order(DistributedSampler):
     def order(self, epoch: int) -> Tensor:
         """Indices of an epoch's samples, of all ranks together."""
         generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
-        return torch.randperm(len(self.dataset), generator=generator)[: self.num_used()]  # type: ignore[arg-type]
+        return torch.randperm(self.size, generator=generator)[: self.num_used()]
 
     def num_used(self) -> int:
-        num_samples, left = len(self.dataset), self._left(self.data.batch_size)  # type: ignore[arg-type]
-        return num_samples - left if self.shuffle and 0 < left < self.num_replicas else num_samples
+        left = self._left(self.data.batch_size)
+        return self.size - left if self.shuffle and 0 < left < self.num_replicas else self.size
 
     def batch_size(self) -> int:
         """In evaluation, the largest at which every rank has as many batches: a sharded net waits for all in each."""
@@ -194,7 +200,7 @@ class _Order(DistributedSampler):
 
     def _left(self, batch_size: int) -> int:
         """Samples of all ranks in the last batch, if it is not full."""
-        return len(self.dataset) % (batch_size * self.num_replicas)  # type: ignore[arg-type]
+        return self.size % (batch_size * self.num_replicas)
 
 
 class _Seeded(Dataset):

@@ -150,7 +150,7 @@ class _Guarded(Dataset):
             self.in_hand[worker.id] = _index(key)
         try:
             return self.dataset[key]
-        except Exception as error:
+        except Exception as error:  # whatever the user's data set raises
             text = getattr(error, "strerror", None) or " ".join(str(error).split())
             cause = f"{type(error).__name__}: {text}".removesuffix(": ")
             place = self.describe(_index(key), getattr(error, "filename", None))

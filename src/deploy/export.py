@@ -50,7 +50,7 @@ def _safetensors(model: pl.LightningModule, checkpoint: Path, output: Path) -> N
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
         replace(beside, output)
-    except BaseException:
+    except BaseException:  # a signal too leaves nothing half written
         remove(beside)
         raise
 

@@ -68,7 +68,7 @@ class Muon(Optimizer):
         super().__init__(groups, {**defaults, "iterations": iterations, "hidden": False})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]  # torch's overloads say no more
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -97,7 +97,7 @@ class Task(LightningModule):
                 raise ValueError("schedule: there is no step to train; see --trainer.max_steps, .limit_train_batches")
             if total_steps == float("inf"):
                 raise ValueError("schedule: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
-            return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]
+            return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]  # it takes it, says its signature
         return self.schedule(optimizer)
 
     def log_step(self, stage: str, loss: Tensor, batch_size: int, **measured: Tensor) -> None:

@@ -15,7 +15,7 @@ from src.data.digits import Digits
 from src.nets.cnn import CNN
 from src.nets.vit import ViT
 from src.tasks.classification import Classification
-from tests.test_trainer import QUIET
+from tests.conftest import QUIET
 
 NETS: dict[str, tuple[Any, str]] = {
     "vit": (lambda: ViT(dim=16, depth=2, dropout=0.2), "*blocks.*"),

@@ -13,7 +13,7 @@ from src.data.digits import Digits
 from src.errors import UserError
 from src.nets.cnn import CNN
 from src.tasks.classification import Classification
-from tests.test_trainer import QUIET
+from tests.conftest import QUIET
 
 
 def is_channels_last(x: Tensor) -> bool:

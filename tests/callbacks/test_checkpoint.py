@@ -12,7 +12,8 @@ from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.resume import ExactResume
 from src.checkpoints import AtomicCheckpointIO, load
 from src.errors import UserError
-from tests.test_trainer import QUIET, Line, points
+from tests.conftest import QUIET
+from tests.test_trainer import Line, points
 
 
 class Scripted(Line):

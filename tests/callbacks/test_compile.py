@@ -11,7 +11,8 @@ from torchmetrics import MeanMetric
 
 from src.callbacks.compile import Compile
 from src.networks import networks
-from tests.test_trainer import QUIET, Line, line, points
+from tests.conftest import QUIET
+from tests.test_trainer import Line, line, points
 
 
 @pytest.fixture(autouse=True)

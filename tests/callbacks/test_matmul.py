@@ -7,7 +7,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from src.callbacks.matmul import MatmulPrecision
-from tests.test_trainer import QUIET, Line, line, points
+from tests.conftest import QUIET
+from tests.test_trainer import Line, line, points
 
 
 class Observed(Line):

@@ -19,15 +19,7 @@ from src.data.base import Data
 from src.errors import UserError
 from src.nets.mlp import MLP
 from src.tasks.classification import Classification
-from tests.conftest import MLP_DIGITS, Cli, cli_process
-
-QUIET: dict[str, Any] = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
+from tests.conftest import MLP_DIGITS, UNSAVED, Cli, cli_process
 
 
 class Points(Data):
@@ -64,7 +56,13 @@ def task(**net: Any) -> Classification:
 
 
 def train(model: LightningModule, data: Any, *callbacks: Callback, **trainer: Any) -> LightningModule:
-    settings: dict[str, Any] = {**QUIET, "max_epochs": 2, "num_sanity_val_steps": 0, "limit_val_batches": 0, **trainer}
+    settings: dict[str, Any] = {
+        **UNSAVED,
+        "max_epochs": 2,
+        "num_sanity_val_steps": 0,
+        "limit_val_batches": 0,
+        **trainer,
+    }
     runner = Trainer(**settings, callbacks=[MicroBatches(), *callbacks])
     if isinstance(data, Data):
         runner.fit(model, datamodule=data)
@@ -104,7 +102,7 @@ def test_otherwise_nothing_changes(accumulate: int) -> None:
     torch.manual_seed(1)
     train(ours, data, **limit)
     torch.manual_seed(1)
-    Trainer(**QUIET, max_epochs=2, num_sanity_val_steps=0, limit_val_batches=0, **limit).fit(theirs, datamodule=data)
+    Trainer(**UNSAVED, max_epochs=2, num_sanity_val_steps=0, limit_val_batches=0, **limit).fit(theirs, datamodule=data)
     assert_close(ours, theirs, tolerance=0.0)
 
 
@@ -423,7 +421,7 @@ def loader_of(batch_size: int = 4, **options: Any) -> DataLoader:
 def test_lbfgs_calls_the_closure_many_times() -> None:
     ours, theirs = (Steps(quadratic, optimizer=torch.optim.LBFGS) for _ in range(2))
     train(ours, loader_of(9))
-    Trainer(**QUIET, max_epochs=2).fit(theirs, loader_of(9))
+    Trainer(**UNSAVED, max_epochs=2).fit(theirs, loader_of(9))
     assert_close(ours, theirs, 0.0)
     assert_close(train(Steps(quadratic, optimizer=torch.optim.LBFGS), loader_of(9), Tight(5)), theirs, 1e-9)
 
@@ -529,7 +527,7 @@ def test_limited_and_overfitted_runs_are_weighted_too() -> None:
 
 
 def test_a_second_fit_goes_on_counting_steps() -> None:
-    trainer = Trainer(**QUIET, max_epochs=1, callbacks=[MicroBatches()])
+    trainer = Trainer(**UNSAVED, max_epochs=1, callbacks=[MicroBatches()])
     model = Steps(quadratic)
     trainer.fit(model, loader_of())
     trainer.fit_loop.max_epochs = 2

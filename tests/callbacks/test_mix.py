@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader
 from src.callbacks.mix import Mix
 from src.tasks.classification import Classification
 from tests.callbacks.test_resume import BATCHES, assert_same_ending, cut, fit, resume
-from tests.conftest import CNN_DIGITS, Cli
-from tests.test_trainer import QUIET
+from tests.conftest import CNN_DIGITS, QUIET, Cli
 
 B, C, H, W, K = 6, 3, 16, 12, 4
 

@@ -15,7 +15,8 @@ from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.monitors import CheckMonitors
 from src.errors import UserError
 from src.optim.schedules import ReduceLROnPlateau, scheduler_config
-from tests.test_trainer import QUIET, Line, line, points
+from tests.conftest import QUIET
+from tests.test_trainer import Line, line, points
 
 
 class Plateau(Line):

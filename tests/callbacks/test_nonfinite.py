@@ -19,17 +19,10 @@ from src.callbacks.nonfinite import NonFinite
 from src.errors import UserError
 from src.replay import replay
 from src.trainer import Trainer
-from tests.conftest import CNN_DIGITS, ROOT, Cli, cli_process
+from tests.conftest import CNN_DIGITS, ROOT, UNSAVED, Cli, cli_process
 
 BAD = 13  # the sample that breaks; in batches of four, the second row of the fourth
-QUIET: dict[str, Any] = {
-    "logger": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "enable_checkpointing": False,
-    "accelerator": "cpu",
-    "max_epochs": 1,
-}
+SETTINGS: dict[str, Any] = {**UNSAVED, "max_epochs": 1}
 
 
 class Divide(nn.Module):
@@ -105,7 +98,7 @@ def rows(pixel: float = 0.0, num: int = 32) -> DataLoader:
 
 
 def fit(folder: Path, module: pl.LightningModule, callback: NonFinite, loader: Any = None, **settings: Any) -> Trainer:
-    settings = {**QUIET, "default_root_dir": folder, **settings}
+    settings = {**SETTINGS, "default_root_dir": folder, **settings}
     trainer = Trainer(callbacks=[*settings.pop("callbacks", []), callback], **settings)
     pl.seed_everything(1, verbose=False)
     trainer.fit(module, loader or rows())
@@ -224,7 +217,7 @@ def test_healthy_training_is_bitwise_the_same(tmp_path: Path) -> None:
     with_it, without = seeded(), seeded()
     fit(tmp_path, with_it, NonFinite("return"))
     pl.seed_everything(1, verbose=False)
-    pl.Trainer(**QUIET, default_root_dir=tmp_path).fit(without, rows())
+    pl.Trainer(**SETTINGS, default_root_dir=tmp_path).fit(without, rows())
     assert same(list(with_it.state_dict().values()), list(without.state_dict().values()))
     assert not (tmp_path / "nonfinite").exists()
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from src.callbacks import predictions
 from src.callbacks.predictions import WritePredictions
-from tests.test_trainer import QUIET
+from tests.conftest import QUIET
 
 Detection = namedtuple("Detection", ["label", "score"])  # as models return them
 

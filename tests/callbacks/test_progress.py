@@ -19,7 +19,8 @@ from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.progress import Progress
 from src.runs import Run
 from src.trainer import Trainer
-from tests.test_trainer import QUIET, Line, line, points
+from tests.conftest import QUIET
+from tests.test_trainer import Line, line, points
 
 SETTINGS: dict[str, Any] = {**QUIET, "enable_progress_bar": True}
 

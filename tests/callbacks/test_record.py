@@ -16,8 +16,8 @@ from src.checkpoints import AtomicCheckpointIO
 from src.errors import Stopped
 from src.runs import Run
 from src.trainer import Trainer
-from tests.conftest import CNN_DIGITS, Cli
-from tests.test_trainer import QUIET, Line, Points
+from tests.conftest import CNN_DIGITS, QUIET, Cli
+from tests.test_trainer import Line, Points
 
 
 class Acts(Line):

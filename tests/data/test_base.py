@@ -15,14 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from src.data.base import Data, derived_seed, seed_generators, seeded, split_indices
+from tests.conftest import UNSAVED
 
-QUIET: dict[str, Any] = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than the machine has CPUs
 NUM_SAMPLES = 23  # by fives: four whole batches and one of 3
 
@@ -195,7 +189,7 @@ class Seen(Callback):
 
 
 def train(data: Data, seen: Seen, ckpt_path: Path | None = None) -> list[Tensor]:
-    trainer = Trainer(**QUIET, max_epochs=3, num_sanity_val_steps=0, callbacks=[seen])
+    trainer = Trainer(**UNSAVED, max_epochs=3, num_sanity_val_steps=0, callbacks=[seen])
     trainer.fit(Counting(), datamodule=data, ckpt_path=ckpt_path)
     return seen.batches
 
@@ -214,7 +208,7 @@ def test_a_checkpoint_continues_with_the_next_batch(num_workers: int, after: tup
 
 
 def test_a_checkpoint_between_epochs_continues_with_a_whole_one(tmp_path: Path) -> None:
-    trainer = Trainer(**QUIET, max_epochs=2, num_sanity_val_steps=0)
+    trainer = Trainer(**UNSAVED, max_epochs=2, num_sanity_val_steps=0)
     trainer.fit(Counting(), datamodule=Numbered())
     trainer.save_checkpoint(tmp_path / "border.ckpt")
     state = torch.load(tmp_path / "border.ckpt", weights_only=True)["Numbered"]
@@ -225,7 +219,7 @@ def test_a_checkpoint_between_epochs_continues_with_a_whole_one(tmp_path: Path) 
 def test_overfit_batches_repeats_the_first_samples() -> None:
     """Lightning then brings its own sampler, of plain indices."""
     seen = Seen()
-    trainer = Trainer(**QUIET, max_epochs=2, overfit_batches=2, num_sanity_val_steps=0, callbacks=[seen])
+    trainer = Trainer(**UNSAVED, max_epochs=2, overfit_batches=2, num_sanity_val_steps=0, callbacks=[seen])
     with pytest.warns(match="requested to overfit"):
         trainer.fit(Counting(), datamodule=Numbered())
     assert [int(row[0]) for batch in seen.batches for row in batch] == [*range(10), *range(10)]

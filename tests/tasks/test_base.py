@@ -17,15 +17,7 @@ from torchmetrics import MeanSquaredError, MetricCollection
 
 from src.optim.schedules import ReduceLROnPlateau, WarmupCosine
 from src.tasks.base import Task
-from tests.conftest import Cli
-
-QUIET: dict[str, Any] = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
+from tests.conftest import UNSAVED, Cli
 
 
 class Fit(Task):
@@ -74,7 +66,7 @@ class Rates(Callback):
 def fit(task: Task, num_samples: int = 10, batch_size: int = 2, **settings: Any) -> tuple[Trainer, list[float]]:
     """Trains, and returns the rates it stepped with."""
     rates = Rates()
-    trainer = Trainer(**QUIET, **{"max_epochs": 1, "num_sanity_val_steps": 0, **settings}, callbacks=[rates])
+    trainer = Trainer(**UNSAVED, **{"max_epochs": 1, "num_sanity_val_steps": 0, **settings}, callbacks=[rates])
     trainer.fit(task, loader(num_samples, batch_size), loader(4, 4))
     return trainer, rates.taken
 
@@ -256,7 +248,7 @@ def test_stages_measure_apart_and_leave_the_given_metrics_alone() -> None:
 def test_epoch_metrics_are_those_of_the_samples_whatever_the_batches() -> None:
     """At rate 0 an epoch of training measures one set of weights, too; 11 samples by 4 leave 3."""
     task = Fit(optimizer=partial(optim.SGD, lr=0.0))
-    trainer = Trainer(**QUIET, max_epochs=2)  # the second epoch would show what the first left behind
+    trainer = Trainer(**UNSAVED, max_epochs=2)  # the second epoch would show what the first left behind
     trainer.fit(task, loader(11, 4), loader(9, 4))
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
     logged |= trainer.test(task, loader(7, 4), verbose=False)[0]
@@ -291,7 +283,7 @@ class Memory(Logger):
 
 def test_the_loss_of_a_step_is_logged_when_a_step_is_due() -> None:
     task, memory = Fit(optimizer=partial(optim.SGD, lr=0.0)), Memory()
-    trainer = Trainer(**{**QUIET, "logger": memory}, max_epochs=1, log_every_n_steps=2)
+    trainer = Trainer(**{**UNSAVED, "logger": memory}, max_epochs=1, log_every_n_steps=2)
     batches = loader(10, 2)
     trainer.fit(task, batches, loader(4, 4))
     losses = [mse_loss(task(inputs)[:, 0], target).item() for inputs, target in batches]

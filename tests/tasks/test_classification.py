@@ -11,14 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from src.tasks.classification import Classification
+from tests.conftest import UNSAVED
 
-QUIET: dict[str, Any] = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 K = 3
 
 
@@ -58,7 +52,7 @@ def reference(net: nn.Linear, data: list[tuple[Tensor, int]], smoothing: float) 
 @pytest.mark.parametrize(("num_samples", "batch_size"), [(11, 4), (9, 8), (3, 5)])
 def test_loss_and_accuracy_are_exact_over_uneven_batches(num_samples: int, batch_size: int, smoothing: float) -> None:
     task, data = Classification(linear(), K, label_smoothing=smoothing), samples(num_samples)
-    trainer = Trainer(**QUIET)
+    trainer = Trainer(**UNSAVED)
     validated = trainer.validate(task, loader(data, batch_size), verbose=False)[0]
     tested = trainer.test(task, loader(data, batch_size), verbose=False)[0]
     assert isinstance(task.net, nn.Linear)
@@ -75,7 +69,7 @@ def test_training_descends_the_gradient_of_the_cross_entropy() -> None:
     slope = ((inputs @ net.weight.T + net.bias).softmax(1) - torch.eye(K)[targets]).detach() / 6
     expected = net.weight.detach() - 0.5 * slope.T @ inputs
     task = Classification(net, K, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
-    Trainer(**QUIET, max_steps=1, num_sanity_val_steps=0).fit(task, loader(data, 6), loader(data, 6))
+    Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0).fit(task, loader(data, 6), loader(data, 6))
     torch.testing.assert_close(net.weight.detach(), expected)
 
 
@@ -83,7 +77,7 @@ def test_a_separable_problem_is_learnt() -> None:
     torch.manual_seed(0)
     data = [(torch.eye(4)[i % K] + 0.1 * torch.randn(4), i % K) for i in range(30)]
     task = Classification(linear(), K, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.1))
-    trainer = Trainer(**QUIET, max_epochs=10)
+    trainer = Trainer(**UNSAVED, max_epochs=10)
     trainer.fit(task, loader(data, 10), loader(data, 10))
     assert trainer.callback_metrics["val/accuracy"] == 1
     assert trainer.callback_metrics["train/accuracy"] == 1
@@ -91,7 +85,7 @@ def test_a_separable_problem_is_learnt() -> None:
 
 def test_predictions_name_label_probability_and_target() -> None:
     task, data = Classification(linear(), K), samples(7)
-    batches: Any = Trainer(**QUIET).predict(task, loader(data))
+    batches: Any = Trainer(**UNSAVED).predict(task, loader(data))
     assert [set(batch) for batch in batches] == [{"label", "probability", "target"}] * 2
     assert [len(batch["label"]) for batch in batches] == [4, 3]
     whole = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
@@ -104,7 +98,7 @@ def test_predictions_name_label_probability_and_target() -> None:
 @pytest.mark.parametrize("verb", ["fit", "validate", "test"])
 @pytest.mark.parametrize(("label", "extremes"), [(K, "0 to 3"), (-1, "-1 to 1")])
 def test_a_label_out_of_range_is_an_error_in_words(verb: str, label: int, extremes: str) -> None:
-    trainer = Trainer(**QUIET, max_epochs=1, num_sanity_val_steps=0)
+    trainer = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0)
     bad, good = loader(samples(4, label)), loader(samples(4))
     message = f"num_classes: labels run from {extremes}, expected 0 to 2"
     with pytest.raises(ValueError, match=message):
@@ -118,7 +112,7 @@ def test_a_label_out_of_range_is_an_error_in_words(verb: str, label: int, extrem
 def test_a_net_with_other_than_k_outputs_is_an_error_in_words(net: nn.Module, shape: str) -> None:
     message = rf"num_classes: expected logits of shape \(4, 3\), the net returned \({shape}\); set --model.num_classes"
     with pytest.raises(ValueError, match=message):
-        Trainer(**QUIET).test(Classification(net, K), loader(samples(4)), verbose=False)
+        Trainer(**UNSAVED).test(Classification(net, K), loader(samples(4)), verbose=False)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +142,7 @@ class TwoInputs(nn.Module):
 def test_named_inputs_train_and_predict_by_name() -> None:
     data = [({"minus": torch.zeros(4), "plus": x}, target) for x, target in samples(6)]
     task = Classification(TwoInputs(), K)
-    trainer = Trainer(**QUIET, max_epochs=1)
+    trainer = Trainer(**UNSAVED, max_epochs=1)
     trainer.fit(task, loader(data), loader(data))
     batches: Any = trainer.predict(task, loader(data))
     assert isinstance(task.net, TwoInputs)
@@ -159,7 +153,7 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
     assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25}
-    trainer, data = Trainer(**QUIET, max_steps=1), loader(samples(4))
+    trainer, data = Trainer(**UNSAVED, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)
     trainer.save_checkpoint(tmp_path / "task.ckpt")
     content = torch.load(tmp_path / "task.ckpt", weights_only=True)
