@@ -319,7 +319,6 @@ class Graph:
     ("batch", "size"),
     [(torch.zeros(3, 2), 3), (torch.zeros(()), 0), ([torch.zeros(2), torch.zeros(2, 5)], 2), (Graph(), 0), (None, 0),
      (({"a": torch.zeros(4)},), 4), (([torch.zeros(3, 8, 8)] * 2, [{}] * 2), 2), ({"text": ["a", "b"]}, 2)],
-    ids=str,
 )  # fmt: skip
 def test_size_of_a_batch(batch: Any, size: int) -> None:
     assert _size(batch) == size
