@@ -6,14 +6,14 @@ import sys
 import time
 from importlib import import_module
 
-from src import arguments, discovery, helptext
+from src.command import arguments, discovery, helptext
+from src.engine.ranks import FIRST_SPEAKS_S, is_first_process
 from src.errors import UserError, nearest
-from src.ranks import FIRST_SPEAKS_S, is_first_process
 
 # verbs that need no model: answered before torch is imported; the module has run(args) -> exit code
 PLAIN_VERBS = {
-    "list": ("src.listing", "List recipes, tasks, nets, data and callbacks."),
-    "new": ("src.new", "Write a new net, task or data set with its test and a recipe that trains at once."),
+    "list": ("src.command.listing", "List recipes, tasks, nets, data and callbacks."),
+    "new": ("src.command.new", "Write a new net, task or data set with its test and a recipe that trains at once."),
 }
 
 
@@ -71,7 +71,7 @@ def _dispatch(args: list[str], debug: bool) -> int:
         if not is_first_process():
             time.sleep(FIRST_SPEAKS_S)
         raise
-    return import_module("src.launch").launch(invocation, debug)
+    return import_module("src.command.launch").launch(invocation, debug)
 
 
 if __name__ == "__main__":

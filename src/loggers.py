@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from src.ranks import is_first_process
+from src.engine.ranks import is_first_process
 from src.runs import Run, write_atomically
 
 

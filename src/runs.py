@@ -23,8 +23,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
+from src.engine.ranks import is_first_process
 from src.errors import UserError, nearest
-from src.ranks import is_first_process
 
 try:
     import fcntl

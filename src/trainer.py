@@ -6,15 +6,16 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from src import card, finders
+from src import card
 from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.predictions import WritePredictions
-from src.checkpoints import describe, load, misfits, weights_of
+from src.checkpoints.io import describe, load, misfits, weights_of
 from src.deploy import export
+from src.engine import finders
+from src.engine.sweeps import Sweep, Trial, report, write_trials
 from src.errors import UserError
 from src.loggers import MetricsCSV
 from src.runs import Run, is_checkpoint
-from src.sweeps import Sweep, Trial, report, write_trials
 
 
 class Trainer(pl.Trainer):
@@ -258,6 +259,8 @@ def load_weights(model: pl.LightningModule, path: Path) -> None:
 
 def _has_test(model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> bool:
     sources = [source for source in (model, datamodule) if source is not None]
+    if getattr(datamodule, "test_set", ...) is None:
+        return False
     return is_overridden("test_step", model) and any(is_overridden("test_dataloader", source) for source in sources)
 
 

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from src.checkpoints import load
+from src.checkpoints.io import load
 from tests.conftest import CNN_DIGITS, MLP_DIGITS, ROOT
 
 TIMEOUT_S = 100.0  # of a busy machine
 context: Any = get_context("forkserver" if sys.platform != "win32" else "spawn")
-context.set_forkserver_preload(["src.__main__", "src.cli", "src.sharded", "src.data.digits", "src.nets.vit"])
+context.set_forkserver_preload(
+    ["src.__main__", "src.command.cli", "src.checkpoints.sharded", "src.data.digits", "src.nets.vit"]
+)
 
 
 OWN = """

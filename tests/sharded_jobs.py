@@ -1,7 +1,7 @@
 """A small training on a mesh of processes, several times in a row: starting them takes seconds, a training none.
 
-Started by tests/test_sharded.py as `python -m tests.sharded_jobs JOBS`, where JOBS is YAML; each job is a mapping of
-what `train` takes. The last line it prints is what every job left, by rank.
+Started by tests/checkpoints/test_sharded.py as `python -m tests.sharded_jobs JOBS`, where JOBS is YAML; each job is a
+mapping of what `train` takes. The last line it prints is what every job left, by rank.
 """
 
 import json
@@ -21,11 +21,11 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader
 
-from src import folders, sharded
-from src.checkpoints import AtomicCheckpointIO
+from src.checkpoints import folders, sharded
+from src.checkpoints.files import write_archive
+from src.checkpoints.io import AtomicCheckpointIO
+from src.checkpoints.sharded import ShardedStrategy
 from src.errors import UserError
-from src.files import write_archive
-from src.sharded import ShardedStrategy
 
 
 class Net(nn.Sequential):

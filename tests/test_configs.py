@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from src import discovery
+from src.command import discovery
 from tests.conftest import CNN_DIGITS, ROOT, Cli
 
 RECIPES = [entry.path for entry in discovery.recipes()]

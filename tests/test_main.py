@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import src.__main__ as entrance
-from src import discovery, helptext
+from src.command import discovery, helptext
 from src.errors import UserError
 from tests.conftest import CNN_DIGITS, ROOT, Cli
 
@@ -130,7 +130,7 @@ def test_ctrl_c(debug: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def interrupted(args: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("src.listing.run", interrupted)
+    monkeypatch.setattr("src.command.listing.run", interrupted)
     if debug:
         with pytest.raises(KeyboardInterrupt):
             entrance.main(["list", "--debug"])
@@ -155,7 +155,9 @@ def test_broken_pipe_prints_no_traceback(workdir: Path) -> None:
 def test_broken_pipe_while_printing(workdir: Path) -> None:
     """The pipe breaks inside of `main`, as when more is printed than a buffer holds."""
     script = (
-        "import src.__main__ as m, src.listing, sys\nsrc.listing.run = lambda args: print('x' * 10**6, flush=True)\n"
+        "import src.__main__ as m, sys\n"
+        "from src.command import listing\n"
+        "listing.run = lambda args: print('x' * 10**6, flush=True)\n"
     )
     reading, writing = os.pipe()
     os.close(reading)

@@ -13,10 +13,11 @@ import torch
 import yaml
 from torch.distributed.checkpoint import save as save_shards
 
-from src import discovery, folders
 from src.__main__ import main
-from src.checkpoints import damage, load
-from src.files import write_archive
+from src.checkpoints import folders
+from src.checkpoints.files import write_archive
+from src.checkpoints.io import damage, load
+from src.command import discovery
 from tests.conftest import MLP_DIGITS, Cli, cli_process
 
 VERBS = list(discovery.model_verbs())

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
-from src import loops
+from src.checkpoints.files import replace
+from src.engine import loops
+from src.engine.ranks import gathered, highest
 from src.errors import Stopped, UserError, nearest
-from src.files import replace
-from src.ranks import gathered, highest
 from src.runs import Run
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from src.networks import networks
+from src.engine.networks import networks
 
 
 class Compile(Callback):

@@ -14,8 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
+from src.engine.ranks import shard_of
 from src.errors import UserError
-from src.ranks import shard_of
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")  # torch has several ways to say so
 

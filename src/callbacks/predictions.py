@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from src.ranks import gathered, shard_of
+from src.engine.ranks import gathered, shard_of
 
 
 class WritePredictions(Callback):

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 
 from src import card
-from src.loops import loss_of
+from src.engine.loops import loss_of
 
 PIPED_EVERY_S = 5.0
 SHOWN_EVERY_S = 0.1

@@ -11,7 +11,7 @@ from torchmetrics import Metric
 from src.callbacks.checkpoint import Checkpoint
 from src.data.base import Data, derived_seed, seed_generators
 from src.data.foreign import make_replayable
-from src.ranks import gathered, shard_of
+from src.engine.ranks import gathered, shard_of
 
 VALIDATION, EPOCH = -1, -2  # stand for the batch in the seed of what is no training step
 

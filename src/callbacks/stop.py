@@ -11,8 +11,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from src.callbacks.checkpoint import Checkpoint
+from src.engine.ranks import is_first_process
 from src.errors import Stopped
-from src.ranks import is_first_process
 
 # what schedulers send before they take a machine away; SIGUSR1 as in `sbatch --signal=USR1@90`
 PREEMPTION = (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
 from src.data.loader import DataError, Loader
-from src.ranks import gathered, shard_of
+from src.engine.ranks import gathered, shard_of
+from src.errors import UserError
 
 TOLD = 10  # skipped samples that are named; all are counted
 
@@ -44,9 +45,10 @@ class Data(LightningDataModule):
     # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
+    collate: Callable[[list[Any]], Any] | None = staticmethod(default_collate)  # makes a batch of samples
     train_set: Dataset
     val_set: Dataset
-    test_set: Dataset
+    test_set: Dataset | None  # None if there is none: `fit` then ends without a test
 
     def __init__(
         self,
@@ -80,24 +82,27 @@ class Data(LightningDataModule):
         return self._loader("val", self.val_set)
 
     def test_dataloader(self) -> DataLoader:
+        if self.test_set is None:
+            raise UserError(f"--data: {type(self).__name__} has found no test data")
         return self._loader("test", self.test_set)
 
     def predict_dataloader(self) -> DataLoader:
         return self.test_dataloader()
 
-    def _loader(self, name: str, dataset: Dataset, shuffle: bool = False) -> DataLoader:
+    def _loader(self, name: str, dataset: Dataset, shuffle: bool = False, **options: Any) -> DataLoader:
         order = _Order(self, dataset, shuffle)
         return Loader(
             dataset,
             name,
             self.on_error,
             self._skip,
+            self.collate,
             batch_size=order.batch_size(),
             sampler=order,
             num_workers=self.num_workers,
             timeout=self.timeout_s if self.num_workers else 0,
             persistent_workers=self.num_workers > 0,
-            pin_memory=torch.cuda.is_available(),
+            pin_memory=options.get("pin_memory", torch.cuda.is_available()),
             worker_init_fn=_outlive_stop_signals,
             # without its own, every iter() would draw from the global generator and shift the dropout after it
             generator=torch.Generator().manual_seed(self.seed),

@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader, IterableDataset
 
 from src.data.base import derived_seed, seed_generators
-from src.ranks import shard_of
+from src.engine.ranks import shard_of
 
 FETCH = -3  # stands for the batch in the seed of what an epoch draws before its first batch
 

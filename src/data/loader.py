@@ -36,7 +36,7 @@ class Loader(DataLoader):
         name: of the set, for messages, as `train`.
         on_error: what a sample does whose loading raises: stop the training, or be left out of its batch.
         skipped: is told every sample that was left out, as `train 17` and as a sentence.
-        collate: makes a batch of samples.
+        collate: makes a batch of samples; None where the data set's `__getitems__` makes it of several indices at once.
         options: as for DataLoader.
 
     Raises:
@@ -50,11 +50,12 @@ class Loader(DataLoader):
         name: str,
         on_error: Literal["stop", "skip"],
         skipped: Callable[[str, str], None],
-        collate: Callable[[list[Any]], Any] = default_collate,
+        collate: Callable[[list[Any]], Any] | None = default_collate,
         **options: Any,
     ) -> None:
-        self._guarded = _Guarded(dataset, name, options.get("num_workers", 0))
-        super().__init__(self._guarded, collate_fn=_Collate(collate), **options)
+        guard = _Guarded if collate else _GuardedBatches
+        self._guarded = guard(dataset, name, options.get("num_workers", 0))
+        super().__init__(self._guarded, collate_fn=_Collate(collate) if collate else _unfailing, **options)
         self.on_error = on_error
         self.skipped = skipped
 
@@ -169,6 +170,13 @@ class _Guarded(Dataset):
         return "" if index < 0 else f" at {self.describe(index)}"
 
 
+class _GuardedBatches(_Guarded):
+    """Batches of a data set that holds its samples in memory already: none of them can fail to load."""
+
+    def __getitems__(self, keys: list[Any]) -> Any:
+        return self.dataset.__getitems__(keys)
+
+
 def _index(key: Any) -> int:
     return int(key[1] if isinstance(key, tuple) else key)
 
@@ -184,6 +192,10 @@ class _Collate:
         if failures:
             samples = [sample for sample in samples if not isinstance(sample, _Failure)]
         return (self.collate(samples) if samples else None), failures
+
+
+def _unfailing(batch: Any) -> tuple[Any, list[_Failure]]:
+    return batch, []
 
 
 def file_of(dataset: Any, index: int) -> str | None:

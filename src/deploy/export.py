@@ -9,9 +9,9 @@ import lightning.pytorch as pl
 from safetensors.torch import save_file
 from torch import Tensor
 
-from src.checkpoints import AtomicCheckpointIO, load, weights_of
+from src.checkpoints.files import replace
+from src.checkpoints.io import AtomicCheckpointIO, load, weights_of
 from src.errors import UserError, nearest
-from src.files import replace
 from src.runs import remove
 
 

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
 from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
 
@@ -21,6 +21,9 @@ class Classification(Task):
         optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
         schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
         label_smoothing: share of the target spread over all classes, in [0, 1] (Szegedy et al. 2016).
+        top_k: also measure how often the target is among the k likeliest classes, as `top5_accuracy`; 1 does not.
+        calibration_bins: also measure in validation and test how far confidence is from accuracy, over so many bins of
+            confidence, as `calibration_error` (Guo et al. 2017, who take 15); 0 does not.
 
     Raises:
         ValueError: a value out of its range, a net with other than K outputs, or a label outside 0 … K - 1.
@@ -35,25 +38,40 @@ class Classification(Task):
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
         label_smoothing: float = 0.0,
+        top_k: int = 1,
+        calibration_bins: int = 0,
     ) -> None:
         if num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
+        if not 1 <= top_k <= num_classes:
+            raise ValueError(f"top_k: expected 1 to num_classes {num_classes}, got {top_k}")
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a share in [0, 1], got {label_smoothing}")
+        if calibration_bins < 0:
+            raise ValueError(f"calibration_bins: expected at least 0, got {calibration_bins}")
         # _check looks at shapes and labels; torchmetrics need not do so again
-        accuracy = MulticlassAccuracy(num_classes, average="micro", validate_args=False)
-        super().__init__(net, optimizer, schedule, MetricCollection({"accuracy": accuracy}))
+        measured = {"accuracy": MulticlassAccuracy(num_classes, average="micro", validate_args=False)}
+        if top_k > 1:
+            among = MulticlassAccuracy(num_classes, top_k, average="micro", validate_args=False)
+            measured[f"top{top_k}_accuracy"] = among
+        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)))
+        for metrics in (self.val_metrics, self.test_metrics) if calibration_bins else ():
+            error = MulticlassCalibrationError(num_classes, calibration_bins, validate_args=False)
+            metrics.add_metrics({"calibration_error": error})
         self.num_classes = num_classes
         self.label_smoothing = label_smoothing
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self._step("train", batch, batch_idx)
+        loss, _ = self._step("train", batch, batch_idx)
+        return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._step("val", batch, batch_idx)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._step("test", batch, batch_idx)
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Returns: `label` and `target` (B,)."""
+        _, logits = self._step("test", batch, batch_idx)
+        return {"label": logits.argmax(dim=-1), "target": batch[1]}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch."""
@@ -61,14 +79,14 @@ class Classification(Task):
         probability = self(inputs).softmax(dim=-1)  # (B, K)
         return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
 
-    def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
+    def _step(self, stage: str, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
         inputs, target = batch
         logits = self(inputs)  # (B, K)
         if batch_idx == 0 or target.device.type == "cpu":  # elsewhere, looking at every label would wait for the device
             self._check(logits, target)
         loss = cross_entropy(logits, target, label_smoothing=self.label_smoothing)
         self.log_step(stage, loss, len(target), preds=logits, target=target if target.ndim == 1 else target.argmax(1))
-        return loss
+        return loss, logits
 
     def _check(self, logits: Tensor, target: Tensor) -> None:
         if logits.shape != (len(target), self.num_classes):

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from src.callbacks.average import EMA, RAW, SWA
 from src.callbacks.checkpoint import Checkpoint
-from src.checkpoints import AtomicCheckpointIO, load
+from src.checkpoints.io import AtomicCheckpointIO, load
 from tests.conftest import QUIET
 from tests.test_trainer import Line, points
 

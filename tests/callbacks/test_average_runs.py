@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from src.callbacks.average import RAW
-from src.checkpoints import load
+from src.checkpoints.io import load
 from tests.callbacks.test_average import assert_same
 from tests.callbacks.test_resume import BATCHES, VARIANTS, assert_same_ending, cut, fit, resume
 from tests.conftest import CNN_DIGITS, ROOT, Cli

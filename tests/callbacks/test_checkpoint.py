@@ -10,7 +10,7 @@ import torch
 
 from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.resume import ExactResume
-from src.checkpoints import AtomicCheckpointIO, load
+from src.checkpoints.io import AtomicCheckpointIO, load
 from src.errors import UserError
 from tests.conftest import QUIET
 from tests.test_trainer import Line, points

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from src.callbacks.compile import Compile
-from src.networks import networks
+from src.engine.networks import networks
 from tests.conftest import QUIET
 from tests.test_trainer import Line, line, points
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from src.callbacks.nonfinite import NonFinite
+from src.engine.replay import replay
 from src.errors import UserError
-from src.replay import replay
 from src.trainer import Trainer
 from tests.conftest import CNN_DIGITS, ROOT, UNSAVED, Cli, cli_process
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.record import Record
-from src.checkpoints import AtomicCheckpointIO
+from src.checkpoints.io import AtomicCheckpointIO
 from src.errors import Stopped
 from src.runs import Run
 from src.trainer import Trainer

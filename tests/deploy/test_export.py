@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from src.checkpoints import AtomicCheckpointIO, load
+from src.checkpoints.io import AtomicCheckpointIO, load
 from src.deploy.export import FORMATS, export
 from src.errors import UserError
 from src.nets.mlp import MLP

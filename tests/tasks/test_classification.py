@@ -120,12 +120,34 @@ def test_a_net_with_other_than_k_outputs_is_an_error_in_words(net: nn.Module, sh
     [
         ({"num_classes": 1}, "num_classes: expected at least 2, got 1"),
         ({"label_smoothing": 1.1}, r"label_smoothing: expected a share in \[0, 1\], got 1.1"),
+        ({"top_k": 0}, "top_k: expected 1 to num_classes 10, got 0"),
+        ({"num_classes": 3, "top_k": 4}, "top_k: expected 1 to num_classes 3, got 4"),
+        ({"calibration_bins": -1}, "calibration_bins: expected at least 0, got -1"),
         ({"label_smoothing": -0.1}, r"label_smoothing: expected a share in \[0, 1\], got -0.1"),
     ],
 )
 def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Classification(linear(), **arguments)
+
+
+def test_calibration_and_top_k_of_the_whole_set() -> None:
+    """Guo et al. 2017, equations 2 to 5, written out; over batches of different sizes."""
+    torch.manual_seed(0)
+    task, data = Classification(linear(), K, top_k=2, calibration_bins=15), samples(61)
+    [found] = Trainer(**UNSAVED).test(task, loader(data), verbose=False)
+    probability = task(torch.stack([x for x, _ in data])).detach().double().softmax(1)
+    target = torch.tensor([label for _, label in data])
+    confidence, label = probability.max(1)
+    error = 0.0
+    for i in range(15):
+        inside = (confidence > i / 15) & (confidence <= (i + 1) / 15)
+        if inside.any():
+            accuracy = (label[inside] == target[inside]).double().mean()
+            error += inside.double().mean().item() * (accuracy - confidence[inside].mean()).abs().item()
+    assert found["test/calibration_error"] == pytest.approx(error, rel=1e-5)
+    least = probability.argmin(1)  # with K = 3, the second of the likeliest is what is not the least
+    assert found["test/top2_accuracy"] == pytest.approx((least != target).double().mean().item())
 
 
 class TwoInputs(nn.Module):
@@ -152,12 +174,12 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
-    assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25}
+    assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25, "top_k": 1, "calibration_bins": 0}
     trainer, data = Trainer(**UNSAVED, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)
     trainer.save_checkpoint(tmp_path / "task.ckpt")
     content = torch.load(tmp_path / "task.ckpt", weights_only=True)
-    assert content["hyper_parameters"] == {"num_classes": K, "label_smoothing": 0.25}
+    assert content["hyper_parameters"] == dict(task.hparams)
 
     loaded = Classification.load_from_checkpoint(tmp_path / "task.ckpt", net=nn.Linear(4, K))
     assert (loaded.num_classes, loaded.label_smoothing) == (K, 0.25)

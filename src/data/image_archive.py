@@ -1,0 +1,125 @@
+"""An archive of small images, decoded once."""
+
+import hashlib
+import io
+import os
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from src.checkpoints.files import replace
+from src.data.image_folder import FORMATS
+from src.data.loader import DataError
+from src.data.resident import ResidentImages
+from src.errors import UserError
+
+
+class ImageArchive(ResidentImages):
+    """Images of one size in a tar archive, train/CLASS/… and test/CLASS/…, decoded once and held in memory.
+
+    Classes are the folders of train in alphabetical order. The decoded images are kept in `cache`, so that only the
+    first run waits for them.
+
+    Args:
+        root: the archive, packed by gzip, bzip2, xz or not.
+        batch_size: samples a batch and process, B, at least 1.
+        cache: folder of the decoded images; playbook in $XDG_CACHE_HOME, or in ~/.cache, when left out.
+        images: val_share, flip, translate, crop, cutout and further options of ResidentImages. With on_error skip,
+            images that cannot be read are left out, and counted.
+
+    Shapes:
+        image (B, C, H, W), normalised, C = 1 where the first image is grey, else 3; target (B,), 0 to K - 1.
+
+    Raises:
+        UserError: no archive, no images in it, images of different sizes, or a class in test that train does not have.
+    """
+
+    def __init__(self, root: str, batch_size: int = 512, cache: str | None = None, **images: Any) -> None:
+        super().__init__(batch_size, **images)
+        self.root = Path(root)
+        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "playbook"
+        self.cache = kept if cache is None else Path(cache)
+        self.save_hyperparameters()
+
+    def prepare_data(self) -> None:
+        if self._decoded().exists():
+            return
+        arrays, broken = self._decode()
+        for name, cause in broken:
+            self._skip(name, f"{name} ({self.root.as_posix()}): {cause}")
+        decoded = self._decoded()
+        decoded.parent.mkdir(parents=True, exist_ok=True)
+        beside = decoded.with_name(f".{decoded.name}.{os.getpid()}")
+        with beside.open("wb") as file:
+            np.savez(file, broken=np.array([name for name, _ in broken], dtype=str), **arrays)
+        replace(beside, decoded)
+
+    def setup(self, stage: str) -> None:
+        with np.load(self._decoded(), allow_pickle=False) as arrays:
+            self.skipped_samples.update(arrays["broken"].tolist())
+            self.hold(*(_tensors(arrays[f"{split}_images"], arrays[f"{split}_targets"]) for split in ("train", "test")))
+
+    def _decoded(self) -> Path:
+        try:
+            state = self.root.stat()
+        except OSError as error:
+            raise UserError(f"--data.root {self.root.as_posix()}: {error.strerror}; expected an archive") from error
+        key = f"{self.root.absolute()} {state.st_size} {state.st_mtime_ns} {self.on_error}"
+        return self.cache / f"{self.root.name.partition('.')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
+
+    def _decode(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """Arrays by name, and the images that could not be read with the cause."""
+        images: dict[str, dict[str, Any]] = {"train": {}, "test": {}}  # by name
+        broken, mode, shape = [], "", ()
+        try:
+            with tarfile.open(self.root) as archive:
+                for member in archive:
+                    split = Path(member.name).parts[:-2][-1:]
+                    if split not in (("train",), ("test",)) or Path(member.name).suffix.lower() not in FORMATS:
+                        continue
+                    stream = archive.extractfile(member)
+                    assert stream is not None, member.name  # nothing but files ends in .png
+                    try:
+                        with Image.open(io.BytesIO(stream.read())) as file:
+                            mode = mode or ("L" if file.mode in ("1", "L") else "RGB")
+                            pixels = np.asarray(file.convert(mode))
+                    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+                        if self.on_error == "stop":
+                            raise DataError(f"--data.root {self.root.as_posix()}: {member.name}: {error}") from error
+                        broken.append((member.name, f"{type(error).__name__}: {error}"))
+                        continue
+                    shape = shape or pixels.shape
+                    if pixels.shape != shape:
+                        size, first = (f"{s[1]}×{s[0]}" for s in (pixels.shape, shape))
+                        text = f"{member.name}: expected {first} pixels as the first image has, got {size}"
+                        raise UserError(f"--data.root {self.root.as_posix()}: {text}")
+                    images[split[0]][member.name] = pixels
+        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            raise UserError(f"--data.root {self.root.as_posix()}: cannot be read: {error}") from error
+        return self._arrays(images), broken
+
+    def _arrays(self, images: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        classes = sorted({Path(name).parent.name for name in images["train"]})
+        arrays = {}
+        for split, found in images.items():
+            if not found:
+                raise UserError(f"--data.root {self.root.as_posix()}: expected images as {split}/CLASS/NAME.jpg")
+            names = sorted(found)
+            if unknown := {Path(name).parent.name for name in names} - set(classes):
+                text = f"test has a class {min(unknown)}, which train does not have"
+                raise UserError(f"--data.root {self.root.as_posix()}: {text}")
+            arrays[f"{split}_images"] = np.stack([found[name] for name in names])
+            arrays[f"{split}_targets"] = np.array([classes.index(Path(name).parent.name) for name in names])
+        return arrays
+
+
+def _tensors(images: Any, targets: Any) -> tuple[Tensor, Tensor]:
+    pixels = torch.from_numpy(images)
+    pixels = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)  # (N, C, H, W)
+    return pixels.contiguous(), torch.from_numpy(targets).long()

@@ -1,0 +1,155 @@
+"""Folders of images, one a class."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset, Subset
+from torchvision.transforms import v2
+
+from src.data.base import Data, split_indices
+from src.errors import UserError, nearest
+
+FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+class ImageFolder(Data):
+    """Images as files: root/train/CLASS/…, root/test/CLASS/…, and root/val/CLASS/… or a part cut from train.
+
+    Classes are the folders of train in alphabetical order. Training images are cropped at random (Szegedy et al. 2015)
+    and mirrored; evaluation takes the centre of the image, its shorter side scaled to 8/7 of `image_size`.
+
+    Args:
+        root: folder of the splits.
+        batch_size: samples a batch and process, B, at least 1.
+        num_workers: loader processes; 0 loads in the main process.
+        image_size: height and width of what the net sees, in pixels, S.
+        crop: smallest share of the area that a training crop takes, in (0, 1]; 1 takes what evaluation takes.
+        flip: mirror half of the training images left to right.
+        rand_augment: number of random changes of colour and shape, two or three as a rule (Cubuk et al. 2019).
+        grey: images of one channel instead of RGB.
+        mean: subtracted from each channel, of values in [0, 1]; ImageNet's when left out, 0.5 if grey.
+        deviation: divides each channel; ImageNet's when left out, 0.25 if grey.
+        val_share: part of train that validates where there is no folder val, cut off with a fixed seed, in (0, 1).
+        loader: further options of Data.
+
+    Shapes:
+        image (B, 3, S, S), or (B, 1, S, S) if grey; target (B,), 0 to K - 1.
+
+    Raises:
+        ValueError: a value out of its range.
+        UserError: no images, or a class in val or test that train does not have.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        image_size: int = 224,
+        crop: float = 0.25,
+        flip: bool = True,
+        rand_augment: int = 0,
+        grey: bool = False,
+        mean: Sequence[float] | None = None,
+        deviation: Sequence[float] | None = None,
+        val_share: float = 0.1,
+        **loader: Any,
+    ) -> None:
+        super().__init__(batch_size, num_workers, **loader)
+        if image_size < 1:
+            raise ValueError(f"image_size: expected at least 1 pixel, got {image_size}")
+        if not 0 < crop <= 1:
+            raise ValueError(f"crop: expected a share in (0, 1], got {crop}")
+        if rand_augment < 0:
+            raise ValueError(f"rand_augment: expected at least 0 changes, got {rand_augment}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        channels = 1 if grey else 3
+        mean = mean or ([0.5] if grey else [0.485, 0.456, 0.406])
+        deviation = deviation or ([0.25] if grey else [0.229, 0.224, 0.225])
+        for name, values in {"mean": mean, "deviation": deviation}.items():
+            if len(values) != channels:
+                raise ValueError(f"{name}: expected {channels} values, one a channel, got {list(values)}")
+        self.root = Path(root)
+        self.mode = "L" if grey else "RGB"
+        self.val_share = val_share
+        finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)]
+        centre = [v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
+        part = [v2.RandomResizedCrop(image_size, scale=(crop, 1.0))] if crop < 1 else centre
+        mirror = [v2.RandomHorizontalFlip()] if flip else []
+        colour = [v2.RandAugment(rand_augment)] if rand_augment else []
+        self.evaluated = v2.Compose([*centre, *finish])
+        self.augment = _OnImage(v2.Compose([*part, *mirror, *colour, *finish]))
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        classes = class_names(self.root / "train")
+        if (self.root / "val").is_dir():
+            self.train_set = _Files(self.root / "train", classes, self.mode)
+            self.val_set = _Files(self.root / "val", classes, self.mode, self.evaluated)
+        else:
+            whole = _Files(self.root / "train", classes, self.mode)
+            kept, held_out = split_indices(len(whole), [1 - self.val_share, self.val_share])
+            self.train_set = Subset(whole, kept)
+            self.val_set = Subset(_Files(self.root / "train", classes, self.mode, self.evaluated), held_out)
+        has_test = (self.root / "test").is_dir()
+        self.test_set = _Files(self.root / "test", classes, self.mode, self.evaluated) if has_test else None
+
+
+def class_names(folder: Path) -> list[str]:
+    """Folders with images in them, in alphabetical order.
+
+    Raises:
+        UserError: there is no such folder, or no image in it.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--data.root: expected folders of images in {folder.as_posix()}, which is not there")
+    names = [path.name for path in sorted(folder.iterdir()) if path.is_dir() and image_files(path)]
+    if not names:
+        kinds = ", ".join(FORMATS)
+        raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; there are none")
+    return names
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Images in a folder and those below it, sorted; hidden ones are left out."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and not path.name.startswith("."))
+    return sorted(found)
+
+
+class _Files(Dataset):
+    """Images by index, and the number of their class."""
+
+    def __init__(self, folder: Path, classes: list[str], mode: str, change: Any = None) -> None:
+        found = class_names(folder)
+        if unknown := [name for name in found if name not in classes]:
+            raise UserError(
+                f"--data.root: {(folder / unknown[0]).as_posix()}: train has no class of that name"
+                f"{nearest(unknown[0], classes)}"
+            )
+        self.files = [file for name in found for file in image_files(folder / name)]
+        self.targets = [classes.index(name) for name in found for _ in image_files(folder / name)]
+        self.mode = mode
+        self.change = change
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        with Image.open(self.files[index]) as file:
+            image = file.convert(self.mode)
+        return image if self.change is None else self.change(image), self.targets[index]
+
+
+class _OnImage:
+    """Applies a change to the image of a sample."""
+
+    def __init__(self, change: Any) -> None:
+        self.change = change
+
+    def __call__(self, sample: tuple[Image.Image, int]) -> tuple[Tensor, int]:
+        return self.change(sample[0]), sample[1]

@@ -1,0 +1,205 @@
+"""MNIST and its relatives, CIFAR-10 and CIFAR-100, in the files they are published in."""
+
+import gzip
+import io
+import pickle
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from src.data.resident import ResidentImages
+from src.errors import UserError
+
+
+class MNIST(ResidentImages):
+    """70,000 grey 28×28 images of 10 digits (LeCun et al. 1998): 60,000 to train and validate, 10,000 test.
+
+    Args:
+        root: folder that holds MNIST/raw/*-ubyte, packed by gzip or not, or that torchvision downloads it to.
+        batch_size: samples a batch and process, B, at least 1.
+        images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
+
+    Shapes:
+        image (B, 1, 28, 28), normalised; target (B,), 0 to 9.
+    """
+
+    def __init__(self, root: str = "data", batch_size: int = 512, **images: Any) -> None:
+        super().__init__(batch_size, **images)
+        self.root = Path(root)
+        self.save_hyperparameters()
+
+    def prepare_data(self) -> None:
+        if self._folder() is None:
+            download(type(self).__name__, self.root, "raw/train-images-idx3-ubyte")
+
+    def setup(self, stage: str) -> None:
+        folder = self._folder()
+        assert folder is not None, self.root
+        self.hold(*(_read_idx_pair(folder, prefix) for prefix in ("train", "t10k")))
+
+    def _folder(self) -> Path | None:
+        folders = [self.root / type(self).__name__ / "raw", self.root / "raw", self.root]
+        return next((folder for folder in folders if any(folder.glob("train-images-idx3-ubyte*"))), None)
+
+
+class FashionMNIST(MNIST):
+    """70,000 grey 28×28 images of 10 kinds of clothing (Xiao et al. 2017): 60,000 to train and validate, 10,000 test.
+
+    Args:
+        root: folder that holds FashionMNIST/raw/*-ubyte, packed by gzip or not, or that torchvision downloads it to.
+        batch_size: samples a batch and process, B, at least 1.
+        images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
+
+    Shapes:
+        image (B, 1, 28, 28), normalised; target (B,), 0 to 9.
+    """
+
+
+class KMNIST(MNIST):
+    """70,000 grey 28×28 images of 10 cursive characters (Clanuwat et al. 2018): 60,000 to train and validate.
+
+    Args:
+        root: folder that holds KMNIST/raw/*-ubyte, packed by gzip or not, or that torchvision downloads it to.
+        batch_size: samples a batch and process, B, at least 1.
+        images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
+
+    Shapes:
+        image (B, 1, 28, 28), normalised; target (B,), 0 to 9.
+    """
+
+
+class CIFAR10(ResidentImages):
+    """60,000 colour 32×32 images of 10 kinds (Krizhevsky 2009): 50,000 to train and validate, 10,000 test.
+
+    Args:
+        root: folder that holds cifar-10-batches-py or cifar-10-python.tar.gz, or that torchvision downloads it to.
+        batch_size: samples a batch and process, B, at least 1.
+        images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
+
+    Shapes:
+        image (B, 3, 32, 32), normalised; target (B,), 0 to 9.
+    """
+
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    archive: ClassVar[str] = "cifar-10-python.tar.gz"
+    files: ClassVar[tuple[list[str], list[str]]] = ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"])
+    labels: ClassVar[str] = "labels"
+
+    def __init__(self, root: str = "data", batch_size: int = 512, **images: Any) -> None:
+        super().__init__(batch_size, **images)
+        self.root = Path(root)
+        self.save_hyperparameters()
+
+    def prepare_data(self) -> None:
+        if not any((self.root / name).exists() for name in (self.folder, self.archive)):
+            download(type(self).__name__, self.root, f"{self.folder} or {self.archive}")
+
+    def setup(self, stage: str) -> None:
+        self.hold(*(self._read(names) for names in self.files))
+
+    def _read(self, names: list[str]) -> tuple[Tensor, Tensor]:
+        batches = []
+        for name in names:
+            place = self.root / self.folder / name
+            try:
+                if place.exists():
+                    content = place.read_bytes()
+                else:
+                    place = self.root / self.archive
+                    with tarfile.open(place) as archive:
+                        member = archive.extractfile(f"{self.folder}/{name}")
+                        content = member.read() if member else b""
+                batches.append(_Arrays(io.BytesIO(content), encoding="latin1").load())
+                images = np.asarray(batches[-1]["data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
+                if len(images) != len(batches[-1][self.labels]):
+                    raise ValueError(f"{len(images)} images and {len(batches[-1][self.labels])} labels")
+            except (OSError, EOFError, LookupError, ValueError, TypeError, zlib.error) as error:
+                raise _damaged(place, error) from error
+            except (pickle.UnpicklingError, tarfile.TarError) as error:
+                raise _damaged(place, error) from error
+        images = np.concatenate([np.asarray(batch["data"], dtype=np.uint8) for batch in batches])
+        targets = torch.tensor([label for batch in batches for label in batch[self.labels]])
+        return torch.from_numpy(images).view(-1, 3, 32, 32), targets
+
+
+class CIFAR100(CIFAR10):
+    """60,000 colour 32×32 images of 100 kinds (Krizhevsky 2009): 50,000 to train and validate, 10,000 test.
+
+    Args:
+        root: folder that holds cifar-100-python or cifar-100-python.tar.gz, or that torchvision downloads it to.
+        batch_size: samples a batch and process, B, at least 1.
+        images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
+
+    Shapes:
+        image (B, 3, 32, 32), normalised; target (B,), 0 to 99.
+    """
+
+    folder: ClassVar[str] = "cifar-100-python"
+    archive: ClassVar[str] = "cifar-100-python.tar.gz"
+    files: ClassVar[tuple[list[str], list[str]]] = (["train"], ["test"])
+    labels: ClassVar[str] = "fine_labels"
+
+
+def download(name: str, root: Path, expected: str) -> None:
+    """Has torchvision fetch a data set; says what was looked for where it cannot."""
+    from torchvision import datasets
+
+    try:
+        for train in (True, False):
+            getattr(datasets, name)(root, train=train, download=True)
+    except (OSError, RuntimeError) as error:
+        text = " ".join(str(error).split())
+        raise UserError(
+            f"--data.root {root}: holds no {name} ({expected}), nor can it be downloaded: {text}"
+        ) from error
+
+
+def _read_idx_pair(folder: Path, prefix: str) -> tuple[Tensor, Tensor]:
+    images, place = _read_idx(folder, f"{prefix}-images-idx3-ubyte", num_dimensions=3)
+    targets, _ = _read_idx(folder, f"{prefix}-labels-idx1-ubyte", num_dimensions=1)
+    if len(images) != len(targets):
+        raise _damaged(place, ValueError(f"{len(images)} images and {len(targets)} labels"))
+    return images[:, None], targets.long()
+
+
+def _read_idx(folder: Path, name: str, num_dimensions: int) -> tuple[Tensor, Path]:
+    """A file of MNIST's format: two zeros, 8 for bytes, the number of dimensions, their sizes, then the bytes."""
+    packed, plain = folder / f"{name}.gz", folder / name
+    place = plain if plain.exists() else packed
+    try:
+        content = gzip.decompress(packed.read_bytes()) if place == packed else plain.read_bytes()
+        if content[:4] != bytes([0, 0, 8, num_dimensions]):
+            raise ValueError(f"begins with {content[:4].hex()}, expected 000008{num_dimensions:02x}")
+        sizes = np.frombuffer(content, dtype=">i4", count=num_dimensions, offset=4).astype(int).tolist()
+        values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * num_dimensions)
+        return torch.from_numpy(values.copy()).view(sizes), place
+    except (OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: Path, error: Exception) -> UserError:
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return UserError(f"--data.root: {place.as_posix()} cannot be read: {text}")
+
+
+class _Arrays(pickle.Unpickler):
+    """Reads lists, dicts and NumPy arrays; whatever else a pickle names could be code that runs."""
+
+    allowed: ClassVar[set[tuple[str, str]]] = {
+        ("numpy", "ndarray"),
+        ("numpy", "dtype"),
+        ("_codecs", "encode"),
+        *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.allowed:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which no data set needs")
+        if name == "_reconstruct":
+            module = "numpy._core.multiarray"  # its place since NumPy 2; the old one warns
+        return super().find_class(module, name)

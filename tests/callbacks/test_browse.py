@@ -1,0 +1,100 @@
+"""Pictures of batches: what is drawn is what the model took, whatever the targets are."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from src.callbacks.browse import Browse
+from src.errors import UserError
+from tests.conftest import CNN_DIGITS, Cli
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is saved."""
+    saved: list[Figure] = []
+    original = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: saved.append(self) or original(self, *a, **k))
+    return saved
+
+
+def draw(batch: Any, tmp_path: Path, **options: Any) -> None:
+    trainer: Any = SimpleNamespace(is_global_zero=True, default_root_dir=str(tmp_path))
+    browse = Browse(**options)
+    for _ in range(2):
+        browse.on_train_batch_end(trainer, None, None, batch, 0)  # type: ignore[arg-type]
+    browse.on_train_end(trainer, None)  # type: ignore[arg-type]
+
+
+def test_run_leaves_a_picture_of_its_mixed_batches(cli: Cli, figures: list[Figure]) -> None:
+    mix = ("--trainer.callbacks+=Browse", "--trainer.callbacks.num_images=20", "--trainer.callbacks+=Mix")
+    done = cli("fit", "--config", CNN_DIGITS, *mix, "--run_dir", "run", "--trainer.max_epochs", "1")
+    assert done.code == 0, done.err
+    assert done.out.count("what the model sees: run/browse.png") == 1
+    assert matplotlib.image.imread("run/browse.png").shape[:2] == (552, 1280)
+    [figure] = figures
+    assert sum(len(axes.images) for axes in figure.axes) == 20
+    assert any(", " in axes.get_title() for axes in figure.axes), "two shares of a mixed target"
+
+
+def test_partial_draws_and_stops(cli: Cli) -> None:
+    browse = str(Path(CNN_DIGITS).parents[1] / "debug/browse.yaml")
+    done = cli("fit", "--config", CNN_DIGITS, "--config", browse, "--run_dir", "run")
+    assert done.code == 0, done.err
+    assert Path("run/browse.png").is_file()
+
+
+def test_images_and_names(tmp_path: Path, figures: list[Figure]) -> None:
+    image = torch.rand(5, 3, 6, 4)
+    draw([image, torch.tensor([0, 1, 1, 0, 2])], tmp_path, num_images=5, class_names=["cat", "dog"])
+    [figure] = figures
+    assert [axes.get_title() for axes in figure.axes] == ["cat", "dog", "dog", "cat", "2"]
+    for axes, one in zip(figure.axes, image, strict=True):
+        expected = (one - one.min()) / (one.max() - one.min())
+        assert np.allclose(np.asarray(axes.images[0].get_array()), expected.permute(1, 2, 0).numpy(), atol=1e-6)
+
+
+def test_boxes(tmp_path: Path, figures: list[Figure]) -> None:
+    boxes = torch.tensor([[1.0, 2.0, 5.0, 7.0], [0.0, 0.0, 3.0, 3.0]])
+    targets = [{"boxes": boxes, "labels": torch.tensor([1, 0])}, {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0)}]
+    draw(([torch.rand(1, 8, 8), torch.rand(1, 9, 8)], targets), tmp_path, num_images=2, class_names=["cat", "dog"])
+    axes = figures[0].axes[0]
+    found: list[Any] = list(axes.patches)
+    assert [patch.get_bbox().extents.tolist() for patch in found] == [[0.5, 1.5, 4.5, 6.5], [-0.5, -0.5, 2.5, 2.5]]
+    assert [text.get_text() for text in axes.texts] == ["dog", "cat"]
+    assert not figures[0].axes[1].patches
+
+
+def test_masks(tmp_path: Path, figures: list[Figure]) -> None:
+    mask = torch.zeros(2, 8, 8, dtype=torch.long)
+    mask[0, 2:4, 3:6] = 5
+    draw([torch.rand(2, 1, 8, 8), mask], tmp_path, num_images=2)
+    overlay = figures[0].axes[0].images[1]
+    assert np.array_equal(np.asarray(overlay.get_array()), mask[0].numpy())
+    assert np.array_equal(np.asarray(overlay.get_alpha()) > 0, (mask[0] > 0).numpy()), "the background shows the image"
+
+
+def test_fewer_images_than_asked_for(tmp_path: Path, figures: list[Figure]) -> None:
+    draw([torch.rand(3, 1, 8, 8), torch.zeros(3)], tmp_path, num_images=50)
+    assert sum(len(axes.images) for axes in figures[0].axes) == 6
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [torch.rand(3, 1, 8, 8), [torch.rand(3, 4), torch.zeros(3)], {"image": torch.rand(3, 1, 8, 8)}, [[], []]],
+    ids=["no targets", "vectors", "named", "empty"],
+)
+def test_batches_without_images(tmp_path: Path, batch: Any) -> None:
+    with pytest.raises(UserError, match="Browse needs batches of images"):
+        draw(batch, tmp_path)
+
+
+def test_number_out_of_range() -> None:
+    with pytest.raises(ValueError, match="num_images: expected at least 1, got 0"):
+        Browse(0)

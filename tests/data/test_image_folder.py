@@ -1,0 +1,164 @@
+"""Folders of images: against torchvision's ImageFolder, and with the files that people have in them."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import datasets, transforms
+
+from src.data.image_folder import ImageFolder
+from src.errors import UserError
+from tests.conftest import Cli
+
+RECIPE = """
+model:
+  class_path: Classification
+  init_args: {num_classes: 3, net: {class_path: CNN, init_args: {num_classes: 3, in_channels: 3}}}
+data: {class_path: ImageFolder, init_args: {image_size: 8}}
+trainer: {max_epochs: 1}
+"""
+FIT = ("fit", "--config", "recipe.yaml")
+
+
+def write_images(root: Path, counts: dict[str, int], suffix: str = "png", size: tuple[int, int] = (20, 16)) -> None:
+    generator = np.random.default_rng(0)
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = generator.integers(0, 256, (*size[::-1], 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i:03}.{suffix}")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for split, count in (("train", 12), ("test", 4)):
+        write_images(tmp_path / "pictures" / split, {"cat": count, "dog": count, "owl": count})
+    return tmp_path / "pictures"
+
+
+def made(root: Path, **options: Any) -> ImageFolder:
+    settings: dict[str, Any] = {"image_size": 14, "batch_size": 5} | options
+    data = ImageFolder(str(root), **settings)
+    data.setup("fit")
+    return data
+
+
+def test_evaluation_is_what_torchvision_does(root: Path) -> None:
+    change = transforms.Compose(
+        [
+            transforms.Resize(16),
+            transforms.CenterCrop(14),
+            transforms.ToTensor(),
+            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+    theirs = datasets.ImageFolder(root / "test", change)
+    images, targets = zip(*made(root).test_dataloader(), strict=True)
+    assert torch.cat(targets).tolist() == theirs.targets
+    torch.testing.assert_close(torch.cat(images), torch.stack([image for image, _ in theirs]), rtol=0, atol=1e-6)
+
+
+def test_validation_is_cut_from_training(root: Path) -> None:
+    data = made(root, val_share=0.25)
+    train, val = (set(part.indices) for part in (data.train_set, data.val_set))  # type: ignore[attr-defined]
+    assert len(train) == 27
+    assert train | val == set(range(36))
+    assert not train & val
+    assert made(root, val_share=0.25).val_set.indices == data.val_set.indices  # type: ignore[attr-defined]
+
+
+def test_folder_of_validation(root: Path) -> None:
+    write_images(root / "val", {"dog": 3, "owl": 2})
+    data = made(root)
+    assert (len(data.train_set), len(data.val_set), len(data.test_set)) == (36, 5, 12)  # type: ignore[arg-type]
+    assert [target for _, target in data.val_set] == [1, 1, 1, 2, 2]  # type: ignore[attr-defined]
+
+
+def test_training_images_change_and_evaluated_ones_do_not(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", "3")
+    data = made(root, rand_augment=2)
+    first, second = ([image for image, _ in data.train_dataloader()] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True)), "a function of seed, epoch and index"
+    monkeypatch.setenv("PL_GLOBAL_SEED", "4")
+    other = [image for image, _ in data.train_dataloader()]
+    assert not torch.equal(torch.cat(first), torch.cat(other))
+    random.seed(1)
+    evaluated = torch.cat([image for image, _ in data.val_dataloader()])
+    assert torch.equal(evaluated, torch.cat([image for image, _ in data.val_dataloader()]))
+
+
+def test_other_kinds_of_images(tmp_path: Path) -> None:
+    folder = tmp_path / "train/a"
+    folder.mkdir(parents=True)
+    pixels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    grey = Image.fromarray(pixels)
+    for i, mode in enumerate(("1", "L", "P", "LA", "RGBA", "CMYK")):
+        grey.convert("RGB").convert(mode).save(folder / f"{i}-{mode}.{'tiff' if mode == 'CMYK' else 'png'}")
+    (folder / "deeper").mkdir()
+    grey.save(folder / "deeper/7.JPG")
+    (folder / "notes.txt").write_text("no image")
+    (folder / "._8.png").write_bytes(b"what a file manager leaves")
+    for options, channels in (({}, 3), ({"grey": True}, 1)):
+        data = made(tmp_path, crop=1.0, flip=False, val_share=0.2, **options)
+        images = torch.cat(
+            [image for loader in (data.train_dataloader(), data.val_dataloader()) for image, _ in loader]
+        )
+        assert images.shape == (7, channels, 14, 14)
+
+
+def test_no_test_folder_is_a_training_without_a_test(cli: Cli, root: Path) -> None:
+    for file in (root / "test").rglob("*.png"):
+        file.unlink()
+    for folder in sorted((root / "test").rglob("*"), reverse=True):
+        folder.rmdir()
+    (root / "test").rmdir()
+    Path("recipe.yaml").write_text(RECIPE)
+    done = cli(*FIT, "--data.root", str(root), "--run_dir", "run")
+    assert done.code == 0, done.err
+    assert "test " not in done.out.partition("Results")[2].partition("\n")[0]
+    tested = cli("test", "--ckpt_path", "run")
+    assert tested.code == 2
+    assert tested.err == "error: --data: ImageFolder has found no test data\n"
+
+
+def test_broken_image_is_named_and_can_be_left_out(cli: Cli, root: Path) -> None:
+    broken = root / "train/dog/003.png"
+    broken.write_bytes(broken.read_bytes()[:300])
+    Path("recipe.yaml").write_text(RECIPE)
+    done = cli(*FIT, "--data.root", str(root), "--run_dir", "stopped")
+    assert done.code == 2
+    assert str(broken) in done.err
+    done = cli(*FIT, "--data.root", str(root), "--run_dir", "skipped", "--data.on_error", "skip")
+    assert done.code == 0, done.err
+    assert f"({broken})" in done.err
+    assert '"skipped_samples": 1' in Path("skipped/metrics.json").read_text()
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path, root: Path) -> None:
+    with pytest.raises(UserError, match=r"expected folders of images in .*/train, which is not there"):
+        made(tmp_path)
+    (tmp_path / "train/cat").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"expected .*/train/CLASS/…, images of .*there are none"):
+        made(tmp_path)
+    write_images(root / "val", {"dig": 1})
+    with pytest.raises(UserError, match=r"val/dig: train has no class of that name. Nearest: dog"):
+        made(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 0}, "image_size: expected at least 1 pixel, got 0"),
+        ({"crop": 0.0}, r"crop: expected a share in \(0, 1\], got 0.0"),
+        ({"rand_augment": -1}, "rand_augment: expected at least 0 changes, got -1"),
+        ({"val_share": 0.0}, r"val_share: expected a share in \(0, 1\), got 0.0"),
+        ({"grey": True, "mean": [0.1, 0.2, 0.3]}, r"mean: expected 1 values, one a channel, got \[0.1, 0.2, 0.3\]"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ImageFolder("nowhere", **options)
