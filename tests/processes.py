@@ -129,18 +129,21 @@ class Group:
         until = time.monotonic() + TIMEOUT_S
         for rank in self.ranks:
             rank.join(max(0.0, until - time.monotonic()))
-        hanging = [number for number, rank in enumerate(self.ranks) if rank.is_alive()]
-        for rank in self.ranks:
-            rank.kill()
-        if hanging:
-            pytest.fail(f"ranks {hanging} hang:\n{self.output()}")
-        return [rank.exitcode for rank in self.ranks]
+        codes = [rank.exitcode for rank in self.ranks]
+        self.kill()
+        if None in codes:
+            pytest.fail(f"exit codes {codes}, and what hangs has none:\n{self.output()}")
+        return codes
 
     def finish(self) -> str:
         """Waits for success; what was printed."""
         codes = self.wait()
         assert set(codes) == {0}, f"{codes}\n{self.output()}"
         return self.output()
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
 
     def output(self) -> str:
         return "".join(log.read_text(errors="replace") for log in self.logs if log.exists())
@@ -153,8 +156,10 @@ class Group:
         """Waits for something that happens while all processes live."""
         until = time.monotonic() + TIMEOUT_S
         while not reached():
-            assert all(rank.is_alive() for rank in self.ranks), self.output()
-            assert time.monotonic() < until, self.output()
+            codes = [rank.exitcode for rank in self.ranks]
+            if any(code is not None for code in codes) or time.monotonic() > until:
+                self.kill()
+                pytest.fail(f"exit codes {codes} too early, or none too late:\n{self.output()}")
             time.sleep(0.01)
 
 

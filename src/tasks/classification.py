@@ -62,16 +62,17 @@ class Classification(Task):
         self.label_smoothing = label_smoothing
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss, _ = self._step("train", batch, batch_idx)
-        return loss
+        return self._step("train", batch, batch_idx)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._step("val", batch, batch_idx)
 
     def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns: `label` and `target` (B,)."""
-        _, logits = self._step("test", batch, batch_idx)
-        return {"label": logits.argmax(dim=-1), "target": batch[1]}
+        inputs, target = batch
+        logits = self(inputs)  # (B, K)
+        self._measure("test", logits, target, batch_idx)
+        return {"label": logits.argmax(dim=-1), "target": target}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch."""
@@ -79,14 +80,16 @@ class Classification(Task):
         probability = self(inputs).softmax(dim=-1)  # (B, K)
         return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
 
-    def _step(self, stage: str, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
+    def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
         inputs, target = batch
-        logits = self(inputs)  # (B, K)
+        return self._measure(stage, self(inputs), target, batch_idx)
+
+    def _measure(self, stage: str, logits: Tensor, target: Tensor, batch_idx: int) -> Tensor:
         if batch_idx == 0 or target.device.type == "cpu":  # elsewhere, looking at every label would wait for the device
             self._check(logits, target)
         loss = cross_entropy(logits, target, label_smoothing=self.label_smoothing)
         self.log_step(stage, loss, len(target), preds=logits, target=target if target.ndim == 1 else target.argmax(1))
-        return loss, logits
+        return loss
 
     def _check(self, logits: Tensor, target: Tensor) -> None:
         if logits.shape != (len(target), self.num_classes):

@@ -20,8 +20,10 @@ def test_is_torchvisions_with_its_weights(depth: int) -> None:
     theirs = getattr(torchvision.models, f"resnet{depth}")(num_classes=7)
     for module in theirs.modules():
         if isinstance(module, torch.nn.BatchNorm2d):  # nothing at its start value
-            torch.nn.init.normal_(module.running_mean, std=0.1)
-            torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.normal_(std=0.1)
+            module.running_var.uniform_(0.5, 1.5)
             torch.nn.init.uniform_(module.weight, 0.2, 0.4)
     ours = ResNet(num_classes=7, depth=depth)
     ours.load_state_dict(theirs.state_dict())
