@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from PIL import Image
 from torch import Tensor
 
 from src.engine.ranks import gathered, shard_of
@@ -18,8 +19,9 @@ from src.engine.ranks import gathered, shard_of
 class WritePredictions(Callback):
     """One CSV a loader with an id and a row for every sample, or JSON lines where outputs are no columns (always on).
 
-    A tensor (B,) becomes a column, a tensor (B, K) K columns; a dict names them. The id is the sample's place in the
-    data set. The file appears under its name when it is whole; what several processes wrote is put together.
+    A tensor (B,) becomes a column, a tensor (B, K) K columns; a dict names them. Integers (B, H, W) by name, as masks
+    are, become PNG files in a folder of that name, and the column says which. The id is the sample's place in the data
+    set. The file appears under its name when it is whole; what several processes wrote is put together.
 
     Args:
         folder: where `predictions.csv` is written; `predictions-1.csv` and so on for further loaders.
@@ -45,10 +47,15 @@ class WritePredictions(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        rows = _rows(outputs)
         shard, num_shards = shard_of(trainer)
-        if not rows or trainer.global_rank != shard * (trainer.world_size // num_shards):
+        if trainer.global_rank != shard * (trainer.world_size // num_shards):
             return  # processes of a tensor-parallel group have the same outputs
+        first = self._next_id if dataloader_idx == self._loader else 0
+        rows = _rows(
+            _drawn(outputs, self.folder, f"-{dataloader_idx}" if dataloader_idx else "", first, num_shards, shard)
+        )
+        if not rows:
+            return
         if dataloader_idx != self._loader:
             self._finish()
             self._open(
@@ -118,6 +125,26 @@ def _merge(target: Path, parts: list[Path]) -> None:
     beside.replace(target)
     for part in parts:
         part.unlink()
+
+
+def _drawn(outputs: Any, folder: Path, suffix: str, first: int, num_shards: int, shard: int) -> Any:
+    """Puts masks into files, and the files' names in their place."""
+    if not isinstance(outputs, dict):
+        return outputs
+    masks = {
+        name: mask
+        for name, mask in outputs.items()
+        if isinstance(mask, Tensor) and mask.ndim == 3 and not mask.is_floating_point()
+    }
+    named = {}
+    for name, mask in masks.items():
+        kind = np.uint8 if mask.numel() == 0 or int(mask.max()) < 256 else np.uint16
+        files = [f"{name}{suffix}/{(first + i) * num_shards + shard:06}.png" for i in range(len(mask))]
+        for file, one in zip(files, mask.cpu().numpy().astype(kind), strict=True):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(one).save(folder / file)
+        named[name] = files
+    return {**outputs, **named}
 
 
 def _rows(outputs: Any) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from torchmetrics import Metric
 from src.callbacks.checkpoint import Checkpoint
 from src.data.base import Data, derived_seed, seed_generators
 from src.data.foreign import make_replayable
+from src.engine.loops import count_validation_from_its_start
 from src.engine.ranks import gathered, shard_of
 
 VALIDATION, EPOCH = -1, -2  # stand for the batch in the seed of what is no training step
@@ -71,6 +72,7 @@ class ExactResume(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             trainer.fit_loop._restarting = False  # as above, where the run was stopped amid the validation of an epoch
+            count_validation_from_its_start(trainer)
             self._filled = {name for name, metric in _metrics(pl_module) if metric._update_count}
             self._seed(trainer, VALIDATION)
 

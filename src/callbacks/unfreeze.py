@@ -12,9 +12,9 @@ from src.errors import UserError
 class Unfreeze(Callback):
     """Trains the head alone at first, then one more stage every few epochs (Howard & Ruder 2018, gradual unfreezing).
 
-    Stages come from the net's `stages()`, from the head to the stem, as TorchvisionClassifier's. The optimizer has all
-    parameters from the start, and passes over those without a gradient, so a run continues exactly. It overrides the
-    net's own `freeze`.
+    Stages are lists of parameters from the net's `stages()`, head first, as TorchvisionClassifier has it. The optimizer
+    has all parameters from the start, and passes over those without a gradient, so a run continues exactly. It
+    overrides the net's own `freeze`.
 
     Args:
         start: epochs of which only the head trains, at least 1.
@@ -50,9 +50,9 @@ class Unfreeze(Callback):
         self._apply(pl_module, trainer.current_epoch)
 
     def _apply(self, pl_module: Any, epoch: int) -> None:
-        stages: list[nn.Module] = pl_module.net.stages()
+        stages: list[list[nn.Parameter]] = pl_module.net.stages()
         num_trained = 1 if epoch < self.start else 2 + (epoch - self.start) // self.every_n_epochs
-        pl_module.net.requires_grad_(num_trained >= len(stages))  # what is in no stage trains with the last one
-        for stage in stages[:num_trained]:
-            stage.requires_grad_(True)
+        for number, stage in enumerate(stages):
+            for parameter in stage:
+                parameter.requires_grad = number < num_trained
         pl_module.net.train()  # a frozen batch norm keeps its statistics, one that trains does not

@@ -63,6 +63,15 @@ def at_validation_start(trainer: Trainer) -> Iterator[None]:
         yield
 
 
+def count_validation_from_its_start(trainer: Trainer) -> None:
+    """In on_validation_start: takes back the batch that at_validation_start counted as begun.
+
+    Left in, the next checkpoint would be taken for one amid a validation, which would run again when continued.
+    """
+    total: Any = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total
+    total.ready = total.started = total.processed = total.completed
+
+
 @contextmanager
 def _as_at_batch_end(loop: Any) -> Iterator[None]:
     """From where Lightning takes a due validation for done."""

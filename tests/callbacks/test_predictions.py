@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader
 
 from src.callbacks import predictions
@@ -158,6 +160,25 @@ def test_batches_without_output_are_passed_over(tmp_path: Path) -> None:
 def test_nested_output_after_a_batch_without_any(tmp_path: Path) -> None:
     [path] = predict(tmp_path, [None, {"mask": torch.ones(1, 1, 1)}])
     assert path.name == "predictions.jsonl"
+
+
+def test_masks_are_pictures(tmp_path: Path) -> None:
+    masks = torch.arange(3 * 4 * 5).view(3, 4, 5)
+    outputs = [
+        {"mask": masks[:2].byte(), "score": torch.tensor([0.5, 0.25])},
+        {"mask": masks[2:], "score": torch.ones(1)},
+    ]
+    found, more = predict(tmp_path, outputs, [{"mask": masks[:1] + 1000}])
+    names = [f"mask/00000{i}.png" for i in range(3)]
+    assert rows(found) == [
+        {"id": str(i), "mask": name, "score": score}
+        for i, (name, score) in enumerate(zip(names, ["0.5", "0.25", "1.0"], strict=True))
+    ]
+    for name, mask in zip(names, masks, strict=True):
+        assert np.array_equal(np.asarray(Image.open(tmp_path / name)), mask.numpy())
+    [row] = rows(more)
+    assert row["mask"] == "mask-1/000000.png"
+    assert np.array_equal(np.asarray(Image.open(tmp_path / row["mask"])), masks[0].numpy() + 1000)
 
 
 def test_numpy_arrays(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """Ctrl-C, SIGTERM and SIGKILL at random moments, sent to real processes."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,16 +66,21 @@ class SignalAt(Callback):
     Args:
         validation: which one, counted from 1.
         number: the signal.
+        at_its_end: as the last thing of that validation.
     """
 
-    def __init__(self, validation: int, number: int) -> None:
-        self.validation, self.number, self.count = validation, number, 0
+    def __init__(self, validation: int, number: int, at_its_end: bool = False) -> None:
+        self.validation, self.number, self.at_its_end, self.count = validation, number, at_its_end, 0
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         self.count += batch_idx == 0 and not trainer.sanity_checking
-        if self.count == self.validation and batch_idx == 2:
+        if self.count == self.validation and batch_idx == 2 and not self.at_its_end:
+            os.kill(os.getpid(), self.number)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.count == self.validation and self.at_its_end:
             os.kill(os.getpid(), self.number)
 
 
@@ -92,14 +99,13 @@ def test_a_signal_amid_a_validation_does_not_wait_for_its_end(
 ) -> None:
     args = (*ARGS, "--trainer.max_epochs", "3", "--trainer.val_check_interval", interval, "--model.schedule",
             "ReduceLROnPlateau", "--model.schedule.patience", "0", "--data.batch_size", "64")  # fmt: skip
-    signalled = (
-        "--trainer.callbacks+=tests.callbacks.test_stop.SignalAt",
-        f"--trainer.callbacks.validation={validation}",
-        f"--trainer.callbacks.number={code - 128}",
-    )
-    done = cli("fit", *args, "--run_dir", "run", *signalled)
-    assert done.code == code, done.err
-    assert "continue  python -m src fit --run_dir run --ckpt_path last" in done.out
+    once: dict[str, Any] = {"class_path": "tests.callbacks.test_stop.SignalAt"}
+    again = [(validation, False), (1, False), (1, True)]  # amid it, amid its repetition, when that is done
+    for which, at_its_end in again:
+        once["init_args"] = {"validation": which, "number": code - 128, "at_its_end": at_its_end}
+        done = cli("fit", *args, "--run_dir", "run", "--trainer.callbacks", json.dumps([once]))
+        assert done.code == code, done.err
+        assert "continue  python -m src fit --run_dir run --ckpt_path last" in done.out
     assert cli("fit", *args, "--run_dir", "whole").code == 0
     assert cli("fit", *args, "--run_dir", "run", "--trainer.callbacks", "null").code == 0
     expected = weights(workdir, "whole")

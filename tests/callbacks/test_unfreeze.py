@@ -15,7 +15,7 @@ from tests.conftest import Cli
 
 
 class Staged(nn.Module):
-    """Three stages and a scale that is in none of them; frozen norms keep their statistics."""
+    """Three stages; frozen norms keep their statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,8 +23,8 @@ class Staged(nn.Module):
         self.stem, self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16)), nn.BatchNorm1d(16)
         self.head = nn.Linear(16, 10)
 
-    def stages(self) -> list[nn.Module]:
-        return [self.head, self.body, self.stem]
+    def stages(self) -> list[list[nn.Parameter]]:
+        return [list(self.head.parameters()), list(self.body.parameters()), [*self.stem.parameters(), self.scale]]
 
     def train(self, mode: bool = True) -> "Staged":
         super().train(mode)

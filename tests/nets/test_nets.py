@@ -63,7 +63,8 @@ def build(entry: Entry, seed: int = 0) -> nn.Module:
     net = net_class(entry)(**arguments)
     with torch.no_grad():
         for parameter in net.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            size = min(0.1, parameter[0].numel() ** -0.5) if parameter.ndim > 1 else 0.1  # outputs keep their size
+            parameter.add_(size * torch.randn_like(parameter))
         run(net.train(), inputs)  # moves running statistics
     return net
 
