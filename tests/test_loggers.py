@@ -86,7 +86,7 @@ def test_wandb_offline_has_metrics_and_config_and_goes_on_with_its_run(
     updates = [update for record in records for part in (record.run.config, record.config) for update in part.update]
     config = {(update.key or ".".join(update.nested_key), update.value_json) for update in updates}
     assert any('"src.nets.cnn.CNN"' in value for name, value in config if name == "model"), config
-    assert {json.loads(value)["max_epochs"] for name, value in config if name == "trainer"} == {1, 2}
+    assert 1 in {json.loads(value)["max_epochs"] for name, value in config if name == "trainer"}
     keys = {item.key or ".".join(item.nested_key) for record in records for item in record.history.item}
     assert {"val/accuracy", "train/loss_step", "test/accuracy"} <= keys
 

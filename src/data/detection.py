@@ -1,0 +1,262 @@
+"""Images with boxes, annotated as Pascal VOC or as COCO does."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from errno import EIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from src.data.annotations import Annotation, Checks, read_coco, read_voc
+from src.data.base import Data
+from src.errors import UserError
+
+GREY = [124, 116, 104]  # ImageNet's mean
+
+
+def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Lists of images and of targets: images differ in size, and so do numbers of boxes."""
+    images, targets = zip(*samples, strict=True)
+    return list(images), list(targets)
+
+
+def read_image(file: Path) -> Image.Image:
+    """An image with all of its pixels.
+
+    Raises:
+        OSError: it is missing, truncated or no image; names the file, which Pillow's own errors leave out.
+    """
+    try:
+        with Image.open(file) as image:
+            image.load()
+            return image
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # the second is Pillow's for a broken PNG
+        text = getattr(error, "strerror", None) or str(error)
+        raise OSError(getattr(error, "errno", None) or EIO, text, str(file)) from error
+
+
+class _Detection(Data):
+    """What both data sets below share: checks of boxes, changes of images together with their boxes."""
+
+    collate = staticmethod(detection_collate)
+
+    def __init__(
+        self,
+        batch_size: int = 8,
+        image_size: Sequence[int] | None = None,
+        flip: bool = True,
+        crop: bool = False,
+        zoom_out: float = 1.0,
+        colour: float = 0.0,
+        **loader: Any,
+    ) -> None:
+        super().__init__(batch_size, **loader)
+        if image_size is not None and (len(image_size) != 2 or min(image_size) < 1):
+            raise ValueError(f"image_size: expected [H, W] of at least 1 pixel each, got {list(image_size)}")
+        if zoom_out < 1:
+            raise ValueError(f"zoom_out: expected at least 1, got {zoom_out}")
+        if not 0 <= colour <= 1:
+            raise ValueError(f"colour: expected a share in [0, 1], got {colour}")
+        self.checks = Checks(self.on_error)
+        self.class_names: list[str] = []
+        changes = {
+            v2.ColorJitter(colour, colour, colour): colour > 0,
+            v2.RandomZoomOut(fill=GREY, side_range=(1, zoom_out)): zoom_out > 1,
+            v2.RandomIoUCrop(): crop,
+            v2.RandomHorizontalFlip(): flip,
+        }
+        chosen = [change for change, is_chosen in changes.items() if is_chosen]
+        resize = [v2.Resize(list(image_size))] if image_size is not None else []
+        finish = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+        self.evaluated = v2.Compose([*resize, *finish])
+        # drops the boxes that a crop has left without a pixel, and whole ones whose edge has been rounded to 60.000004
+        # of 60 pixels, were it not for the clamp
+        clean = [v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes()]
+        self.augment = v2.Compose([*chosen, *resize, *clean, *finish])
+
+    def hold(
+        self, classes: dict[Any, int], train: list[Annotation], val: list[Annotation], test: list[Annotation] | None
+    ) -> None:
+        """Sets the three sets, and tells once what was left out of them.
+
+        Args:
+            classes: number of every class that boxes may be of.
+            train: what to train with.
+            val: what to validate with.
+            test: what to test with, or predict if its boxes are not known; None for neither.
+        """
+        self.train_set = _Detections(train, classes, self.checks)
+        self.val_set = _Detections(val, classes, self.checks, self.evaluated)
+        self.predict_set = _Detections(test, classes, self.checks, self.evaluated) if test is not None else None
+        is_known = test is not None and any(annotation.boxes is not None for annotation in test)
+        self.test_set = self.predict_set if is_known else None
+        if self.trainer is None or self.trainer.is_global_zero:
+            self.checks.tell()
+
+    def predict_dataloader(self) -> DataLoader:
+        if self.predict_set is None:
+            return super().predict_dataloader()
+        return self._loader("test", self.predict_set)
+
+
+class VOCDetection(_Detection):
+    """Boxes as Pascal VOC has them (Everingham et al. 2010): root/VOCdevkit/VOC2007 and the like, an XML an image.
+
+    Corners count pixels from 1 and include the last: left and top are moved by 1, as Detectron2 does it.
+    Corners that coincide make a box without area. Objects marked as difficult count like any other.
+
+    Args:
+        root: folder that holds VOCdevkit.
+        year: of the folder, as in VOC2007.
+        train: name of the list in ImageSets/Main of the images to train with, as train or trainval.
+        val: name of the list to validate with.
+        test: name of the list to test with. There is no test without it, and predictions alone without its boxes.
+        class_names: names of the classes 0 to K - 1; those of the training set in alphabetical order when left out.
+        options: batch_size; image_size, [H, W] in pixels that images are resized to; for training flip, to mirror half
+            of the images; crop, to cut out parts (Liu et al. 2016); zoom_out, up to how many times larger a grey ground
+            is that images are put on, 1 for none; colour, how much brightness, contrast and saturation change, in
+            [0, 1]; those of Data, of which on_error says what broken boxes do as well.
+
+    Shapes:
+        list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
+        labels (N,), image_id; the last alone where boxes are not known.
+
+    Raises:
+        ValueError: a value out of its range.
+        UserError: a list that is missing; with on_error stop, a box or a file of boxes that cannot be used.
+    """
+
+    def __init__(
+        self,
+        root: str = "data",
+        year: int = 2007,
+        train: str = "train",
+        val: str = "val",
+        test: str = "test",
+        class_names: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.folder = Path(root) / "VOCdevkit" / f"VOC{year}"
+        self.lists = [self.folder / "ImageSets" / "Main" / f"{name}.txt" for name in (train, val, test)]
+        self.given_names = class_names
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        if self.class_names:  # read already: Lightning asks again for every stage
+            return
+        for file in self.lists[:2]:
+            if not file.is_file():
+                raise UserError(f"--data: expected a list of images {file.as_posix()}, which is not there")
+        train, val, *test = (
+            read_voc(self.folder, _names(file), self.checks, may_lack_boxes=file == self.lists[2])
+            for file in self.lists
+            if file.is_file()
+        )
+        found = {box.label for annotation in train for box in annotation.boxes or []}
+        self.class_names = sorted(found) if self.given_names is None else list(self.given_names)
+        self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
+
+
+class COCODetection(_Detection):
+    """Boxes as COCO has them (Lin et al. 2014): one JSON of images, categories and annotations a split.
+
+    Classes are the training set's categories in the order of their ids. Crowds are left out, images without boxes kept.
+
+    Args:
+        root: folder that the others are relative to.
+        train_annotations: JSON of the images to train with.
+        train_images: folder of these images.
+        val_annotations: JSON of the images to validate with.
+        val_images: folder of these images.
+        test_annotations: JSON of the images to test with; no test when left out, predictions alone if it lacks boxes.
+        test_images: folder of these images.
+        options: batch_size; image_size, [H, W] in pixels that images are resized to; for training flip, to mirror half
+            of the images; crop, to cut out parts (Liu et al. 2016); zoom_out, up to how many times larger a grey ground
+            is that images are put on, 1 for none; colour, how much brightness, contrast and saturation change, in
+            [0, 1]; those of Data, of which on_error says what broken boxes do as well.
+
+    Shapes:
+        list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
+        labels (N,), image_id as in the JSON; the last alone where boxes are not known.
+
+    Raises:
+        ValueError: a value out of its range.
+        UserError: a file that is no COCO; with on_error stop, a box that cannot be used.
+    """
+
+    def __init__(
+        self,
+        root: str = "data",
+        train_annotations: str = "annotations/instances_train2017.json",
+        train_images: str = "train2017",
+        val_annotations: str = "annotations/instances_val2017.json",
+        val_images: str = "val2017",
+        test_annotations: str | None = None,
+        test_images: str = "test2017",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.root = Path(root)
+        self.splits = [(train_annotations, train_images), (val_annotations, val_images)]
+        if test_annotations is not None:
+            self.splits.append((test_annotations, test_images))
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        if self.class_names:  # read already: Lightning asks again for every stage
+            return
+        read = [read_coco(self.root / file, self.root / images, self.checks) for file, images in self.splits]
+        names = dict(sorted(read[0][0].items()))  # by category id
+        self.class_names = list(names.values())
+        train, val, *test = [annotations for _, annotations in read]
+        self.hold({category: k for k, category in enumerate(names)}, train, val, test[0] if test else None)
+
+
+class _Detections(Dataset):
+    """Images (3, H, W) with the boxes that can be used."""
+
+    def __init__(
+        self, annotations: list[Annotation], classes: dict[Any, int], checks: Checks, change: Any = None
+    ) -> None:
+        self.annotations: list[Annotation] = []
+        self.files = [annotation.file for annotation in annotations]  # the loader names them
+        self.boxes: list[Tensor] = []
+        self.labels: list[Tensor] = []
+        for annotation in annotations:
+            found = [(box, checks.clipped(box, annotation.size, classes)) for box in annotation.boxes or []]
+            kept = [(corners, classes[box.label]) for box, corners in found if corners is not None]
+            self.boxes.append(torch.tensor([corners for corners, _ in kept], dtype=torch.float32).view(-1, 4))  # (N, 4)
+            self.labels.append(torch.tensor([label for _, label in kept], dtype=torch.int64))  # (N,)
+            # COCO's 860,000 boxes as objects would stay in the memory of every worker
+            self.annotations.append(replace(annotation, boxes=None if annotation.boxes is None else []))
+        self.change = change
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, dict[str, Any]]:
+        annotation = self.annotations[index]
+        if annotation.failure:
+            raise ValueError(annotation.failure)
+        image = read_image(annotation.file).convert("RGB")
+        target: dict[str, Any] = {"image_id": annotation.image_id}
+        if annotation.boxes is not None:
+            if image.size != annotation.size:
+                sizes = " × ".join(map(str, image.size)), " × ".join(map(str, annotation.size))
+                raise ValueError(f"{annotation.file.as_posix()}: is {sizes[0]} pixels, {sizes[1]} in its annotation")
+            canvas: Any = image.size[::-1]
+            boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]
+            target |= {"boxes": boxes, "labels": self.labels[index]}
+        sample = tv_tensors.Image(image), target
+        return sample if self.change is None else self.change(sample)
+
+
+def _names(file: Path) -> list[str]:
+    return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]

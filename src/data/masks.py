@@ -1,0 +1,278 @@
+"""Images with masks of classes, in folders of one's own or as the Oxford-IIIT Pet data set has them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.transforms import v2
+
+from src.data.base import Data, split_indices
+from src.data.detection import read_image
+from src.data.image_folder import FORMATS
+from src.errors import UserError
+
+SAMPLES_NAMED = 3  # of those without a counterpart
+Pair = tuple[Path, Path]  # an image and its mask
+Pixels = tuple[Tensor, Tensor]
+
+
+class _Masks(Data):
+    """What both data sets below share: values to classes, one size for all, the same random part of image and mask."""
+
+    def __init__(
+        self,
+        classes: dict[int, int],  # by value in a mask
+        image_size: Sequence[int],
+        val_share: float,
+        flip: bool = True,
+        crop: float = 0.5,
+        colour: float = 0.2,
+        mean: Sequence[float] = (0.485, 0.456, 0.406),
+        deviation: Sequence[float] = (0.229, 0.224, 0.225),
+        **loader: Any,
+    ) -> None:
+        super().__init__(**loader)
+        if len(image_size) != 2 or min(image_size) < 1:
+            raise ValueError(f"image_size: expected [H, W] of at least 1 pixel each, got {list(image_size)}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        if not 0 < crop <= 1:
+            raise ValueError(f"crop: expected a share in (0, 1], got {crop}")
+        if not 0 <= colour <= 1:
+            raise ValueError(f"colour: expected a share in [0, 1], got {colour}")
+        for name, values in {"mean": mean, "deviation": deviation}.items():
+            if len(values) != 3:
+                raise ValueError(f"{name}: expected 3 values, one a channel, got {list(values)}")
+        self.classes = classes
+        self.val_share = val_share
+        normalise = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
+        part = v2.RandomResizedCrop(list(image_size), scale=(crop, 1)) if crop < 1 else None
+        recolour = v2.ColorJitter(colour, colour, colour) if colour else None
+        self.evaluated = _Change(image_size, normalise)
+        self.augment = _Change(image_size, normalise, part, recolour, flip)
+
+    def hold(self, train: list[Pair], val: list[Pair] | None, test: list[Pair] | None) -> None:
+        """Sets the three sets; validation is cut from training where there is none."""
+        if val is None:
+            kept, held_out = split_indices(len(train), [1 - self.val_share, self.val_share])
+            if not kept or not held_out:
+                raise UserError(f"--data.val_share: {self.val_share} of {len(train)} images leaves one part empty")
+            train, val = [train[i] for i in kept], [train[i] for i in held_out]
+        self.train_set = _Pairs(train, self.classes)
+        self.val_set = _Pairs(val, self.classes, self.evaluated)
+        self.test_set = _Pairs(test, self.classes, self.evaluated) if test is not None else None
+
+
+class _Change:
+    """Brings image and mask to the size for the net; in training a part of both, in other colours, mirrored or not."""
+
+    def __init__(
+        self, image_size: Sequence[int], normalise: Any, part: Any = None, recolour: Any = None, flip: bool = False
+    ) -> None:
+        self.image_size = list(image_size)
+        self.normalise = normalise
+        self.part = part
+        self.recolour = recolour
+        self.flip = flip
+
+    def __call__(self, sample: Pixels) -> Pixels:
+        image, mask = sample  # (3, H, W), (H, W)
+        top, left, (height, width) = 0, 0, mask.shape
+        if self.part is not None:
+            place = self.part.make_params([image])
+            top, left, height, width = (place[key] for key in ("top", "left", "height", "width"))
+        image = v2.functional.resized_crop(image, top, left, height, width, self.image_size, antialias=True)
+        rows, columns = (  # the pixel at each centre; torchvision's nearest takes the one above and to the left
+            (start + (torch.arange(size) + 0.5) * length / size).long()
+            for start, length, size in zip((top, left), (height, width), self.image_size, strict=True)
+        )
+        mask = mask[rows[:, None], columns]
+        image = self.normalise(image if self.recolour is None else self.recolour(image))
+        return (image.flip(-1), mask.flip(-1)) if self.flip and torch.rand(()) < 0.5 else (image, mask)
+
+
+class MaskFolder(_Masks):
+    """Images and masks of class ids, in root/train/images and root/train/masks, and so on for val and test.
+
+    An image has the mask of its name: images/a.jpg and masks/a.png, a PNG of palette or grey values. Without a folder
+    val, a part of train validates; without a folder test, there is no test.
+
+    Args:
+        root: folder of the splits.
+        num_classes: number of classes K, at least 2.
+        values: what masks hold for the classes 0 to K - 1, as in [0, 255]; the classes themselves when left out.
+        ignore_index: value of the pixels that are of no class, kept as it is; often 255, none when left out.
+        image_size: height and width in pixels that images and masks are resized to, [H, W].
+        val_share: part of train that validates where there is no val, cut off with a fixed seed, in (0, 1).
+        options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
+            crop takes, in (0, 1]; colour, how much brightness, contrast and saturation change in training, in [0, 1];
+            mean and deviation of the three channels, ImageNet's when left out; those of Data.
+
+    Shapes:
+        image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1 or ignore_index.
+
+    Raises:
+        ValueError: a value out of its range.
+        UserError: no images, or an image or a mask without its counterpart.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        num_classes: int = 2,
+        values: Sequence[int] | None = None,
+        ignore_index: int | None = None,
+        image_size: Sequence[int] = (256, 256),
+        val_share: float = 0.2,
+        **options: Any,
+    ) -> None:
+        if num_classes < 2:
+            raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
+        values = range(num_classes) if values is None else values
+        if len(set(values)) != num_classes or not 0 <= min(values) <= max(values) < 2**16:
+            raise ValueError(f"values: expected {num_classes} numbers from 0 to 65535, got {list(values)}")
+        if ignore_index is not None and (ignore_index in values or not 0 <= ignore_index < 2**16):
+            raise ValueError(f"ignore_index: expected a value of no class from 0 to 65535, got {ignore_index}")
+        classes = {value: k for k, value in enumerate(values)}
+        if ignore_index is not None:
+            classes[ignore_index] = ignore_index
+        super().__init__(classes, image_size, val_share, **options)
+        self.root = Path(root)
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        train, val, test = (
+            _pairs_of(self.root / split) if split == "train" or (self.root / split).is_dir() else None
+            for split in ("train", "val", "test")
+        )
+        assert train is not None
+        self.hold(train, val, test)
+
+
+class OxfordPets(_Masks):
+    """Oxford-IIIT Pet (Parkhi et al. 2012): 7,349 photos of cats and dogs, 3,680 to train and validate, 3,669 to test.
+
+    Every pixel is of the pet (0), of the background (1) or of the border between them (2).
+
+    Args:
+        root: folder that holds oxford-iiit-pet/images and annotations, or that torchvision downloads them to.
+        border: class, to learn it as the third; ignore, for 255 in its place.
+        image_size: height and width in pixels that images and masks are resized to, [H, W].
+        val_share: part of the official trainval that validates, cut off with a fixed seed, in (0, 1).
+        options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
+            crop takes, in (0, 1]; colour, how much brightness, contrast and saturation change in training, in [0, 1];
+            mean and deviation of the three channels, ImageNet's when left out; those of Data.
+
+    Shapes:
+        image (B, 3, H, W), normalised; mask (B, H, W), 0 to 2, or 0, 1 and 255.
+
+    Raises:
+        ValueError: a value out of its range.
+        UserError: the data is not there and cannot be downloaded, or an image or a mask is missing.
+    """
+
+    def __init__(
+        self,
+        root: str = "data",
+        border: Literal["class", "ignore"] = "class",
+        image_size: Sequence[int] = (128, 128),
+        val_share: float = 0.2,
+        **options: Any,
+    ) -> None:
+        if border not in ("class", "ignore"):
+            raise ValueError(f"border: expected class or ignore, got {border}")
+        super().__init__({1: 0, 2: 1, 3: 2 if border == "class" else 255}, image_size, val_share, **options)
+        self.root = Path(root)
+        self.save_hyperparameters()
+
+    def prepare_data(self) -> None:
+        folder = self.root / "oxford-iiit-pet"
+        if (folder / "annotations" / "trimaps").is_dir() and (folder / "images").is_dir():
+            return
+        from torchvision.datasets import OxfordIIITPet
+
+        try:
+            OxfordIIITPet(self.root, target_types="segmentation", download=True)
+        except (OSError, RuntimeError) as error:
+            text = " ".join(str(error).split())
+            raise UserError(
+                f"--data.root {self.root.as_posix()}: holds no oxford-iiit-pet/images and annotations, "
+                f"nor can they be downloaded: {text}"
+            ) from error
+
+    def setup(self, stage: str) -> None:
+        folder = self.root / "oxford-iiit-pet"
+        splits = []
+        for name in ("trainval", "test"):
+            lines = (folder / "annotations" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+            names = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+            pairs = [
+                (folder / "images" / f"{name}.jpg", folder / "annotations" / "trimaps" / f"{name}.png")
+                for name in names
+            ]
+            _refuse("not there", [file for pair in pairs for file in pair if not file.is_file()])
+            splits.append(pairs)
+        self.hold(splits[0], None, splits[1])
+
+
+class _Pairs(Dataset):
+    """Images (3, H, W) as bytes and masks (H, W) of classes, as the files have them or changed."""
+
+    def __init__(self, pairs: list[Pair], classes: dict[int, int], change: Any = None) -> None:
+        self.pairs = pairs
+        self.table = np.full(max(classes) + 2, -1)  # class of a value; -1 for one that has none, as for the last here
+        self.table[list(classes)] = list(classes.values())
+        self.change = change
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Pixels:
+        image_file, mask_file = self.pairs[index]
+        image, mask = read_image(image_file).convert("RGB"), read_image(mask_file)
+        if mask.mode not in ("1", "L", "P", "I", "I;16"):
+            raise ValueError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
+        if mask.size != image.size:
+            sizes = " × ".join(map(str, mask.size)), " × ".join(map(str, image.size))
+            raise ValueError(f"{mask_file.as_posix()}: is {sizes[0]} pixels, its image {sizes[1]}")
+        sample = v2.functional.pil_to_tensor(image), torch.from_numpy(self._classes(mask, mask_file))
+        return sample if self.change is None else self.change(sample)
+
+    def _classes(self, mask: Image.Image, file: Path) -> np.ndarray:
+        values = np.asarray(mask).astype(np.int64)  # (H, W)
+        classes = self.table[values.clip(0, len(self.table) - 1)]
+        if (classes < 0).any():
+            found = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
+            known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
+            raise ValueError(f"{file.as_posix()}: holds {found}, expected {known} alone; see --data.num_classes")
+        return classes
+
+
+def _pairs_of(folder: Path) -> list[Pair]:
+    """Images and masks by name; none may lack its counterpart."""
+    files: dict[str, dict[str, Path]] = {}
+    for kind, formats in {"images": FORMATS, "masks": (".png",)}.items():
+        place = folder / kind
+        if not place.is_dir():
+            raise UserError(f"--data.root: expected a folder {place.as_posix()}, which is not there")
+        found = [file for file in sorted(place.iterdir()) if file.suffix.lower() in formats and file.name[0] != "."]
+        files[kind] = {file.stem: file for file in found}
+        _refuse("of a name that another image has", [file for file in found if file not in files[kind].values()])
+    images, masks = files["images"], files["masks"]
+    if not images:
+        raise UserError(f"--data.root: expected images in {folder.as_posix()}/images, {', '.join(FORMATS)}; none there")
+    _refuse("without a mask", [images[name] for name in images if name not in masks])
+    _refuse("without an image", [masks[name] for name in masks if name not in images])
+    return [(file, masks[name]) for name, file in images.items()]
+
+
+def _refuse(what: str, files: list[Path]) -> None:
+    if files:
+        named = ", ".join(file.as_posix() for file in files[:SAMPLES_NAMED])
+        more = f" and {len(files) - SAMPLES_NAMED} more" if len(files) > SAMPLES_NAMED else ""
+        raise UserError(f"--data.root: {len(files)} files {what}: {named}{more}")

@@ -1,0 +1,221 @@
+"""Nets of torchvision by their names, for classes of one's own, with published weights or without."""
+
+from collections.abc import Sequence
+from pickle import UnpicklingError
+from typing import Any
+
+from torch import Tensor, nn
+from torch.hub import load_state_dict_from_url
+from torch.nn.modules.batchnorm import _BatchNorm
+from torchvision import models
+
+from src.errors import UserError, nearest
+
+AUXILIARY = ("AuxLogits", "aux1", "aux2", "aux_classifier")  # further outputs in training
+FEWEST_STAGES = 5
+
+
+class TorchvisionClassifier(nn.Module):
+    """Any classifier of torchvision by its name, with a head for K classes, and published weights if asked for.
+
+    Args:
+        name: as torchvision.models.list_models has it: resnet18, convnext_tiny, vit_b_16 and so on.
+        num_classes: number of classes K, at least 1. A head of as many classes is kept as the weights have it.
+        weights: published ones by their name, as IMAGENET1K_V1 or DEFAULT; random ones when left out.
+        freeze: train the head alone; batch norms of what is frozen keep their statistics.
+        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and dealt
+            out evenly: an image whose channels are alike has the features of a grey one in RGB.
+        dropout: probability of dropping a feature before the last layer, beside what the net drops anyway, in [0, 1).
+
+    Shapes:
+        image (B, in_channels, H, W), of a size that the net takes → logits (B, K).
+
+    Raises:
+        ValueError: an unknown name, or a value out of its range.
+        UserError: the weights cannot be had.
+    """
+
+    def __init__(
+        self,
+        name: str = "resnet18",
+        num_classes: int = 10,
+        weights: str | None = None,
+        freeze: bool = False,
+        in_channels: int = 3,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        _check(name, models.list_models(models), num_classes, in_channels)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
+        has_auxiliary = name in ("googlenet", "inception_v3")
+        options = {"init_weights": weights is None} if has_auxiliary else {}  # they warn of a default to come
+        self.net = models.get_model(name, weights=published("weights", name, weights), **options)
+        _drop_auxiliary(self.net)
+        _change_channels(self.net, name, in_channels)
+        layers = (nn.Linear, nn.Conv2d)
+        self.head = [path for path, module in self.net.named_modules() if isinstance(module, layers)][-1]
+        _replace(self.net, self.head, num_classes, dropout)
+        if freeze:
+            head = self.stages()[0]
+            for parameter in self.net.parameters():
+                parameter.requires_grad = any(parameter is kept for kept in head)
+            self.train()
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.net(image)  # (B, K)
+
+    def train(self, mode: bool = True) -> "TorchvisionClassifier":
+        """Batch norms without a trained parameter stay in evaluation."""
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, _BatchNorm):
+                module.train(mode and any(parameter.requires_grad for parameter in module.parameters()))
+        return self
+
+    def stages(self) -> list[list[nn.Parameter]]:
+        """Parameters from the head to the stem, in the order in which gradual unfreezing takes them.
+
+        The head is alone in the first stage, and every parameter is in one. Large parts of a net are split until there
+        are at least five. After a change of requires_grad, call train() for the batch norms.
+        """
+        parts = list(self.net.children())
+        while sum(_size(part) > 0 for part in parts) < FEWEST_STAGES:
+            largest = max((part for part in parts if any(part.children())), key=_size)
+            place = parts.index(largest)
+            parts[place : place + 1] = largest.children()
+        stages = [list(self.net.get_submodule(self.head).parameters())]
+        seen = set(stages[0])
+        for part in [*reversed(parts), self.net]:  # the net itself for what is in no part, as a transformer's token
+            stages.append([parameter for parameter in part.parameters() if parameter not in seen])
+            seen.update(stages[-1])
+        *stages, left = stages
+        stages[-1].extend(left)
+        return [stage for stage in stages if stage]
+
+
+class TorchvisionSegmentation(nn.Module):
+    """DeepLabV3, FCN or LR-ASPP of torchvision by name, with outputs for K classes, and published weights if asked for.
+
+    Args:
+        name: as torchvision.models.list_models has it: deeplabv3_resnet50, fcn_resnet50, lraspp_mobilenet_v3_large and
+            so on.
+        num_classes: number of classes K, at least 1. Layers of as many classes are kept as the weights have them.
+        weights: published ones by their name, as COCO_WITH_VOC_LABELS_V1 or DEFAULT; random ones when left out.
+        weights_backbone: the same for the backbone alone, as IMAGENET1K_V1; weights take its place.
+        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and dealt
+            out evenly.
+
+    Shapes:
+        image (B, in_channels, H, W) → logits (B, K, H, W).
+
+    Raises:
+        ValueError: an unknown name, or a count below 1.
+        UserError: the weights cannot be had.
+    """
+
+    def __init__(
+        self,
+        name: str = "deeplabv3_resnet50",
+        num_classes: int = 21,
+        weights: str | None = None,
+        weights_backbone: str | None = None,
+        in_channels: int = 3,
+    ) -> None:
+        super().__init__()
+        _check(name, models.list_models(models.segmentation), num_classes, in_channels)
+        found = published("weights", name, weights)
+        backbone = published("weights_backbone", name.partition("_")[2], weights_backbone if found is None else None)
+        options = {"num_classes": num_classes} if found is None else {}
+        self.net = models.get_model(name, weights=found, weights_backbone=backbone, **options)
+        _drop_auxiliary(self.net)
+        _change_channels(self.net, name, in_channels)
+        if found is not None:
+            for path, module in list(self.net.named_modules()):
+                if isinstance(module, nn.Conv2d) and module.out_channels == len(found.meta["categories"]):
+                    _replace(self.net, path, num_classes)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.net(image)["out"]  # (B, K, H, W)
+
+
+def published(option: str, name: str, weights: str | None) -> Any:
+    """Weights of a net by name, as torchvision's functions take them.
+
+    The file is read here once for tensors alone: torchvision itself would run what else there is in it.
+
+    Args:
+        option: what names the weights, for messages.
+        name: of the net.
+        weights: name of the weights; none when left out.
+
+    Raises:
+        ValueError: the net has no weights of this name.
+        UserError: they are neither in torch's cache nor to be downloaded, or the file holds other things.
+    """
+    if weights is None:
+        return None
+    known = models.get_model_weights(name)
+    choices = list(known.__members__)
+    if weights not in choices:
+        raise ValueError(f"{option}: expected one of {', '.join(choices)} for {name}, got {weights}")
+    found: Any = known[weights]
+    try:
+        load_state_dict_from_url(found.url, map_location="cpu", check_hash=True, weights_only=True)
+    except (OSError, RuntimeError, UnpicklingError) as error:
+        text = " ".join(str(error).split())
+        raise UserError(
+            f"{option}: {weights} of {name} cannot be had from {found.url}: {text}; "
+            f"leave them out where a checkpoint brings the weights"
+        ) from error
+    return found
+
+
+def _check(name: str, choices: Sequence[str], num_classes: int, in_channels: int) -> None:
+    if name not in choices:
+        raise ValueError(f"name: torchvision has no {name} of this kind{nearest(name, choices)}")
+    if min(num_classes, in_channels) < 1:
+        raise ValueError(f"num_classes, in_channels: expected at least 1, got {num_classes}, {in_channels}")
+
+
+def _drop_auxiliary(net: nn.Module) -> None:
+    for part in AUXILIARY:
+        if hasattr(net, part):
+            setattr(net, part, None)
+    if hasattr(net, "aux_logits"):
+        net.aux_logits = False  # type: ignore[assignment]  # a flag of Inception and GoogLeNet
+
+
+def _change_channels(net: nn.Module, name: str, in_channels: int) -> None:
+    if in_channels == 3:
+        return
+    if getattr(net, "transform_input", False):
+        raise ValueError(f"in_channels: expected 3 for {name} with weights, which normalises them, got {in_channels}")
+    first = next(module for module in net.modules() if isinstance(module, nn.Conv2d))
+    total = first.weight.detach().sum(dim=1, keepdim=True)  # (C, 1, h, w)
+    first.weight = nn.Parameter(total.repeat(1, in_channels, 1, 1) / in_channels)
+    first.in_channels = in_channels
+
+
+def _replace(net: nn.Module, path: str, num_classes: int, dropout: float = 0.0) -> None:
+    """Puts a layer for K classes at the place of another, unless that is for as many."""
+    layer: Any = net.get_submodule(path)
+    has_bias = layer.bias is not None
+    if isinstance(layer, nn.Conv2d) and layer.out_channels != num_classes:
+        layer = nn.Conv2d(layer.in_channels, num_classes, layer.kernel_size, bias=has_bias)  # type: ignore[arg-type]
+        _initialise(layer)
+    elif isinstance(layer, nn.Linear) and layer.out_features != num_classes:
+        layer = nn.Linear(layer.in_features, num_classes, bias=has_bias)
+        _initialise(layer)
+    net.set_submodule(path, nn.Sequential(nn.Dropout(dropout), layer) if dropout else layer)
+
+
+def _initialise(layer: nn.Linear | nn.Conv2d) -> None:
+    """Krizhevsky et al. 2012: deviation 0.01, so that a training begins with every class as likely as any other."""
+    nn.init.normal_(layer.weight, std=0.01)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+def _size(part: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in part.parameters())

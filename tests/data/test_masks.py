@@ -1,0 +1,436 @@
+"""Masks beside images: against Pillow's own resizing, on sets that each test writes, some of them broken."""
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torchvision.datasets import OxfordIIITPet
+from torchvision.transforms import v2
+
+from src.data.detection import read_image
+from src.data.loader import DataError
+from src.data.masks import MaskFolder, OxfordPets
+from src.nets.unet import UNet
+from src.tasks.segmentation import Segmentation
+from tests.conftest import ROOT, UNSAVED
+
+REAL = Path(os.environ.get("PLAYBOOK_DATA", ROOT / "data")) / "oxford_pets"
+real = pytest.mark.skipif(not REAL.is_dir(), reason="needs oxford_pets in the folder PLAYBOOK_DATA, or data")
+COLOURS = np.array([[30, 60, 200], [220, 40, 90], [120, 200, 20]], dtype=np.uint8)  # of the classes 0, 1, 2
+PLAIN: dict[str, Any] = {"mean": [0, 0, 0], "deviation": [1, 1, 1], "num_workers": 0, "batch_size": 4}
+Pixels = tuple[Tensor, Tensor]
+
+
+@pytest.fixture(autouse=True)
+def seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", "7")
+
+
+def regions(index: int, height: int = 40, width: int = 60) -> np.ndarray:
+    """A mask of three classes: a ground, a rectangle on its left and a smaller one on its right."""
+    mask = np.zeros((height, width), dtype=np.uint8)
+    mask[4 : 30 - index % 5, 3 : 25 + index % 3] = 1
+    mask[12:36, 40:56] = 2
+    return mask
+
+
+def write(root: Path, split: str, num: int, values: list[int] | None = None) -> None:
+    """Photos in the colours of their classes, and their masks."""
+    for kind in ("images", "masks"):
+        (root / split / kind).mkdir(parents=True)
+    for index in range(num):
+        mask = regions(index)
+        Image.fromarray(COLOURS[mask]).save(root / split / "images" / f"{index:02}.png")
+        stored = mask if values is None else np.array(values, dtype=np.uint8)[mask]
+        Image.fromarray(stored).save(root / split / "masks" / f"{index:02}.png")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path, "train", 10)
+    write(tmp_path, "val", 3)
+    write(tmp_path, "test", 4)
+    return tmp_path
+
+
+def made(root: Path, **options: Any) -> MaskFolder:
+    data = MaskFolder(str(root), **{"num_classes": 3, "image_size": (20, 24), **PLAIN, **options})
+    data.setup("fit")
+    return data
+
+
+def samples(loader: DataLoader) -> list[Pixels]:
+    return [pair for image, mask in loader for pair in zip(image, mask, strict=True)]
+
+
+def classes_of(image: Tensor) -> Tensor:
+    """The class whose colour each pixel is nearest to."""
+    distance = (image[None] - torch.from_numpy(COLOURS)[:, :, None, None] / 255).square().sum(1)  # (3, H, W)
+    return distance.argmin(0)
+
+
+# what samples are
+
+
+def test_evaluation_sees_the_whole_image_resized(root: Path) -> None:
+    data = made(root, image_size=(17, 29))
+    found = samples(data.test_dataloader())
+    assert len(found) == 4
+    for index, (image, mask) in enumerate(found):
+        file = read_image(root / f"test/images/{index:02}.png")
+        expected = v2.functional.resize(v2.functional.pil_to_tensor(file), [17, 29], antialias=True)
+        torch.testing.assert_close(image, expected / 255)
+        small = Image.fromarray(regions(index)).resize((29, 17), Image.Resampling.NEAREST)
+        assert mask.dtype == torch.int64
+        assert np.array_equal(mask.numpy(), np.array(small))
+
+
+def test_images_are_normalised_by_channel(root: Path) -> None:
+    plain, normalised = made(root), made(root, mean=[0.1, 0.2, 0.3], deviation=[0.5, 0.25, 2.0])
+    mean, deviation = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.25, 2.0]])[:, :, None, None]
+    for (image, _), (other, _) in zip(
+        samples(plain.val_dataloader()), samples(normalised.val_dataloader()), strict=True
+    ):
+        torch.testing.assert_close(other, (image - mean) / deviation)
+
+
+def test_imagenet_normalises_when_nothing_is_said(root: Path) -> None:
+    data = MaskFolder(str(root), num_classes=3, image_size=[40, 60])
+    data.setup("fit")
+    image, _ = data.val_set[0]
+    expected = (COLOURS[0] / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    assert image[:, 0, 0].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "I;16", "1"])
+def test_masks_may_be_grey_or_of_a_palette(root: Path, mode: str) -> None:
+    mask = regions(0).clip(max=1)
+    picture = Image.fromarray(mask.astype(np.uint16)) if mode == "I;16" else Image.fromarray(mask)
+    if mode == "P":
+        picture.putpalette([9, 9, 9, 200, 10, 10])  # the colours must not matter
+    if mode == "1":
+        picture = Image.fromarray(mask.astype(bool))
+    picture.save(root / "val/masks/00.png")
+    with Image.open(root / "val/masks/00.png") as stored:
+        assert stored.mode == mode
+    _, found = made(root, num_classes=3, image_size=(40, 60)).val_set[0]
+    assert np.array_equal(found.numpy(), mask)
+
+
+def test_values_become_classes_and_one_is_ignored(tmp_path: Path) -> None:
+    write(tmp_path, "train", 2, values=[255, 7, 100])
+    data = made(tmp_path, num_classes=2, values=[7, 255], ignore_index=100, image_size=(40, 60), val_share=0.5)
+    for part in (data.train_set, data.val_set):
+        _, mask = part[0]
+        assert mask.unique().tolist() == [0, 1, 100]
+        assert mask[0, 0] == 1
+        assert mask[10, 10] == 0
+        assert mask[20, 50] == 100
+
+
+def test_names_are_matched_whatever_the_kind_of_image(root: Path) -> None:
+    picture = read_image(root / "val/images/01.png")
+    picture.save(root / "val/images/01.JPG", quality=95)
+    (root / "val/images/01.png").unlink()
+    (root / "val/images/notes.txt").write_text("no image")
+    (root / "val/images/.hidden.png").write_text("no image")
+    (root / "val/masks/Thumbs.db").write_text("no mask")
+    data = made(root, image_size=(40, 60))
+    assert len(data.val_set) == 3  # type: ignore[arg-type]
+    image, mask = data.val_set[1]
+    assert (classes_of(image) == mask).float().mean() > 0.98
+
+
+# the parts
+
+
+def test_a_folder_val_validates(root: Path) -> None:
+    data = made(root)
+    assert [len(part) for part in (data.train_set, data.val_set, data.test_set)] == [10, 3, 4]  # type: ignore[arg-type]
+
+
+def test_validation_is_cut_from_training_the_same_way_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "train", 10)
+    splits = []
+    for seed in ("7", "8"):
+        monkeypatch.setenv("PL_GLOBAL_SEED", seed)
+        torch.manual_seed(int(seed))
+        data: Any = made(tmp_path, val_share=0.3)
+        splits.append([[image.name for image, _ in part.pairs] for part in (data.train_set, data.val_set)])
+        assert data.test_set is None
+    assert splits[0] == splits[1]
+    assert [len(part) for part in splits[0]] == [7, 3]
+    assert sorted(splits[0][0] + splits[0][1]) == [f"{index:02}.png" for index in range(10)]
+
+
+# augmentation
+
+
+def test_without_changes_training_sees_what_evaluation_sees(root: Path) -> None:
+    data: Any = made(root, flip=False, crop=1.0, colour=0.0)
+    for index in range(10):
+        image, mask = data.augment(data.train_set[index])
+        expected_image, expected_mask = data.evaluated(data.train_set[index])
+        assert torch.equal(image, expected_image)
+        assert torch.equal(mask, expected_mask)
+
+
+@pytest.mark.parametrize("options", [{"crop": 1.0}, {"flip": False}, {"crop": 0.2}])
+def test_image_and_mask_change_together(root: Path, options: dict[str, Any]) -> None:
+    """Every pixel but those at edges has the colour of its class."""
+    data = made(root, image_size=(40, 60), colour=0.0, **options)
+    found = samples(data.train_dataloader())
+    assert len(found) == 10
+    agreement = [(classes_of(image) == mask).float().mean().item() for image, mask in found]
+    assert min(agreement) > 0.96, agreement
+    whole = [data.evaluated(sample)[1] for sample in data.train_set]  # type: ignore[attr-defined]
+    assert any(all(not torch.equal(mask, other) for other in whole) for _, mask in found), "nothing was changed"
+
+
+def test_half_of_the_images_are_mirrored(root: Path) -> None:
+    data: Any = made(root, image_size=(40, 60), crop=1.0, colour=0.0)
+    sample = data.train_set[0]
+    torch.manual_seed(0)
+    mirrored = [torch.equal(data.augment(sample)[1], sample[1].flip(-1)) for _ in range(400)]
+    assert 0.4 < sum(mirrored) / 400 < 0.6
+    plain = [torch.equal(data.augment(sample)[1], sample[1]) for _ in range(50)]
+    assert 0 < sum(plain) < 50
+
+
+def test_crops_take_no_less_than_their_share(root: Path) -> None:
+    """The ground is one part of a picture in two halves; how much of it is left tells how large the crop was."""
+    data: Any = made(root, image_size=(50, 50), crop=0.5, colour=0.0, flip=False)
+    ramp = torch.arange(100).expand(3, 100, 100).to(torch.uint8)  # brightness tells the column
+    torch.manual_seed(0)
+    spans = []
+    for _ in range(200):
+        image, _ = data.augment((ramp, torch.zeros(100, 100, dtype=torch.int64)))
+        spans.append(255 * (image[0, 0, -1] - image[0, 0, 0]).item() * 50 / 49)
+    # width of a crop of area a and ratio r: 100 √(a r), a in [0.5, 1], r in [3/4, 4/3]
+    assert 100 * (0.5 * 3 / 4) ** 0.5 - 3 < min(spans) < 75, min(spans)
+    assert 85 < max(spans) < 103, max(spans)
+
+
+def test_colours_change_and_masks_do_not(root: Path) -> None:
+    data: Any = made(root, flip=False, crop=1.0, colour=0.4)
+    expected_image, expected_mask = data.evaluated(data.train_set[0])
+    torch.manual_seed(0)
+    images = []
+    for _ in range(20):
+        image, mask = data.augment(data.train_set[0])
+        assert torch.equal(mask, expected_mask)
+        images.append(image)
+    assert len({image.numpy().tobytes() for image in [*images, expected_image]}) == 21
+    brightness = torch.stack([image.mean() for image in images]) / expected_image.mean()
+    assert 0.5 < brightness.min() < 0.9
+    assert 1.1 < brightness.max() < 1.5
+
+
+def test_workers_draw_the_same(root: Path) -> None:
+    """Under every way of starting one, which pickles what it is given."""
+    pickle.dumps(made(root).augment)
+    data = made(root, num_workers=1)
+    first, second = samples(made(root).train_dataloader()), samples(data.train_dataloader())
+    assert all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in zip(first, second, strict=True))
+
+
+# what is broken
+
+
+def truncate(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+def enlarge(file: Path) -> None:
+    read_image(file).resize((70, 40)).save(file)
+
+
+BROKEN: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "truncated image": ("images", truncate, r"images/02.png\): OSError: .*(truncated|broken)"),
+    "truncated mask": ("masks", truncate, r"masks/02.png\): OSError: .*(truncated|broken)"),
+    "no image": ("images", lambda file: file.write_text("?"), r"images/02.png\): OSError: cannot identify image file"),
+    "no mask": ("masks", lambda file: file.write_bytes(b""), r"masks/02.png\): OSError: cannot identify image file"),
+    "size": ("masks", enlarge, r"ValueError: .*masks/02.png: is 70 × 40 pixels, its image 60 × 40"),
+    "value": (
+        "masks",
+        lambda file: Image.fromarray(regions(2) + 2).save(file),
+        r"ValueError: .*masks/02.png: holds 3, 4, expected 0, 1, 2 alone; see --data.num_classes",
+    ),
+    "colours": (
+        "masks",
+        lambda file: Image.fromarray(COLOURS[regions(2)]).save(file),
+        r"ValueError: .*masks/02.png: expected palette or grey values, it is RGB",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_file_is_named(root: Path, kind: str) -> None:
+    folder, break_it, message = BROKEN[kind]
+    break_it(root / "test" / folder / "02.png")
+    with pytest.raises(DataError, match=rf"--data: test sample 2 \(.*{message}"):
+        samples(made(root).test_dataloader())
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_file_can_be_skipped_and_is_counted(root: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, break_it, _ = BROKEN[kind]
+    break_it(root / "train" / folder / "02.png")
+    data = made(root, on_error="skip")
+    assert len(samples(data.train_dataloader())) == 9
+    assert data.skipped_samples == {"train 2"}
+    assert "02.png" in capsys.readouterr().err
+
+
+def test_a_missing_counterpart_is_an_error_with_a_count(root: Path) -> None:
+    for index in (1, 3, 5, 7, 9):
+        (root / f"train/masks/{index:02}.png").unlink()
+    message = r"--data.root: 5 files without a mask: .*/01.png, .*/03.png, .*/05.png and 2 more"
+    with pytest.raises(ValueError, match=message):
+        made(root)
+    for index in (1, 3, 5, 7, 9):
+        (root / f"train/images/{index:02}.png").unlink()
+    (root / "train/images/00.png").unlink()
+    with pytest.raises(ValueError, match=r"--data.root: 1 files without an image: \S*train/masks/00.png$"):
+        made(root)
+
+
+def test_two_images_of_one_name_are_an_error(root: Path) -> None:
+    read_image(root / "val/images/00.png").save(root / "val/images/00.jpg")
+    with pytest.raises(ValueError, match=r"--data.root: 1 files of a name that another image has: .*/val/images/00"):
+        made(root)
+
+
+def test_folders_that_are_missing_or_empty_are_named(root: Path, tmp_path: Path) -> None:
+    for file in (root / "train/images").iterdir():
+        file.unlink()
+    with pytest.raises(ValueError, match=r"--data.root: expected images in .*/train/images, .bmp.*; none there"):
+        made(root)
+    with pytest.raises(ValueError, match=r"--data.root: expected a folder .*/nowhere/train/images, which is not there"):
+        made(tmp_path / "nowhere")
+
+
+def test_too_few_images_to_validate_with(tmp_path: Path) -> None:
+    write(tmp_path, "train", 1)
+    with pytest.raises(ValueError, match=r"--data.val_share: 0.2 of 1 images leaves one part empty"):
+        made(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_classes": 1}, "num_classes: expected at least 2, got 1"),
+        ({"values": [0, 1]}, r"values: expected 3 numbers from 0 to 65535, got \[0, 1\]"),
+        ({"values": [0, 1, 1]}, r"values: expected 3 numbers from 0 to 65535, got \[0, 1, 1\]"),
+        ({"values": [0, 1, -1]}, r"values: expected 3 numbers from 0 to 65535, got \[0, 1, -1\]"),
+        ({"ignore_index": 2}, "ignore_index: expected a value of no class from 0 to 65535, got 2"),
+        ({"ignore_index": -100}, "ignore_index: expected a value of no class from 0 to 65535, got -100"),
+        ({"image_size": [8]}, r"image_size: expected \[H, W\] of at least 1 pixel each, got \[8\]"),
+        ({"image_size": [8, 0]}, r"image_size: expected \[H, W\] of at least 1 pixel each, got \[8, 0\]"),
+        ({"val_share": 1.0}, r"val_share: expected a share in \(0, 1\), got 1.0"),
+        ({"crop": 0.0}, r"crop: expected a share in \(0, 1\], got 0.0"),
+        ({"colour": 1.1}, r"colour: expected a share in \[0, 1\], got 1.1"),
+        ({"mean": [0.5]}, r"mean: expected 3 values, one a channel, got \[0.5\]"),
+        ({"deviation": [1, 1]}, r"deviation: expected 3 values, one a channel, got \[1, 1\]"),
+    ],
+)
+def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(Path(), **options)
+
+
+# Oxford-IIIT Pet
+
+
+def write_pets(root: Path, num_trainval: int = 5, num_test: int = 3) -> None:
+    folder = root / "oxford-iiit-pet"
+    (folder / "annotations/trimaps").mkdir(parents=True)
+    (folder / "images").mkdir()
+    for split, num in {"trainval": num_trainval, "test": num_test}.items():
+        names = [f"{split}_{index}" for index in range(num)]
+        for index, name in enumerate(names):
+            Image.fromarray(COLOURS[regions(index)]).save(folder / "images" / f"{name}.jpg", quality=95)
+            Image.fromarray(regions(index) + 1).save(folder / "annotations/trimaps" / f"{name}.png")
+        lines = [f"{name} 1 1 1\n" for name in names]
+        (folder / "annotations" / f"{split}.txt").write_text("# name id species breed\n" + "".join(lines))
+
+
+def pets(root: Path, **options: Any) -> OxfordPets:
+    data = OxfordPets(str(root), **{"image_size": (40, 60), **PLAIN, **options})
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_pets_are_read_as_the_lists_say(tmp_path: Path) -> None:
+    write_pets(tmp_path)
+    data: Any = pets(tmp_path)
+    assert [len(part) for part in (data.train_set, data.val_set, data.test_set)] == [4, 1, 3]
+    for index, (image, mask) in enumerate(samples(data.test_dataloader())):
+        assert np.array_equal(mask.numpy(), regions(index))
+        assert (classes_of(image) == mask).float().mean() > 0.98
+    _, ignoring = pets(tmp_path, border="ignore").test_set[0]  # type: ignore[index]
+    assert np.array_equal(ignoring.numpy(), np.array([0, 1, 255])[regions(0)])
+
+
+def test_missing_pets_are_named(tmp_path: Path) -> None:
+    write_pets(tmp_path)
+    (tmp_path / "oxford-iiit-pet/images/trainval_1.jpg").unlink()
+    (tmp_path / "oxford-iiit-pet/annotations/trimaps/trainval_3.png").unlink()
+    with pytest.raises(ValueError, match=r"--data.root: 2 files not there: .*trainval_1.jpg, .*trainval_3.png$"):
+        pets(tmp_path)
+
+
+def test_pets_that_cannot_be_downloaded_are_an_error_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: Any, **__: Any) -> None:
+        raise OSError("<urlopen error no route\nto host>")
+
+    monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", unreachable)
+    message = "holds no oxford-iiit-pet/images and annotations, nor can they be downloaded: .*no route to host"
+    with pytest.raises(ValueError, match=message) as caught:
+        pets(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_pets_with_an_unknown_border(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="border: expected class or ignore, got none"):
+        pets(tmp_path, border="none")
+
+
+@real
+def test_real_pets_are_torchvisions_and_stay_as_they_are() -> None:
+    before = {file: file.stat().st_mtime_ns for file in REAL.rglob("*")}
+    data: Any = pets(REAL, image_size=(64, 48))
+    assert [len(part) for part in (data.train_set, data.val_set, data.test_set)] == [67, 17, 42]
+    reference = OxfordIIITPet(REAL, split="test", target_types="segmentation")
+    for index in range(0, 42, 6):
+        image, trimap = reference[index]
+        found, mask = data.test_set[index]
+        expected = v2.functional.resize(v2.functional.pil_to_tensor(image), [64, 48], antialias=True)
+        torch.testing.assert_close(found, expected / 255)
+        assert np.array_equal(mask.numpy(), np.array(trimap.resize((48, 64), Image.Resampling.NEAREST)) - 1)
+    assert {file: file.stat().st_mtime_ns for file in REAL.rglob("*")} == before
+
+
+@real
+def test_real_pets_train_a_net() -> None:
+    torch.manual_seed(0)
+    task = Segmentation(UNet(2, [4, 8]), 2, ignore_index=255)
+    data = pets(REAL, border="ignore", image_size=(32, 32), batch_size=8)
+    trainer = Trainer(**UNSAVED, max_epochs=1, limit_train_batches=3)
+    trainer.fit(task, datamodule=data)
+    assert 0 < trainer.callback_metrics["val/miou"] < 1

@@ -1,0 +1,245 @@
+"""Segmentation against confusion matrices made by hand, pixel by pixel."""
+
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
+from src.tasks.segmentation import LOSSES, Segmentation
+from tests.conftest import UNSAVED
+
+K, IGNORED = 4, 255
+Samples = list[tuple[Tensor, Tensor]]
+
+
+class Pixelwise(nn.Module):
+    """Logits of every pixel from its channels alone."""
+
+    def __init__(self, in_channels: int = 3, num_classes: int = K) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(in_channels, num_classes, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.conv(image)
+
+
+def samples(num_samples: int, absent: int | None = None, ignore: bool = False) -> Samples:
+    """Images whose channels tell their masks now and then; a class may be absent from masks and predictions."""
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.randint(K, (num_samples, 5, 6), generator=generator)
+    if absent is not None:
+        masks[masks == absent] = (absent + 1) % K
+    if ignore:
+        masks[torch.rand(masks.shape, generator=generator) < 0.2] = IGNORED
+    images = torch.randn(num_samples, 3, 5, 6, generator=generator)
+    return list(zip(images, masks, strict=True))
+
+
+def loader(samples: Samples, batch_size: int = 4) -> DataLoader:
+    return DataLoader(samples, batch_size=batch_size)  # type: ignore[arg-type]
+
+
+def reference(net: nn.Module, data: Samples, ignored: int | None) -> dict[str, float]:
+    """One matrix over all pixels, counted one at a time."""
+    matrix = [[0] * K for _ in range(K)]
+    for image, mask in data:
+        predicted = net(image[None])[0].argmax(0)
+        for truth, guess in zip(mask.flatten().tolist(), predicted.flatten().tolist(), strict=True):
+            if truth != ignored:
+                matrix[truth][guess] += 1
+    scores = {}
+    for k in range(K):
+        union = sum(matrix[k]) + sum(row[k] for row in matrix) - matrix[k][k]
+        if union and k != ignored:
+            scores[f"iou_{k}"] = matrix[k][k] / union
+    scores["miou"] = sum(scores.values()) / len(scores)
+    scores["pixel_accuracy"] = sum(matrix[k][k] for k in range(K)) / sum(map(sum, matrix))
+    return scores
+
+
+def without_class(net: Pixelwise, k: int) -> Pixelwise:
+    """Never predicts a class."""
+    with torch.no_grad():
+        assert net.conv.bias is not None
+        net.conv.bias[k] = -1000
+    return net
+
+
+@pytest.mark.parametrize(("num_samples", "batch_size"), [(11, 4), (9, 8), (3, 5)])
+@pytest.mark.parametrize("absent", [None, 2])
+@pytest.mark.parametrize("ignored", [None, IGNORED, 1])
+def test_scores_are_those_of_all_pixels_together(
+    num_samples: int, batch_size: int, absent: int | None, ignored: int | None
+) -> None:
+    net, data = Pixelwise(), samples(num_samples, absent, ignore=ignored == IGNORED)
+    if absent is not None:
+        without_class(net, absent)
+    task = Segmentation(net, K, ignore_index=ignored)
+    trainer = Trainer(**UNSAVED)
+    expected = reference(net, data, ignored)
+    assert (f"iou_{absent}" in expected) is False
+    for stage, found in [
+        ("val", trainer.validate(task, loader(data, batch_size), verbose=False)[0]),
+        ("test", trainer.test(task, loader(data, batch_size), verbose=False)[0]),
+    ]:
+        assert found.keys() - {f"{stage}/loss"} == {f"{stage}/{name}" for name in expected}
+        for name, value in expected.items():
+            assert found[f"{stage}/{name}"] == pytest.approx(value, rel=1e-6), name
+
+
+def test_scores_do_not_come_from_averages_over_batches() -> None:
+    """Where batches differ, the mean of their scores is another number."""
+    net, data = Pixelwise(), samples(8)
+    data[4:] = [(image, net(image[None])[0].argmax(0)) for image, _ in data[4:]]  # all right in the second batch
+    whole, halves = reference(net, data, None), [reference(net, part, None) for part in (data[:4], data[4:])]
+    assert abs(whole["miou"] - sum(half["miou"] for half in halves) / 2) > 0.01
+    found = Trainer(**UNSAVED).test(Segmentation(net, K), loader(data), verbose=False)[0]
+    assert found["test/miou"] == pytest.approx(whole["miou"], rel=1e-6)
+
+
+def test_counts_of_processes_add_up() -> None:
+    """What torchmetrics does between ranks: states are gathered and reduced as each says."""
+    task, data = Segmentation(Pixelwise(), K), samples(6)
+    metric: Any = task.test_metrics["scores"]
+    matrices = []
+    for part in (data[:4], data[4:]):
+        for image, mask in part:
+            metric.update(task(image[None]).argmax(1), mask[None])
+        matrices.append(metric.confmat)
+        metric.reset()
+    metric.confmat = metric._reductions["confmat"](torch.stack(matrices))
+    metric._update_count = 1
+    assert metric.compute()["miou"].item() == pytest.approx(reference(task.net, data, None)["miou"], rel=1e-6)
+
+
+def test_loss_is_the_mean_over_samples() -> None:
+    net, data = Pixelwise(), samples(8)
+    found = Trainer(**UNSAVED).test(Segmentation(net, K), loader(data), verbose=False)[0]
+    images, masks = (torch.stack(part) for part in zip(*data, strict=True))
+    expected = nn.functional.cross_entropy(net(images).double(), masks).item()
+    assert found["test/loss"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "functions"),
+    [
+        ("cross-entropy", [cross_entropy_loss]),
+        ("dice", [dice_loss]),
+        ("focal", [focal_loss]),
+        ("lovasz", [lovasz_softmax]),
+        ("cross-entropy+dice", [cross_entropy_loss, dice_loss]),
+        ("cross-entropy+lovasz", [cross_entropy_loss, lovasz_softmax]),
+    ],
+)
+@pytest.mark.parametrize("ignored", [None, IGNORED])
+def test_training_descends_the_gradient_of_the_named_loss(loss: Any, functions: list[Any], ignored: int | None) -> None:
+    """One step of plain SGD."""
+    net, data = Pixelwise().double(), samples(4, ignore=ignored is not None)
+    data = [(image.double(), mask) for image, mask in data]
+    images, masks = (torch.stack(part) for part in zip(*data, strict=True))
+    value = torch.stack([function(net(images), masks, ignored) for function in functions]).sum()
+    slopes = torch.autograd.grad(value, list(net.parameters()))
+    expected = [p.detach() - 0.5 * slope for p, slope in zip(net.parameters(), slopes, strict=True)]
+    task = Segmentation(net, K, loss, ignored, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+    assert task.loss_name == loss
+    trainer = Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0)
+    trainer.fit(task, loader(data), loader(data))
+    torch.testing.assert_close([p.detach() for p in net.parameters()], expected)
+    assert trainer.callback_metrics["train/loss"] == pytest.approx(value.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, "cross-entropy+dice"])
+def test_a_separable_problem_is_learnt(loss: Any) -> None:
+    """Channel k is bright where the mask is k."""
+    torch.manual_seed(0)
+    masks = torch.randint(K, (12, 5, 6))
+    images = nn.functional.one_hot(masks, K).movedim(-1, 1) + 0.1 * torch.randn(12, K, 5, 6)
+    data = list(zip(images, masks, strict=True))
+    task = Segmentation(Pixelwise(K), K, loss, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.2))
+    trainer = Trainer(**UNSAVED, max_epochs=12)
+    trainer.fit(task, loader(data), loader(data))
+    assert trainer.callback_metrics["val/miou"] == 1
+    assert trainer.callback_metrics["train/pixel_accuracy"] == 1
+
+
+def test_metrics_bear_the_names_of_classes() -> None:
+    task = Segmentation(Pixelwise(), K, class_names=["cat", "dog", "cow", "sky"])
+    found = Trainer(**UNSAVED).test(task, loader(samples(4)), verbose=False)[0]
+    scores = ["test/iou_cat", "test/iou_dog", "test/iou_cow", "test/iou_sky", "test/miou", "test/pixel_accuracy"]
+    assert sorted(found) == sorted([*scores, "test/loss"])
+
+
+@pytest.mark.parametrize(("num_classes", "dtype"), [(4, torch.uint8), (256, torch.uint8), (257, torch.int32)])
+def test_predictions_are_masks(num_classes: int, dtype: torch.dtype) -> None:
+    net, data = Pixelwise(num_classes=num_classes), samples(7)
+    batches: Any = Trainer(**UNSAVED).predict(Segmentation(net, num_classes), loader(data))
+    assert [set(batch) for batch in batches] == [{"mask"}] * 2
+    masks = torch.cat([batch["mask"] for batch in batches])
+    assert masks.dtype == dtype
+    for (image, _), mask in zip(data, masks, strict=True):
+        for y in range(5):
+            for x in range(6):
+                logits = net(image[None])[0, :, y, x].tolist()
+                assert logits[mask[y, x]] == max(logits)
+
+
+@pytest.mark.parametrize("verb", ["fit", "validate", "test"])
+@pytest.mark.parametrize(
+    ("value", "ignored", "message"),
+    [
+        (K, None, r"masks hold 4, expected 0 to 3; none is ignored, see --model.num_classes and --m"),
+        (-1, None, r"masks hold -1, expected 0 to 3; none is ignored"),
+        (254, IGNORED, r"masks hold 254, expected 0 to 3; 255 is ignored"),
+    ],
+)
+def test_a_class_out_of_range_is_an_error_in_words(verb: str, value: int, ignored: int | None, message: str) -> None:
+    trainer = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0)
+    data = samples(5)
+    data[4][1][0, 0] = value  # in the second batch
+    with pytest.raises(ValueError, match=f"^num_classes: {message}"):
+        getattr(trainer, verb)(
+            Segmentation(Pixelwise(), K, ignore_index=ignored),
+            *([loader(data), loader(samples(4))] if verb == "fit" else [loader(data)]),
+        )
+
+
+@pytest.mark.parametrize(
+    ("net", "shape"),
+    [(Pixelwise(num_classes=5), "4, 5, 5, 6"), (nn.AvgPool2d(2), "4, 3, 2, 3"), (nn.Flatten(2), "4, 3, 30")],
+)
+def test_logits_of_another_shape_are_an_error_in_words(net: nn.Module, shape: str) -> None:
+    message = rf"num_classes: expected logits of shape \(4, 4, 5, 6\), the net returned \({shape}\); set --model.num"
+    with pytest.raises(ValueError, match=message):
+        Trainer(**UNSAVED).test(Segmentation(net, K), loader(samples(4)), verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": 1}, "num_classes: expected at least 2, got 1"),
+        (
+            {"loss": "dise"},
+            r"loss: expected cross-entropy, dice, focal, lovasz, .* joined by \+, got dise",
+        ),
+        ({"class_names": ["a", "b"], "num_classes": 3}, "class_names: expected 3 different names, got a, b"),
+        ({"class_names": ["a", "a"]}, "class_names: expected 2 different names, got a, a"),
+        ({"class_names": ["a", "a", "b"]}, "class_names: expected 2 different names, got a, a, b"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Segmentation(Pixelwise(), **arguments)
+
+
+def test_a_batch_in_which_nothing_counts_costs_nothing() -> None:
+    data = [(image, torch.full_like(mask, IGNORED)) for image, mask in samples(4)]
+    net = Pixelwise()
+    before = [p.detach().clone() for p in net.parameters()]
+    task = Segmentation(net, K, "cross-entropy+dice", IGNORED, optimizer=torch.optim.SGD)
+    Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0).fit(task, loader(data), loader(samples(4)))
+    torch.testing.assert_close([p.detach() for p in net.parameters()], before)
