@@ -86,7 +86,7 @@ CASES = {
     # a class of the wrong kind
     "--model.net Digits": "--model.net Digits: expected a net (torch.nn.Module). Ours: CNN, MLP",
     "--model CNN": "--model CNN: expected a task",
-    "--data Classification": "--data Classification: expected a data module. Ours: Digits",
+    "--data Classification": "--data Classification: expected a data module. Ours: ",
     "--model.optimizer CNN": "--model.optimizer CNN: expected an optimizer",
     "--trainer.callbacks+=CNN": "--trainer.callbacks CNN: expected a callback",
     "--data collections.OrderedDict": "--data collections.OrderedDict: expected a data module",
