@@ -9,6 +9,8 @@ from torch import Tensor
 
 from src.data.digits import Digits, load_digits
 
+SPLITS = ("train_set", "val_set", "test_set")
+
 
 @pytest.fixture(autouse=True)
 def seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +41,7 @@ def test_values_are_those_of_scikit_learn() -> None:
 
 
 def test_splits_are_a_partition_of_fixed_sizes(digits: Digits) -> None:
-    splits = [digits.train_set[:], digits.val_set[:], digits.test_set[:]]
+    splits = [getattr(digits, name)[:] for name in SPLITS]
     assert [len(targets) for _, targets in splits] == [1078, 360, 359]
     together = rows(torch.cat([images for images, _ in splits]), torch.cat([targets for _, targets in splits]))
     assert together == rows(*load_digits())
@@ -50,13 +52,14 @@ def test_splits_do_not_depend_on_the_seed(digits: Digits, monkeypatch: pytest.Mo
     monkeypatch.setenv("PL_GLOBAL_SEED", "12345")
     again = Digits()
     again.setup("test")
-    for name in ("train_set", "val_set", "test_set"):
+    for name in SPLITS:
         assert all(torch.equal(a, b) for a, b in zip(getattr(digits, name)[:], getattr(again, name)[:], strict=True))
 
 
 def test_every_class_is_in_every_split(digits: Digits) -> None:
-    for split in (digits.train_set, digits.val_set, digits.test_set):
-        smallest = torch.bincount(split[:][1], minlength=10).min().item() / len(split[:][1])
+    for name in SPLITS:
+        _, targets = getattr(digits, name)[:]
+        smallest = torch.bincount(targets, minlength=10).min().item() / len(targets)
         assert smallest > 0.05, f"a class with a share of {smallest:.3f}"
 
 
