@@ -1,0 +1,166 @@
+"""Detectors of torchvision on any ResNet or MobileNet, with labels from 0 and images of any size."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torchvision import models
+from torchvision.models import detection
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import BackboneWithFPN, mobilenet_backbone, resnet_fpn_backbone
+from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxPool, LastLevelP6P7
+from torchvision.ops.misc import FrozenBatchNorm2d
+
+from src.errors import nearest
+from src.nets.torchvision import published
+
+Target = dict[str, Tensor]
+RATIOS = (0.5, 1.0, 2.0)  # height to width of anchors, as both papers have them
+NUM_LEVELS = 5  # feature maps of both pyramids
+
+
+class FasterRCNN(detection.FasterRCNN):
+    """Regions proposed on a feature pyramid, then classified and fitted (Ren et al. 2015, Lin et al. 2017).
+
+    torchvision's own class under the labels 0 … K - 1; its background class stays inside.
+
+    Args:
+        num_classes: number of classes K, without a background.
+        backbone: a ResNet, ResNeXt, wide ResNet or MobileNet of torchvision by its name there.
+        weights: of the backbone, by torchvision's name, as DEFAULT or IMAGENET1K_V1; none when left out. With weights
+            the batch norms stay as they are, without they train.
+        trainable_layers: stages of a backbone with weights that train, counted from its end.
+        min_size: pixels that the shorter side of an image is resized to, unless max_size is less.
+        max_size: the most pixels that the longer side may get by that.
+        anchor_sizes: in pixels of the resized image, one for each map of strides 4, 8, 16, 32, 64.
+        max_detections: the most boxes an image, those with the highest scores.
+
+    Shapes:
+        images: list of B tensors (3 or 1, H, W) in [0, 1]; targets: list of B dicts of boxes (N, 4), as left, top,
+        right and bottom in pixels, and labels (N,) → in training a dict of scalar losses, else a list of B dicts of
+        boxes (M, 4), labels (M,) and scores (M,).
+
+    Raises:
+        ValueError: a value out of its range, an unknown backbone or weights, or training without targets.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 80,
+        backbone: str = "resnet50",
+        weights: str | None = None,
+        trainable_layers: int = 3,
+        min_size: int = 800,
+        max_size: int = 1333,
+        anchor_sizes: Sequence[int] = (32, 64, 128, 256, 512),
+        max_detections: int = 100,
+    ) -> None:
+        _check(num_classes, anchor_sizes)
+        super().__init__(
+            _pyramid(backbone, weights, trainable_layers, (4, 8, 16, 32), LastLevelMaxPool()),
+            num_classes + 1,
+            min_size,
+            max_size,
+            rpn_anchor_generator=AnchorGenerator(tuple((size,) for size in anchor_sizes), (RATIOS,) * NUM_LEVELS),
+            box_detections_per_img=max_detections,
+        )
+        self.num_classes = num_classes
+
+    def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> Any:
+        if self.training:
+            targets = [{**target, "labels": target["labels"] + 1} for target in _required(targets)]
+            return super().forward(_coloured(images), targets)
+        detections: Any = super().forward(_coloured(images))
+        return [{**found, "labels": found["labels"] - 1} for found in detections]
+
+
+class RetinaNet(detection.RetinaNet):
+    """Dense boxes on a feature pyramid, trained by the focal loss (Lin et al. 2017).
+
+    torchvision's own class, which has no background class: its labels are 0 … K - 1 already.
+
+    Args:
+        num_classes: number of classes K.
+        backbone: a ResNet, ResNeXt, wide ResNet or MobileNet of torchvision by its name there.
+        weights: of the backbone, by torchvision's name, as DEFAULT or IMAGENET1K_V1; none when left out. With weights
+            the batch norms stay as they are, without they train.
+        trainable_layers: stages of a backbone with weights that train, counted from its end.
+        min_size: pixels that the shorter side of an image is resized to, unless max_size is less.
+        max_size: the most pixels that the longer side may get by that.
+        anchor_sizes: in pixels of the resized image, one for each map of strides 8, 16, 32, 64, 128; anchors of 1.26
+            and 1.59 times the size come beside it.
+        max_detections: the most boxes an image, those with the highest scores.
+
+    Shapes:
+        as for FasterRCNN.
+
+    Raises:
+        ValueError: a value out of its range, an unknown backbone or weights, or training without targets.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 80,
+        backbone: str = "resnet50",
+        weights: str | None = None,
+        trainable_layers: int = 3,
+        min_size: int = 800,
+        max_size: int = 1333,
+        anchor_sizes: Sequence[int] = (32, 64, 128, 256, 512),
+        max_detections: int = 100,
+    ) -> None:
+        _check(num_classes, anchor_sizes)
+        sizes = tuple(tuple(int(size * 2 ** (third / 3)) for third in range(3)) for size in anchor_sizes)
+        super().__init__(
+            _pyramid(backbone, weights, trainable_layers, (8, 16, 32), LastLevelP6P7(256, 256)),
+            num_classes,
+            min_size,
+            max_size,
+            anchor_generator=AnchorGenerator(sizes, (RATIOS,) * NUM_LEVELS),
+            detections_per_img=max_detections,
+        )
+        self.num_classes = num_classes
+
+    def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> Any:
+        return super().forward(_coloured(images), _required(targets) if self.training else None)
+
+
+def _check(num_classes: int, anchor_sizes: Sequence[int]) -> None:
+    if num_classes < 1:
+        raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
+    if len(anchor_sizes) != NUM_LEVELS or min(anchor_sizes) < 1:
+        raise ValueError(f"anchor_sizes: expected {NUM_LEVELS} sizes of at least 1 pixel, got {list(anchor_sizes)}")
+
+
+def _pyramid(
+    name: str, weights: str | None, trainable_layers: int, strides: Sequence[int], extra: ExtraFPNBlock
+) -> BackboneWithFPN:
+    """A backbone whose maps of these strides go into a feature pyramid; with weights, its norms are frozen."""
+    names = [known for known in models.list_models(models) if known.startswith(("resn", "wide_resnet", "mobilenet"))]
+    if name not in names:
+        raise ValueError(f"backbone: expected a ResNet or MobileNet of torchvision, got {name}{nearest(name, names)}")
+    is_mobile = name.startswith("mobilenet")
+    # the last but one stage of a MobileNet has stride 32 as well, but is no more than the last one's first block
+    stages = {4: 1, 8: 2, 16: 3, 32: 5 if is_mobile else 4}
+    num_layers = 6 if is_mobile else 5
+    if not 0 <= trainable_layers <= num_layers:
+        raise ValueError(f"trainable_layers: expected 0 to {num_layers} for {name}, got {trainable_layers}")
+    options: dict[str, Any] = {
+        "backbone_name": name,
+        "weights": published("weights", name, weights),
+        "norm_layer": FrozenBatchNorm2d if weights else nn.BatchNorm2d,
+        "trainable_layers": trainable_layers if weights else num_layers,
+        "returned_layers": [stages[stride] for stride in strides],
+        "extra_blocks": extra,
+    }
+    return mobilenet_backbone(fpn=True, **options) if is_mobile else resnet_fpn_backbone(**options)  # type: ignore[return-value]  # with fpn it is one
+
+
+def _required(targets: list[Target] | None) -> list[Target]:
+    if targets is None:
+        raise ValueError("targets: expected a dict of boxes and labels for every image in training, got none")
+    return targets
+
+
+def _coloured(images: list[Tensor]) -> list[Tensor]:
+    return [image.expand(3, -1, -1) for image in images]  # grey ones get three equal channels

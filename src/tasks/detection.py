@@ -1,0 +1,148 @@
+"""Detection: a box, a class and a score for every object in an image."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.detection import MeanAveragePrecision
+
+from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
+
+Target = dict[str, Tensor]
+Batch = tuple[list[Tensor], list[Target]]
+
+
+class Detection(Task):
+    """The sum of a detector's losses, measured by the mean average precision of COCO (Lin et al. 2014).
+
+    `val/map` is the mean over IoU thresholds from 0.50 to 0.95, `val/map_50` and `val/map_75` are at one of them; the
+    test adds `test/map_<class>` for every class that it has objects of. Detectors give their losses in training mode
+    alone, where batch norms would learn from what validates them, so there is no `val/loss`.
+
+    Args:
+        net: in training mode maps images and targets to a dict of scalar losses, else images to a list of dicts of
+            boxes (M, 4), labels (M,) and scores (M,).
+        num_classes: number of classes K, labelled 0 … K - 1, without a background.
+        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
+        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
+        loss_weights: factors of the net's losses by name, 1 for those left out.
+        class_names: of the K classes, for the names of metrics; their labels when left out.
+
+    Raises:
+        ValueError: a value out of its range, a net for another K, a weight for a loss that there is not, boxes that
+            are none, or a label outside 0 … K - 1.
+    """
+
+    loss_name = "the detector's losses"
+
+    def __init__(
+        self,
+        net: nn.Module,
+        num_classes: int = 80,
+        optimizer: OptimizerFactory | None = None,
+        schedule: ScheduleFactory | None = None,
+        loss_weights: dict[str, float] | None = None,
+        class_names: list[str] | None = None,
+    ) -> None:
+        if num_classes < 1:
+            raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
+        if (of_net := getattr(net, "num_classes", num_classes)) != num_classes:
+            raise ValueError(f"num_classes: expected {of_net} as the net has, got {num_classes}")
+        if class_names is not None and len(class_names) != num_classes:
+            raise ValueError(f"class_names: expected {num_classes} as num_classes, got {len(class_names)}")
+        super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}))
+        self.num_classes = num_classes
+        self.loss_weights = loss_weights or {}
+        names = class_names or [str(label) for label in range(num_classes)]
+        self.val_metrics = MetricCollection({"map": _AveragePrecision()}, prefix="val/")
+        self.test_metrics = MetricCollection({"map": _AveragePrecision(names)}, prefix="test/")
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        images, targets = batch
+        self._check(targets, batch_idx)
+        losses = self.net(images, targets)
+        if unknown := self.loss_weights.keys() - losses.keys():
+            raise ValueError(f"loss_weights: expected names out of {', '.join(losses)}, got {', '.join(unknown)}")
+        loss = torch.stack([self.loss_weights.get(name, 1.0) * value for name, value in losses.items()]).sum()
+        self.log_step("train", loss, len(images), losses=losses)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._measure(self.val_metrics, batch, batch_idx)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self._measure(self.test_metrics, batch, batch_idx)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
+        """Returns: a dict an image of `boxes` (M, 4), `labels` (M,) and `scores` (M,)."""
+        images, _ = batch
+        return self.net(images)
+
+    def _measure(self, metrics: MetricCollection, batch: Batch, batch_idx: int) -> None:
+        images, targets = batch
+        self._check(targets, batch_idx)
+        metrics.update(preds=self.net(images), target=targets)
+
+    def _check(self, targets: list[Target], batch_idx: int) -> None:
+        if batch_idx > 0 and targets[0]["boxes"].device.type != "cpu":
+            return  # looking at every box would wait for the device
+        for target in targets:
+            if target["boxes"].shape != (len(target["labels"]), 4):
+                shape, count = tuple(target["boxes"].shape), len(target["labels"])
+                raise ValueError(f"boxes: expected shape ({count}, 4) for {count} labels, got {shape}")
+        boxes, labels = (torch.cat([target[name] for target in targets]) for name in ("boxes", "labels"))
+        empty = (boxes[:, 2:] <= boxes[:, :2]).any(1)
+        if empty.any():
+            raise ValueError(f"boxes: expected left < right and top < bottom, got {boxes[empty][0].tolist()}")
+        low, high = (labels.min().item(), labels.max().item()) if len(labels) else (0, 0)
+        if low < 0 or high >= self.num_classes:
+            raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
+
+
+class _MeanLosses(Metric):
+    """The mean over samples of every loss in a dict; its names need not be known before."""
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.add_state("total", torch.zeros(1), dist_reduce_fx="sum")
+        self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, losses: dict[str, Tensor], weight: int) -> None:
+        self.names = list(losses)
+        self.total = self.total + weight * torch.stack([value.detach() for value in losses.values()])
+        self.weight = self.weight + weight
+
+    def compute(self) -> dict[str, Tensor]:
+        return dict(zip(self.names, self.total / self.weight, strict=False))
+
+
+class _AveragePrecision(MeanAveragePrecision):
+    """The mean average precision of COCO's evaluation, and for each class if their names are given."""
+
+    def __init__(self, class_names: list[str] | None = None) -> None:
+        import pycocotools  # noqa: F401  # an optional extra; torchmetrics would not name it alone
+
+        # the code of COCO runs on the CPU anyway
+        super().__init__(class_metrics=class_names is not None, compute_on_cpu=True)
+        self.class_names = class_names or []
+
+    def compute(self) -> dict[str, Tensor]:
+        found = super().compute()
+        measured = {name: found[name] for name in ("map", "map_50", "map_75")}
+        if self.class_names:
+            # -1 for a class of false alarms only, which is left out of the mean as well
+            of_classes = zip(found["classes"].tolist(), found["map_per_class"], strict=True)
+            measured |= {f"map_{self.class_names[label]}": value for label, value in of_classes if value >= 0}
+        return measured
+
+    def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
+        """Puts together what all processes have; torchmetrics would wait for as many images in each of them."""
+        states: list[Any] = [None] * distributed.get_world_size(process_group)
+        distributed.all_gather_object(states, self.metric_state, process_group)
+        for name in self.metric_state:
+            setattr(self, name, [entry for state in states for entry in state[name]])

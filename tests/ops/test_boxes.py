@@ -1,0 +1,43 @@
+"""Boxes against plain loops in float64."""
+
+import torch
+from torch.autograd import gradcheck
+from torchvision.ops import box_iou
+
+from src.ops.boxes import boxes_to_distances, distances_to_boxes, grid_points
+
+
+def test_points_are_the_centres_of_the_cells_row_by_row() -> None:
+    found = grid_points(2, 3, 4, torch.zeros(1, dtype=torch.float64))
+    assert found.tolist() == [[x, y] for y in (2, 6) for x in (2, 6, 10)]
+    assert found.dtype == torch.float64
+
+
+def test_distances_are_to_left_top_right_and_bottom() -> None:
+    point, box = torch.tensor([10.0, 20.0]), torch.tensor([7.0, 18.0, 14.0, 19.0])
+    assert boxes_to_distances(point, box).tolist() == [3, 2, 4, -1]  # the point lies below the box
+
+
+def test_boxes_and_distances_are_inverse_to_each_other_over_any_dimensions() -> None:
+    torch.manual_seed(0)
+    points, boxes = 100 * torch.rand(5, 2, dtype=torch.float64), 100 * torch.rand(3, 1, 4, dtype=torch.float64)
+    distances = boxes_to_distances(points, boxes)
+    assert distances.shape == (3, 5, 4)
+    torch.testing.assert_close(distances_to_boxes(points, distances), boxes.expand(3, 5, 4))
+
+
+def test_a_point_has_only_positive_distances_where_its_pixel_is_covered() -> None:
+    """Against torchvision: a tiny box around the point meets the box."""
+    torch.manual_seed(0)
+    corners = 100 * torch.rand(20, 2, 2, dtype=torch.float64)
+    boxes, points = torch.cat([corners.amin(1), corners.amax(1)], 1), 100 * torch.rand(50, 2, dtype=torch.float64)
+    meets = box_iou(boxes, torch.cat([points - 1e-6, points + 1e-6], 1)) > 0
+    assert 100 < meets.sum() < 900
+    assert torch.equal(boxes_to_distances(points, boxes[:, None]).amin(-1) > 0, meets)
+
+
+def test_gradients() -> None:
+    torch.manual_seed(0)
+    points, sides = (torch.rand(3, count, dtype=torch.float64, requires_grad=True) for count in (2, 4))
+    assert gradcheck(distances_to_boxes, (points, sides))
+    assert gradcheck(boxes_to_distances, (points, sides))

@@ -1,0 +1,325 @@
+"""Detection: losses by plain sums, precision against COCO's own evaluation on another path."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from torchvision.ops import box_iou
+
+from src.callbacks.microbatches import _parts
+from src.callbacks.predictions import WritePredictions
+from src.callbacks.resume import ExactResume
+from src.nets.detectors import RetinaNet
+from src.nets.yolo import YOLO
+from src.tasks.detection import Detection
+from tests.conftest import UNSAVED
+from tests.processes import Group, on, values
+
+K = 3
+Sample = tuple[Tensor, dict[str, Tensor]]
+
+
+class Known(nn.Module):
+    """Reads from the image what it should find there: rows of x1 y1 x2 y2 label score; its losses are sums of them."""
+
+    num_classes = K
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(2))
+
+    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None) -> Any:
+        if self.training:
+            assert targets is not None
+            size = torch.stack([target["boxes"].sum() for target in targets]).mean()
+            count = torch.tensor([float(len(target["labels"])) for target in targets]).mean()
+            return {"size": size * self.factor[0], "count": count * self.factor[1]}
+        rows = [image[0, : int(image[0, 0, 6])] for image in images]
+        return [{"boxes": row[:, :4], "labels": row[:, 4].long(), "scores": row[:, 5]} for row in rows]
+
+
+def samples(count: int, seed: int = 0) -> list[Sample]:
+    """Objects, and detections that are off by a few pixels, of a wrong class, false or missing; some images empty."""
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for number in range(count):
+        n = number % 4
+        corner = 60 * torch.rand(n, 2, generator=generator)
+        boxes = torch.cat([corner, corner + 5 + 30 * torch.rand(n, 2, generator=generator)], 1)
+        labels = torch.randint(K - 1, (n,), generator=generator)  # the last class has no object
+        found = boxes + 2 * torch.randn(n, 4, generator=generator)
+        guessed = torch.where(torch.rand(n, generator=generator) < 0.8, labels, 2 - labels)
+        keep = torch.rand(n, generator=generator) < 0.9
+        false = torch.tensor([[1.0, 1, 20, 20]])
+        rows = torch.cat([found[keep], false])
+        image = torch.zeros(1, 5, 7)
+        image[0, : len(rows), :4] = rows
+        image[0, : len(rows), 4] = torch.cat([guessed[keep], torch.tensor([number % K])])
+        image[0, : len(rows), 5] = torch.rand(len(rows), generator=generator)
+        image[0, 0, 6] = len(rows)
+        made.append((image, {"boxes": boxes, "labels": labels}))
+    return made
+
+
+def collate(batch: list[Sample]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    return [image for image, _ in batch], [target for _, target in batch]
+
+
+def loader(data: list[Sample], batch_size: int = 4) -> DataLoader:
+    return DataLoader(data, batch_size=batch_size, collate_fn=collate)  # type: ignore[arg-type]
+
+
+def average_precision(data: list[Sample], label: int, threshold: float) -> float:
+    """COCO's, written from its definition: 101 recalls, the best precision at that recall or a higher one."""
+    net = Known().eval()
+    ranked = []
+    num_objects = 0
+    for image, target in data:
+        (found,) = net([image])
+        objects = target["boxes"][target["labels"] == label].double()
+        num_objects += len(objects)
+        free = set(range(len(objects)))
+        own = [i for i in found["scores"].argsort(descending=True).tolist() if found["labels"][i] == label]
+        for i in own:
+            overlaps = box_iou(found["boxes"][i : i + 1].double(), objects)[0] if len(objects) else []
+            best = max(free, key=lambda m: overlaps[m].item(), default=None)
+            hit = best is not None and overlaps[best].item() >= threshold
+            if hit:
+                free.remove(best)  # type: ignore[arg-type]
+            ranked.append((found["scores"][i].item(), hit))
+    ranked.sort(key=lambda pair: -pair[0])
+    points, hits = [], 0
+    for number, (_, hit) in enumerate(ranked, start=1):
+        hits += hit
+        points.append((hits / num_objects, hits / number))
+    return sum(max([p for r, p in points if r >= step / 100 - 1e-12], default=0.0) for step in range(101)) / 101
+
+
+def test_precision_is_that_of_coco_over_uneven_batches() -> None:
+    data = samples(23)
+    task = Detection(Known(), K, class_names=["cat", "dog", "owl"])
+    trainer = Trainer(**UNSAVED)
+    validated = trainer.validate(task, loader(data), verbose=False)[0]
+    tested = trainer.test(task, loader(data, batch_size=7), verbose=False)[0]
+    thresholds = [0.5 + 0.05 * step for step in range(10)]
+    each = {label: [average_precision(data, label, t) for t in thresholds] for label in range(K - 1)}
+    expected = {
+        "map": sum(map(sum, each.values())) / 10 / (K - 1),  # over the classes that there are objects of
+        "map_50": sum(values[0] for values in each.values()) / (K - 1),
+        "map_75": sum(values[5] for values in each.values()) / (K - 1),
+    }
+    assert 0.1 < expected["map_75"] < expected["map_50"] < 0.9
+    assert validated == pytest.approx({f"val/{name}": value for name, value in expected.items()}, abs=1e-6)
+    of_classes = {f"test/map_{name}": sum(each[label]) / 10 for label, name in enumerate(["cat", "dog"])}
+    expected = {f"test/{name}": value for name, value in expected.items()} | of_classes
+    assert tested == pytest.approx(expected, abs=1e-6)
+
+
+def test_images_without_objects_or_detections_are_evaluated() -> None:
+    nothing = torch.zeros(1, 5, 7), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.long)}
+    data = samples(8)
+    task, trainer = Detection(Known(), K), Trainer(**UNSAVED)
+    expected = trainer.test(task, loader(data), verbose=False)[0]
+    assert set(expected) == {"test/map", "test/map_50", "test/map_75", "test/map_0", "test/map_1"}
+    assert trainer.test(task, loader([nothing, *data]), verbose=False)[0] == expected
+    found = trainer.test(task, loader([nothing]), verbose=False)[0]
+    assert found == {"test/map": -1, "test/map_50": -1, "test/map_75": -1}  # COCO's word for no object
+
+
+def test_training_descends_the_weighted_sum_of_the_losses() -> None:
+    net, data = Known(), samples(6)
+    task = Detection(
+        net, K, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01), loss_weights={"count": 10.0}
+    )
+    Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0).fit(task, loader(data, 6), loader(data, 6))
+    size = sum(target["boxes"].sum().item() for _, target in data) / 6
+    count = sum(len(target["labels"]) for _, target in data) / 6
+    torch.testing.assert_close(net.factor.detach(), torch.tensor([1 - 0.01 * size, 1 - 0.1 * count]))
+
+
+def test_every_loss_is_logged_as_its_mean_over_samples() -> None:
+    data = samples(6)
+    task = Detection(Known(), K, optimizer=lambda p: torch.optim.SGD(p, lr=0.0), loss_weights={"size": 0.5})
+    trainer = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0)
+    trainer.fit(task, loader(data), loader(data))
+    size = sum(target["boxes"].sum().item() for _, target in data) / 6
+    count = sum(len(target["labels"]) for _, target in data) / 6
+    found = {name: value.item() for name, value in trainer.callback_metrics.items() if name.startswith("train")}
+    expected = {"train/size": size, "train/count": count, "train/loss": 0.5 * size + count}
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert "val/loss" not in trainer.callback_metrics
+
+
+def test_validation_leaves_the_running_statistics_alone() -> None:
+    torch.manual_seed(0)
+    net = YOLO(K, in_channels=1, strides=[8])
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    data = [(torch.rand(1, 32, 32), target) for _, target in samples(4)]
+    Trainer(**UNSAVED).validate(Detection(net, K), loader(data), verbose=False)
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_a_small_yolo_learns_to_find_rectangles() -> None:
+    """Five by five pixels in the corner of a cell, of two classes; the last epoch finds them all."""
+    torch.manual_seed(0)
+    data = []
+    for number in range(16):
+        image = 0.3 * torch.rand(1, 32, 32)
+        left, top = 8 * (number % 4), 8 * (number // 4)
+        image[0, top : top + 8, left : left + 8] += 0.3 + 0.4 * (number % 2)
+        box = torch.tensor([[left, top, left + 8, top + 8]], dtype=torch.float32)
+        data.append((image, {"boxes": box, "labels": torch.tensor([number % 2])}))
+    net = YOLO(2, in_channels=1, strides=[8], num_bins=4)
+    task = Detection(net, 2, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=5e-3))
+    trainer = Trainer(**UNSAVED, max_epochs=20, check_val_every_n_epoch=20, num_sanity_val_steps=0)
+    trainer.fit(task, loader(data), loader(data))
+    assert trainer.callback_metrics["val/map_50"] > 0.95
+
+
+def test_predictions_become_a_line_an_image(tmp_path: Path) -> None:
+    data = samples(5)
+    writer = WritePredictions(tmp_path)
+    Trainer(**UNSAVED, callbacks=[writer]).predict(Detection(Known(), K), loader(data, 2))
+    lines = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == [0, 1, 2, 3, 4]
+    for line, (image, _) in zip(lines, data, strict=True):
+        (found,) = Known().eval()([image])
+        assert {name: torch.tensor(line[name]) for name in found}.keys() == {"boxes", "labels", "scores"}
+        torch.testing.assert_close(torch.tensor(line["boxes"]), found["boxes"])
+        assert line["labels"] == found["labels"].tolist()
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_batch_that_does_not_fit_is_cut_between_images(size: int) -> None:
+    images, targets = collate(samples(size))
+    parts = _parts((images, targets), 2)
+    assert [share for share, _ in parts] == [size // 2 / size, (size - size // 2) / size]
+    for field, whole in enumerate((images, targets)):
+        found = [entry for _, part in parts for entry in part[field]]
+        assert all(a is b for a, b in zip(found, whole, strict=True))
+
+
+def test_a_half_filled_metric_survives_a_checkpoint(tmp_path: Path) -> None:
+    """Its states are lists, an entry an image; files are read without running code."""
+    data = samples(8)
+    whole, task = Detection(Known(), K), Detection(Known(), K)
+    images, targets = collate(data)
+    for metrics, cut in ((whole.test_metrics, 8), (task.test_metrics, 5)):
+        metrics.update(preds=Known().eval()(images[:cut]), target=targets[:cut])
+    trainer, resume, checkpoint = Trainer(**UNSAVED), ExactResume(), {}
+    resume.on_save_checkpoint(trainer, task, checkpoint)
+    torch.save(checkpoint, tmp_path / "x.ckpt")
+    fresh = Detection(Known(), K)
+    trainer.state.fn = "fit"  # type: ignore[assignment]  # where checkpoints are continued
+    resume.on_load_checkpoint(trainer, fresh, torch.load(tmp_path / "x.ckpt", weights_only=True))
+    fresh.test_metrics.update(preds=Known().eval()(images[5:]), target=targets[5:])
+    assert fresh.test_metrics.compute() == whole.test_metrics.compute()
+
+
+def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
+    task = Detection(Known(), K, loss_weights={"size": 2.0}, class_names=["a", "b", "c"])
+    data = loader(samples(4))
+    trainer = Trainer(**UNSAVED, max_steps=1)
+    trainer.fit(task, data, data)
+    trainer.save_checkpoint(tmp_path / "task.ckpt")
+    content = torch.load(tmp_path / "task.ckpt", weights_only=True)
+    expected = {"num_classes": K, "loss_weights": {"size": 2.0}, "class_names": ["a", "b", "c"]}
+    assert content["hyper_parameters"] == expected
+    loaded = Detection.load_from_checkpoint(tmp_path / "task.ckpt", net=Known())
+    assert loaded.loss_weights == {"size": 2.0}
+
+
+@pytest.mark.parametrize("verb", ["fit", "validate", "test"])
+@pytest.mark.parametrize(
+    ("boxes", "labels", "message"),
+    [
+        ([[1, 1, 2, 2], [1, 1, 2, 2]], [0, 3], "num_classes: labels run from 0 to 3, expected 0 to 2"),
+        ([[1, 1, 2, 2]], [-1], "num_classes: labels run from -1 to 1, expected 0 to 2"),
+        ([[1, 1, 2, 2]], [1, 2], r"boxes: expected shape \(2, 4\) for 2 labels, got \(1, 4\)"),
+        ([[1, 1, 2]], [1], r"boxes: expected shape \(1, 4\) for 1 labels, got \(1, 3\)"),
+        ([[1, 1, 2, 2], [5, 1, 5, 2]], [1, 1], r"expected left < right and top < bottom, got \[5.0, 1.0, 5.0, 2.0\]"),
+    ],
+)
+def test_bad_targets_are_errors_in_words(verb: str, boxes: list[Any], labels: list[int], message: str) -> None:
+    good = samples(4)
+    bad = [*good[:3], (good[3][0], {"boxes": torch.tensor(boxes, dtype=torch.float), "labels": torch.tensor(labels)})]
+    trainer, loaders = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0), [loader(bad), loader(good)]
+    with pytest.raises(ValueError, match=message):
+        getattr(trainer, verb)(Detection(Known(), K), *(loaders if verb == "fit" else loaders[:1]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": 0}, "num_classes: expected at least 1, got 0"),
+        ({"num_classes": 4}, "num_classes: expected 3 as the net has, got 4"),
+        ({"class_names": ["a"]}, "class_names: expected 3 as num_classes, got 1"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Detection(Known(), **{"num_classes": K, **arguments})
+
+
+def test_a_weight_for_no_loss_is_an_error_in_words() -> None:
+    task, data = Detection(Known(), K, loss_weights={"box": 1.0}), loader(samples(4))
+    with pytest.raises(ValueError, match="loss_weights: expected names out of size, count, got box"):
+        Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0).fit(task, data, data)
+
+
+def test_a_missing_pycocotools_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    with pytest.raises(ImportError, match="pycocotools"):
+        Detection(Known(), K)
+
+
+@pytest.mark.parametrize("net", [YOLO, RetinaNet])
+def test_every_net_has_the_same_contract(net: Any) -> None:
+    torch.manual_seed(0)
+    small: dict[str, Any] = (
+        {"strides": [8]} if net is YOLO else {"backbone": "resnet18", "min_size": 32, "max_size": 32}
+    )
+    data = loader([(torch.rand(3, 32, 32), target) for _, target in samples(4)])
+    for batch in data:
+        for target in batch[1]:
+            target["boxes"] = target["boxes"].clamp(max=31) / torch.tensor([4, 4, 1, 1])
+    trainer = Trainer(**UNSAVED, max_epochs=1)
+    task = Detection(net(num_classes=K, **small), K)
+    trainer.fit(task, data, data)
+    assert trainer.callback_metrics["train/loss"] > 0
+    predictions: Any = trainer.predict(task, data)
+    assert [set(found) for batch in predictions for found in batch] == [{"boxes", "labels", "scores"}] * 4
+
+
+IMAGES = """
+from src.data.base import Data
+from tests.tasks.test_detection import collate, samples
+
+class Images(Data):
+    '''Seven images to evaluate: two processes have four and three of them.'''
+    collate = staticmethod(collate)
+
+    def setup(self, stage):
+        self.train_set = self.val_set = self.test_set = samples(7)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="starts processes as torchrun does")
+def test_processes_with_different_numbers_of_images_measure_what_one_does(tmp_path: Path) -> None:
+    (tmp_path / "images.py").write_text(IMAGES)
+    options = ("--model", "Detection", "--model.net", "tests.tasks.test_detection.Known", "--model.num_classes", "3")
+    options = (*options, "--data", "images.Images", "--trainer.max_epochs", "1", *on(2, batch=4), "--run_dir", "run")
+    Group(2, "fit", *options, cwd=tmp_path).finish()
+    expected = Trainer(**UNSAVED).test(Detection(Known(), K), loader(samples(7)), verbose=False)[0]
+    assert len(expected) == 5
+    assert json.loads((tmp_path / "run/metrics.json").read_text())["test"] == pytest.approx(expected)
+    size = sum(target["boxes"].sum().item() for _, target in samples(7)) / 7
+    assert values(tmp_path / "run", "train/size") == pytest.approx([size], rel=0.01)  # the factor moves by 0.001
