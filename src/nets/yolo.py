@@ -29,8 +29,7 @@ class YOLO(nn.Module):
     The backbone splits and merges its channels (Wang et al. 2020, CSPNet), the neck passes the maps down and up again
     (Liu et al. 2018, PANet), the head has a branch for classes and one for boxes (Ge et al. 2021, YOLOX). Scores learn
     the quality of their box by the varifocal loss (Zhang et al. 2021), boxes by the complete IoU (Zheng et al. 2020)
-    and by distributions over distances (Li et al. 2020). An image's losses are divided by the number of its objects, at
-    least 1, and the mean is taken over images.
+    and by distributions over distances (Li et al. 2020). Losses are means over images, of each by its count of objects.
 
     With 80 classes, sizes n, s and m have 2.3, 8.9 and 25.2 million parameters; an image of 256 × 320 pixels takes 1.3,
     5.1 and 14.1 GFLOPs. Forward and backward pass of n take 105 ms of CPU time an image (16 images, 15 objects each,
