@@ -1,5 +1,6 @@
 """What every data module shares: splits, loaders, and an order that can be continued from any step."""
 
+import multiprocessing
 import os
 import random
 import signal
@@ -103,7 +104,7 @@ class Data(LightningDataModule):
             timeout=self.timeout_s if self.num_workers else 0,
             persistent_workers=self.num_workers > 0,
             pin_memory=options.get("pin_memory", torch.cuda.is_available()),
-            worker_init_fn=_outlive_stop_signals,
+            worker_init_fn=_live_as_long_as_parent,
             # without its own, every iter() would draw from the global generator and shift the dropout after it
             generator=torch.Generator().manual_seed(self.seed),
         )
@@ -257,15 +258,26 @@ def _seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-def _outlive_stop_signals(worker_id: int) -> None:
-    """Ctrl-C and SIGTERM reach the whole process group; the main process needs its workers until it has saved.
+def _live_as_long_as_parent(worker_id: int) -> None:
+    """Ends the worker at once when its main process is killed, and not before the main process lets it.
 
-    A SIGTERM from the main process itself, which is how Python ends its workers at exit, still ends the worker.
+    It holds copies of the main process' connections, and the other processes of the training would wait for them.
+    torch's own watch looks every 5 s, and for ever at the wrong process if the main one died while it started this.
+    Ctrl-C and SIGTERM reach the whole process group, and the main process needs its workers until it has saved. A
+    SIGTERM from the main process itself, which is how Python ends its workers at exit, still ends the worker.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # Linux; elsewhere nothing tells who sent a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_exit_for_parent, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()  # after it, or it would take the signal
+
+
+def _exit_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _exit_for_parent() -> None:

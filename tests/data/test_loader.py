@@ -362,6 +362,32 @@ def test_a_death_is_noticed_in_a_thread_too() -> None:
     assert re.match(r"--data.num_workers: worker \d .* was killed by SIGKILL at val sample 5", str(caught[0]))
 
 
+@LINUX
+def test_a_killed_process_takes_its_workers_along() -> None:
+    """At once and even amid a sample: who waits at the other end of its connections hears that they are closed."""
+    here, there = multiprocessing.Pipe()
+    main = multiprocessing.get_context("fork").Process(target=_load_asleep, args=(there,))
+    main.start()
+    there.close()
+    assert [here.recv(), here.recv()] == ["asleep"] * 2
+    main.kill()
+    assert here.poll(5)
+    with pytest.raises(EOFError):
+        here.recv()
+
+
+def _load_asleep(connection: Any) -> None:
+    class Asleep(Numbers):
+        def __getitem__(self, index: int) -> Tensor:
+            connection.send("asleep")
+            time.sleep(20)
+            return super().__getitem__(index)
+
+    data = Data(1, num_workers=2)
+    data.val_set = Asleep(2)
+    next(iter(data.val_dataloader()))
+
+
 def test_handlers_and_timer_are_given_back() -> None:
     signals = [signal.SIGCHLD, signal.SIGALRM]
     before = [signal.getsignal(number) for number in signals]
