@@ -28,3 +28,10 @@ def distances_to_boxes(points: Tensor, distances: Tensor) -> Tensor:
 def boxes_to_distances(points: Tensor, boxes: Tensor) -> Tensor:
     """Distances (…, 4) from points (…, 2) to the left, top, right and bottom of boxes (…, 4); negative outside."""
     return torch.cat([points - boxes[..., :2], boxes[..., 2:] - points], dim=-1)
+
+
+def are_inside(points: Tensor, boxes: Tensor, least: Tensor) -> Tensor:
+    """Which points (N, 2) lie in which boxes (…, M, 4): (…, M, N). A box counts as at least `least` (N, 1) long."""
+    top_left, bottom_right = boxes[..., None, :].chunk(2, dim=-1)  # (…, M, 1, 2) each
+    reach = torch.maximum(bottom_right - top_left, least) / 2  # (…, M, N, 2)
+    return ((points - (top_left + bottom_right) / 2).abs() <= reach).all(-1)

@@ -97,7 +97,7 @@ def outputs_of(net: YOLO, images: list[Tensor], targets: list[dict[str, Tensor]]
 def test_losses_are_those_of_the_papers(num_bins: int) -> None:
     """Image by image and point by point in float64; two images of different sizes, and one without objects."""
     images, targets = scene((64, 64), (40, 80), (64, 64), dtype=torch.float64)
-    targets[1] = {"boxes": torch.tensor([[5.0, 5, 30, 25], [3, 20, 12, 38]]), "labels": torch.tensor([2, 2])}
+    targets[1] = {"boxes": torch.tensor([[5.0, 5, 38, 38], [3, 2, 36, 39]]), "labels": torch.tensor([2, 2])}
     targets[2] = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.long)}
     net = small(num_bins=num_bins).double().train()
     for name, parameter in net.named_parameters():
@@ -117,7 +117,7 @@ def test_losses_are_those_of_the_papers(num_bins: int) -> None:
         boxes, quality = target["boxes"].double(), torch.zeros(len(grid), dtype=torch.float64)
         owner = torch.full((len(grid),), -1)
         if len(boxes):
-            inside = torch.stack([((point > box[:2]) & (point < box[2:])).all(1) for box in boxes])
+            inside = torch.stack([((point >= box[:2]) & (point <= box[2:])).all(1) for box in boxes])
             given = logit.sigmoid()[None], box_iou(boxes, predicted)[None], inside[None], target["labels"][None]
             owner, quality = (value[0] for value in task_aligned(*given))
         positive = [n for n in range(len(grid)) if owner[n] >= 0]
@@ -191,6 +191,14 @@ def test_an_image_without_objects_teaches_scores_alone() -> None:
     gradients = {name: parameter.grad for name, parameter in net.named_parameters()}
     assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients.values())  # DDP wants one
     assert gradients["head.0.labels.bias"].abs().sum() > 0  # type: ignore[union-attr]
+
+
+def test_an_object_between_the_points_is_learnt_at_the_nearest() -> None:
+    target = {"boxes": torch.tensor([[9.0, 9, 11, 11]]), "labels": torch.tensor([1])}  # the points are at 4, 12, 20, …
+    net, image = small(strides=[8]), torch.rand(3, 32, 32)
+    losses = net([image], [target])
+    assert losses["box_loss"] > 0
+    assert losses["distribution_loss"] > 0
 
 
 def detections(net: YOLO, boxes: list[list[float]], scores: list[list[float]], size: tuple[int, int]) -> dict[str, Any]:

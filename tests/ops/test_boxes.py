@@ -4,7 +4,7 @@ import torch
 from torch.autograd import gradcheck
 from torchvision.ops import box_iou
 
-from src.ops.boxes import boxes_to_distances, distances_to_boxes, grid_points
+from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points
 
 
 def test_points_are_the_centres_of_the_cells_row_by_row() -> None:
@@ -26,14 +26,20 @@ def test_boxes_and_distances_are_inverse_to_each_other_over_any_dimensions() -> 
     torch.testing.assert_close(distances_to_boxes(points, distances), boxes.expand(3, 5, 4))
 
 
-def test_a_point_has_only_positive_distances_where_its_pixel_is_covered() -> None:
+def test_points_inside_are_those_whose_surroundings_meet_the_box() -> None:
     """Against torchvision: a tiny box around the point meets the box."""
     torch.manual_seed(0)
     corners = 100 * torch.rand(20, 2, 2, dtype=torch.float64)
     boxes, points = torch.cat([corners.amin(1), corners.amax(1)], 1), 100 * torch.rand(50, 2, dtype=torch.float64)
     meets = box_iou(boxes, torch.cat([points - 1e-6, points + 1e-6], 1)) > 0
     assert 100 < meets.sum() < 900
-    assert torch.equal(boxes_to_distances(points, boxes[:, None]).amin(-1) > 0, meets)
+    assert torch.equal(are_inside(points, boxes, torch.zeros(50, 1)), meets)
+
+
+def test_a_small_box_counts_as_large_as_asked_for_on_both_sides() -> None:
+    points, least = torch.tensor([[4.0, 4], [12, 4], [12, 12]]), torch.tensor([[8.0], [8], [2]])
+    boxes = torch.tensor([[7.0, 5, 9, 7], [0, 0, 20, 20]])  # the centre of the first one is 4 and 2 from two points
+    assert are_inside(points, boxes, least).tolist() == [[True, True, False], [True, True, True]]
 
 
 def test_gradients() -> None:
