@@ -22,6 +22,7 @@ class ResidentImages(Data):
     Args:
         batch_size: samples a batch and process, B, at least 1.
         val_share: part of the training images that validates instead, cut off with a fixed seed, in (0, 1).
+        num_train: train on this many of the other images, the same ones for every seed; all of them when left out.
         flip: mirror half of the training images left to right.
         translate: move training images by up to this many pixels up, down and sideways; their reflection comes in.
         crop: smallest share of a training image's area that is cut out and stretched to the whole, in (0, 1];
@@ -43,6 +44,7 @@ class ResidentImages(Data):
         self,
         batch_size: int = 512,
         val_share: float = 0.1,
+        num_train: int | None = None,
         flip: bool = False,
         translate: int = 0,
         crop: float = 1.0,
@@ -58,6 +60,7 @@ class ResidentImages(Data):
         if not 0 < crop <= 1:
             raise ValueError(f"crop: expected a share in (0, 1], got {crop}")
         self.val_share = val_share
+        self.num_train = num_train
         self.flip = flip
         self.translate = translate
         self.crop = crop
@@ -72,6 +75,9 @@ class ResidentImages(Data):
         num_val = min(max(round(len(images) * self.val_share), 1), len(images) - 1)
         shares = [1 - num_val / len(images), num_val / len(images)]
         kept, val = (torch.tensor(part) for part in split_indices(len(images), shares))
+        if self.num_train is not None and not 1 <= self.num_train <= len(kept):
+            raise ValueError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
+        kept = kept[: self.num_train]
         statistics = mean_and_deviation(images[kept])
         self.train_set = _Held(images[kept], targets[kept], statistics, self)
         self.val_set = _Held(images[val], targets[val], statistics)

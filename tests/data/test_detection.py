@@ -59,7 +59,7 @@ def voc_corners(box: Pixels) -> Pixels:
     return box[0] + 1, box[1] + 1, box[2], box[3]
 
 
-def write_voc(root: Path) -> Path:
+def write_voc(root: Path, class_names: tuple[str, str] = ("dog", "cat")) -> Path:
     """Two images a split: one of a dog and a cat, one without anything."""
     folder = root / "VOCdevkit/VOC2007"
     for name in ("Annotations", "ImageSets/Main", "JPEGImages"):
@@ -67,7 +67,7 @@ def write_voc(root: Path) -> Path:
     for split in ("train", "val", "test"):
         for name, boxes in {f"{split}_full": [DOG, CAT], f"{split}_empty": []}.items():
             picture(boxes).save(folder / f"JPEGImages/{name}.jpg", quality=95)
-            objects = [(label, voc_corners(box)) for label, box in zip(("dog", "cat"), boxes, strict=False)]
+            objects = [(label, voc_corners(box)) for label, box in zip(class_names, boxes, strict=False)]
             (folder / f"Annotations/{name}.xml").write_text(xml(objects))
         (folder / f"ImageSets/Main/{split}.txt").write_text(f"{split}_full 1\n{split}_empty -1\n\n")
     return folder

@@ -31,8 +31,8 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def usual(mode: str = "RGB") -> dict[str, bytes]:
-    files = {f"./set/{split}/{kind}/{i}.png": picture(i, mode=mode)
+def usual(mode: str = "RGB", size: tuple[int, int] = (9, 7)) -> dict[str, bytes]:
+    files = {f"./set/{split}/{kind}/{i}.png": picture(i, size, mode)
              for split in ("train", "test") for kind in ("b", "a") for i in range(5)}  # fmt: skip
     return {**files, "./set/README.md": b"words", "./set/train/labels.png": picture(9)}
 

@@ -147,6 +147,17 @@ def test_options_out_of_range(name: str, value: Any, message: str) -> None:
         Numbered(**{name: value})
 
 
+def test_few_training_images_are_the_same_for_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = samples(placed(Numbered(num_train=30)).train_dataloader())
+    assert len(few) == 30
+    monkeypatch.setenv("PL_GLOBAL_SEED", "8")
+    assert samples(placed(Numbered(num_train=30)).train_dataloader()).keys() == few.keys()
+    assert few.keys() < samples(placed(Numbered()).train_dataloader()).keys()
+    for count in (0, 82):
+        with pytest.raises(ValueError, match=f"num_train: expected 1 to 81 images, got {count}"):
+            placed(Numbered(num_train=count))
+
+
 def test_translation_by_more_than_the_image() -> None:
     with pytest.raises(ValueError, match="translate: expected less than the images' 10 pixels, got 10"):
         placed(Numbered(translate=10))
