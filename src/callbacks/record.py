@@ -86,7 +86,9 @@ class Record(Callback):
 
 
 def _skipped(trainer: Trainer) -> dict[str, int]:
-    """How many samples --data.on_error left out, in all processes; nothing where there are none."""
+    """How many samples --data.on_error left out, in all processes, and what else the data counted, unless nothing."""
     data = getattr(trainer, "datamodule", None)
-    samples = data.gather_skipped() if isinstance(data, Data) else set()
-    return {"skipped_samples": len(samples)} if samples else {}
+    if not isinstance(data, Data):
+        return {}
+    samples = data.gather_skipped()
+    return {**data.counts, **({"skipped_samples": len(samples)} if samples else {})}

@@ -70,6 +70,7 @@ class Data(LightningDataModule):
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
         self.skipped_samples: set[str] = set()
+        self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
 
     @property

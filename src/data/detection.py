@@ -96,6 +96,8 @@ class _Detection(Data):
         self.predict_set = _Detections(test, classes, self.checks, self.evaluated) if test is not None else None
         is_known = test is not None and any(annotation.boxes is not None for annotation in test)
         self.test_set = self.predict_set if is_known else None
+        counts = {"left_out_boxes": len(self.checks.left_out), "clipped_boxes": self.checks.num_clipped}
+        self.counts = {name: count for name, count in counts.items() if count}
         if self.trainer is None or self.trainer.is_global_zero:
             self.checks.tell()
 

@@ -19,7 +19,7 @@ from torchvision.transforms import v2
 
 from src.data.detection import COCODetection, VOCDetection, read_image
 from src.data.loader import DataError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Cli
 
 DATA = Path(os.environ.get("PLAYBOOK_DATA", ROOT / "data"))
 BCCD, COCO_MINI = DATA / "bccd", DATA / "coco_mini"
@@ -262,7 +262,7 @@ def test_a_broken_box_can_be_left_out_and_is_counted(
     data = voc(folder, on_error="skip")
     assert samples(data.val_dataloader())[0][1]["boxes"].tolist() == [list(DOG), list(CAT)]
     data.setup("test")
-    assert len(data.checks.left_out) == 1
+    assert data.counts == {"left_out_boxes": 1}
     assert not data.skipped_samples
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"warning: left out {folder.as_posix()}/Annotations/val_full.xml: box 2 ")
@@ -286,8 +286,17 @@ def test_a_box_that_reaches_out_is_clipped_and_counted(
     data = voc(folder, on_error=on_error)
     expected = [[0, 0, 20, 15], [29, 19, 60, 40], [0, 0, 60, 40]]
     assert samples(data.val_dataloader())[0][1]["boxes"].tolist() == expected
-    assert data.checks.num_clipped == 2
+    assert data.counts == {"clipped_boxes": 2}
     assert capsys.readouterr().err == "warning: clipped 2 boxes that reach out of their images\n"
+
+
+def test_counts_are_in_the_results_of_a_run(cli: Cli) -> None:
+    break_box(write_voc(Path("data")), "a point")
+    args = ("--model", "Detection", "--model.num_classes", "2", "--model.net", "YOLO", "--model.net.num_classes", "2")
+    small = ("--config", str(ROOT / "configs/debug/one-batch.yaml"), "--data", "VOCDetection", "--data.on_error", "skip")
+    done = cli("fit", *args, *small, "--run_dir", "run")
+    assert done.code == 0, done.err
+    assert json.loads(Path("run/metrics.json").read_text())["left_out_boxes"] == 1
 
 
 LAUGHS = '<!DOCTYPE a [<!ENTITY b "ha">]><annotation><size><width>&b;</width></size></annotation>'
@@ -451,7 +460,7 @@ def test_a_broken_annotation_is_an_error_or_a_box_less(
         coco(root)
     data = coco(root, on_error="skip")
     assert samples(data.val_dataloader())[1][1]["boxes"].tolist() == [[1, 2, 4, 6]]
-    assert len(data.checks.left_out) == 1
+    assert data.counts == {"left_out_boxes": 1}
     assert "val.json: annotation 5" in capsys.readouterr().err
 
 
