@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.functional import pad
+
+from src.engine.parallel import spread
 
 
 class UNet(nn.Module):
@@ -65,7 +68,19 @@ class UNet(nn.Module):
             levels.append(x)
         for up, level, fine in zip(self.up, self.decoder, levels[-2::-1], strict=True):
             x = level(torch.cat([fine, up(x)], dim=1))  # (B, C_l, H / 2^l, W / 2^l)
-        return self.head(x)[..., :height, :width]  # (B, K, H, W)
+        x = self.head(x)
+        return x[..., :height, :width].contiguous() if any(missing) else x  # (B, K, H, W), no view: FSDP2 warns of them
+
+    def parallelize(self, mesh: DeviceMesh) -> None:
+        """Shards every level over "data_parallel" by FSDP2.
+
+        Args:
+            mesh: with the dimensions "data_parallel" and "tensor_parallel".
+
+        Raises:
+            ValueError: "tensor_parallel" is larger than 1.
+        """
+        spread(self, mesh, [*self.encoder, *self.decoder])
 
 
 class _Level(nn.Sequential):

@@ -292,9 +292,9 @@ def test_a_box_that_reaches_out_is_clipped_and_counted(
 
 def test_counts_are_in_the_results_of_a_run(cli: Cli) -> None:
     break_box(write_voc(Path("data")), "a point")
-    args = ("--model", "Detection", "--model.num_classes", "2", "--model.net", "YOLO", "--model.net.num_classes", "2")
-    small = ("--config", str(ROOT / "configs/debug/one-batch.yaml"), "--data", "VOCDetection", "--data.on_error", "skip")
-    done = cli("fit", *args, *small, "--run_dir", "run")
+    model = ("--model", "Detection", "--model.num_classes", "2", "--model.net", "YOLO", "--model.net.num_classes", "2")
+    data = ("--data", "VOCDetection", "--data.on_error", "skip")
+    done = cli("fit", "--config", str(ROOT / "configs/debug/one-batch.yaml"), *model, *data, "--run_dir", "run")
     assert done.code == 0, done.err
     assert json.loads(Path("run/metrics.json").read_text())["left_out_boxes"] == 1
 
