@@ -27,7 +27,14 @@ QUIET: dict[str, Any] = {  # of a Trainer
     "enable_progress_bar": False,
     "enable_model_summary": False,
 }
+PUBLISHED = Path(os.environ.get("PLAYBOOK_DATA", ROOT.parent / "shared/data"))  # real data sets, a folder each
 UNSAVED: dict[str, Any] = {**QUIET, "enable_checkpointing": False}
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skips a test where a published data set is not at hand."""
+    reason = f"needs {name} in the folder that PLAYBOOK_DATA names"
+    return pytest.mark.skipif(not (PUBLISHED / name).is_dir(), reason=reason)
 
 
 @dataclass

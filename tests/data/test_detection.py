@@ -1,7 +1,6 @@
 """Boxes beside images: converted, clipped, moved with the image, and what is done about broken ones."""
 
 import json
-import os
 import pickle
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -19,12 +18,9 @@ from torchvision.transforms import v2
 
 from src.data.detection import COCODetection, VOCDetection, read_image
 from src.data.loader import DataError
-from tests.conftest import ROOT, Cli
+from tests.conftest import PUBLISHED, ROOT, Cli, needs
 
-DATA = Path(os.environ.get("PLAYBOOK_DATA", ROOT / "data"))
-BCCD, COCO_MINI = DATA / "bccd", DATA / "coco_mini"
-bccd = pytest.mark.skipif(not BCCD.is_dir(), reason="needs bccd in the folder PLAYBOOK_DATA, or data")
-coco_mini = pytest.mark.skipif(not COCO_MINI.is_dir(), reason="needs coco_mini in the folder PLAYBOOK_DATA, or data")
+BCCD, COCO_MINI = PUBLISHED / "bccd", PUBLISHED / "coco_mini"
 WIDTH, HEIGHT = 60, 40
 Pixels = tuple[int, int, int, int]  # first column and row, and the ones after the last
 CAT: Pixels = (5, 8, 25, 30)
@@ -490,7 +486,7 @@ def test_a_file_in_another_encoding_is_named(root: Path) -> None:
 # real ones
 
 
-@bccd
+@needs("bccd")
 def test_bccd_is_torchvisions_but_for_two_boxes(capsys: pytest.CaptureFixture[str]) -> None:
     before = {file: file.stat().st_mtime_ns for file in BCCD.rglob("*")}
     with pytest.raises(ValueError, match=r"BloodImage_00(338|343).xml: box \d+ \(RBC\): .* has no area"):
@@ -517,7 +513,7 @@ def test_bccd_is_torchvisions_but_for_two_boxes(capsys: pytest.CaptureFixture[st
     assert {file: file.stat().st_mtime_ns for file in BCCD.rglob("*")} == before
 
 
-@coco_mini
+@needs("coco_mini")
 def test_coco_mini_has_the_boxes_of_its_json() -> None:
     data = COCODetection(str(COCO_MINI), num_workers=0, image_size=[64, 64], batch_size=4)
     data.setup("fit")

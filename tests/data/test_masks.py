@@ -1,6 +1,5 @@
 """Masks beside images: against Pillow's own resizing, on sets that each test writes, some of them broken."""
 
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -21,10 +20,9 @@ from src.data.loader import DataError
 from src.data.masks import MaskFolder, OxfordPets
 from src.nets.unet import UNet
 from src.tasks.segmentation import Segmentation
-from tests.conftest import ROOT, UNSAVED
+from tests.conftest import PUBLISHED, UNSAVED, needs
 
-REAL = Path(os.environ.get("PLAYBOOK_DATA", ROOT / "data")) / "oxford_pets"
-real = pytest.mark.skipif(not REAL.is_dir(), reason="needs oxford_pets in the folder PLAYBOOK_DATA, or data")
+REAL = PUBLISHED / "oxford_pets"
 COLOURS = np.array([[30, 60, 200], [220, 40, 90], [120, 200, 20]], dtype=np.uint8)  # of the classes 0, 1, 2
 PLAIN: dict[str, Any] = {"mean": [0, 0, 0], "deviation": [1, 1, 1], "num_workers": 0, "batch_size": 4}
 Pixels = tuple[Tensor, Tensor]
@@ -411,7 +409,7 @@ def test_pets_with_an_unknown_border(tmp_path: Path) -> None:
         pets(tmp_path, border="none")
 
 
-@real
+@needs("oxford_pets")
 def test_real_pets_are_torchvisions_and_stay_as_they_are() -> None:
     before = {file: file.stat().st_mtime_ns for file in REAL.rglob("*")}
     data: Any = pets(REAL, image_size=(64, 48))
@@ -426,7 +424,7 @@ def test_real_pets_are_torchvisions_and_stay_as_they_are() -> None:
     assert {file: file.stat().st_mtime_ns for file in REAL.rglob("*")} == before
 
 
-@real
+@needs("oxford_pets")
 def test_real_pets_train_a_net() -> None:
     torch.manual_seed(0)
     task = Segmentation(UNet(2, [4, 8]), 2, ignore_index=255)

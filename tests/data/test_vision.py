@@ -15,9 +15,7 @@ from torchvision import datasets
 from src.data.vision import CIFAR10, CIFAR100, KMNIST, MNIST, FashionMNIST
 from src.errors import UserError
 from tests.callbacks.test_resume import assert_same_ending, cut, fit, resume
-from tests.conftest import Cli
-
-REAL = Path(__file__).parents[3] / "shared/data"
+from tests.conftest import PUBLISHED, Cli, needs
 
 
 def idx(values: Any) -> bytes:
@@ -82,10 +80,15 @@ def test_mnist_as_torchvision_reads_it(tmp_path: Path) -> None:
     assert torch.equal(test.targets, theirs.targets)
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="needs the published files in ../shared/data")
-@pytest.mark.parametrize(("module", "folder"), [(MNIST, "mnist"), (FashionMNIST, "fashion_mnist")])
+@pytest.mark.parametrize(
+    ("module", "folder"),
+    [
+        pytest.param(MNIST, "mnist", marks=needs("mnist")),
+        pytest.param(FashionMNIST, "fashion_mnist", marks=needs("fashion_mnist")),
+    ],
+)
 def test_published_files(module: Any, folder: str) -> None:
-    data = module(str(REAL / folder), batch_size=1000)
+    data = module(str(PUBLISHED / folder), batch_size=1000)
     held(data)
     assert [len(part) for part in (data.train_set, data.val_set, data.test_set)] == [54_000, 6_000, 10_000]
     assert data.test_set.targets.bincount().tolist() == (
