@@ -11,7 +11,7 @@ from tests.conftest import CNN_DIGITS, MLP_DIGITS, ROOT, Cli
 from tests.data.test_detection import write_voc
 from tests.data.test_image_archive import archive, usual
 from tests.data.test_masks import write_pets
-from tests.data.test_vision import write_mnist
+from tests.data.test_vision import write_cifar10, write_cifar100, write_mnist
 
 RECIPES = [entry.path for entry in discovery.recipes()]
 PARTIALS = [entry.path for entry in discovery.partials() if "/trainer/" not in entry.path]  # in test_trainer_configs.py
@@ -25,6 +25,8 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write_mnist(Path("data"), name)
     archive(Path("data/cifar10_jpeg.tar.xz"), usual(size=(32, 32)))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workdir / "cache"))
+    write_cifar10(Path("data"))
+    write_cifar100(Path("data"))
     write_pets(Path("data"))
     write_voc(Path("data/bccd"), ("Platelets", "RBC"))
 

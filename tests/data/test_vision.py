@@ -125,12 +125,17 @@ def test_cifar10_as_torchvision_reads_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert test.targets.tolist() == theirs.targets
 
 
-def test_cifar100(tmp_path: Path) -> None:
-    folder = tmp_path / "cifar-100-python"
-    folder.mkdir()
+def write_cifar100(root: Path) -> dict[str, Any]:
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True)
     batches = {name: cifar_batch(9, "fine_labels", seed) for seed, name in enumerate(("train", "test"))}
     for name, batch in batches.items():
         (folder / name).write_bytes(pickle.dumps(batch | {"coarse_labels": [0] * 9}, protocol=2))
+    return batches
+
+
+def test_cifar100(tmp_path: Path) -> None:
+    batches = write_cifar100(tmp_path)
     train, test = held(CIFAR100(str(tmp_path)))
     assert len(train) == 9
     assert test.targets.tolist() == batches["test"]["fine_labels"]
