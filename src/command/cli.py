@@ -28,6 +28,7 @@ from src.command import discovery, messages
 from src.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from src.command.factories import refuse_functions
 from src.command.resolve import choose_run, config_of, require_fit, resolve_checkpoint
+from src.engine.networks import restored
 from src.engine.ranks import is_first_process, is_started_by_lightning, join, require_one_training
 from src.errors import Stopped
 from src.loggers import MetricsCSV, calm, finish, place_in_run
@@ -173,6 +174,10 @@ class CLI(LightningCLI):
         else:
             place_in_run(trainer.logger, self.run)
         trainer.default_root_dir = str(self.run)
+
+    def instantiate_classes(self) -> None:
+        with restored(from_checkpoint=self.checkpoint is not None):
+            super().instantiate_classes()
 
     def _stop_if_finished(self) -> None:
         metrics = self.run.read_metrics()

@@ -1,6 +1,27 @@
-"""Which part of a LightningModule is the network, for callbacks that change how it computes."""
+"""Which part of a LightningModule is the network, and where its weights come from."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from torch import nn
+
+_restored = ContextVar("whether a checkpoint brings the weights of the nets that are being built", default=False)
+
+
+@contextmanager
+def restored(from_checkpoint: bool) -> Iterator[None]:
+    """Nets built in here need not look for published weights if a checkpoint brings theirs."""
+    token = _restored.set(from_checkpoint)
+    try:
+        yield
+    finally:
+        _restored.reset(token)
+
+
+def is_restored() -> bool:
+    """Whether a checkpoint will bring the weights of the net that is being built."""
+    return _restored.get()
 
 
 def networks(module: nn.Module) -> list[nn.Module]:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from src.checkpoints.io import AtomicCheckpointIO, load
 from src.data.base import _Order, seeded
+from src.engine.networks import restored
 from src.engine.ranks import shard_of
 from src.engine.trace import Finding, trace
 from src.errors import UserError
@@ -107,7 +108,8 @@ def replay(path: str | Path, module: pl.LightningModule | type[pl.LightningModul
     if "batch" not in content:
         raise UserError(f"{Path(path).as_posix()}: holds no batch to replay")
     if isinstance(module, type):
-        module = module.load_from_checkpoint(path, map_location="cpu", weights_only=True)
+        with restored(from_checkpoint=True):
+            module = module.load_from_checkpoint(path, map_location="cpu", weights_only=True)
     module.load_state_dict(dump["state_dict"])
     for name, part in module.named_modules():
         part.training = name not in content["evaluating"]

@@ -9,6 +9,7 @@ from torch.hub import load_state_dict_from_url
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision import models
 
+from src.engine.networks import is_restored
 from src.errors import UserError, nearest
 
 AUXILIARY = ("AuxLogits", "aux1", "aux2", "aux_classifier")  # further outputs in training
@@ -51,6 +52,8 @@ class TorchvisionClassifier(nn.Module):
         has_auxiliary = name in ("googlenet", "inception_v3")
         options = {"init_weights": weights is None} if has_auxiliary else {}  # they warn of a default to come
         self.net = models.get_model(name, weights=published("weights", name, weights), **options)
+        if has_auxiliary and weights is not None:
+            self.net.transform_input = True  # also where a checkpoint brings the weights
         _drop_auxiliary(self.net)
         _change_channels(self.net, name, in_channels)
         layers = (nn.Linear, nn.Conv2d)
@@ -140,7 +143,7 @@ class TorchvisionSegmentation(nn.Module):
 
 
 def published(option: str, name: str, weights: str | None) -> Any:
-    """Weights of a net by name, as torchvision's functions take them.
+    """Weights of a net by name, as torchvision's functions take them; None where a checkpoint brings the weights.
 
     The file is read here once for tensors alone: torchvision itself would run what else there is in it.
 
@@ -159,15 +162,14 @@ def published(option: str, name: str, weights: str | None) -> Any:
     choices = list(known.__members__)
     if weights not in choices:
         raise ValueError(f"{option}: expected one of {', '.join(choices)} for {name}, got {weights}")
+    if is_restored():
+        return None
     found: Any = known[weights]
     try:
         load_state_dict_from_url(found.url, map_location="cpu", check_hash=True, weights_only=True)
     except (OSError, RuntimeError, UnpicklingError) as error:
         text = " ".join(str(error).split())
-        raise UserError(
-            f"{option}: {weights} of {name} cannot be had from {found.url}: {text}; "
-            f"leave them out where a checkpoint brings the weights"
-        ) from error
+        raise UserError(f"{option}: {weights} of {name} cannot be had from {found.url}: {text}") from error
     return found
 
 

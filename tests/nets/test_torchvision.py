@@ -11,13 +11,17 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.regnet import BlockParams
 
+from src.engine.networks import restored
 from src.nets.torchvision import TorchvisionClassifier, TorchvisionSegmentation
+from tests.conftest import ROOT, Cli
 
 # the smallest of every family
 FAMILIES = ["alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "maxvit_t",
             "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small", "regnet_x_400mf", "resnet18", "shufflenet_v2_x0_5",
             "squeezenet1_1", "swin_t", "swin_v2_t", "vgg11_bn", "vit_b_32"]  # fmt: skip
 OTHERS = sorted(set(models.list_models(models)) - set(FAMILIES))
+AUXILIARY = ("googlenet", "inception_v3")  # have further outputs in training
+ONE_BATCH = ("--config", str(ROOT / "configs/debug/one-batch.yaml"))
 SEGMENTERS = models.list_models(models.segmentation)
 
 
@@ -39,7 +43,7 @@ def publish(cache: Path, name: str, weights: str = "DEFAULT", content: Any = Non
     """Random weights under the name of the published ones."""
     torch.manual_seed(0)
     found: Any = models.get_model_weights(name)[weights]
-    options = {"aux_logits": True, "init_weights": False} if name == "googlenet" else {}
+    options: dict[str, Any] = {"aux_logits": True, "init_weights": False} if name in AUXILIARY else {}
     options |= {"aux_loss": True} if name == "fcn_resnet50" else {}
     options |= {"weights_backbone": None} if name in SEGMENTERS else {}
     net = models.get_model(name, weights=None, **options)
@@ -61,7 +65,7 @@ def on_meta(name: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple
             return widths(*args, **kwargs)
 
     monkeypatch.setattr(BlockParams, "from_init_params", on_cpu)
-    plain = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
+    plain = {"init_weights": True} if name in AUXILIARY else {}
     with torch.device("meta"):
         return TorchvisionClassifier(name, **options), models.get_model(name, weights=None, **plain)
 
@@ -251,11 +255,27 @@ def test_no_network_is_an_error_in_one_line(
         raise URLError("no route\nto host")
 
     monkeypatch.setattr("torch.hub.urlopen", unreachable)
-    with pytest.raises(
-        ValueError, match=rf"{message}.*no route to host.*; leave them out where a checkpoint"
-    ) as caught:
+    with pytest.raises(ValueError, match=rf"{message}.*no route to host") as caught:
         net(**options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "resnet18", "fcn_resnet50", "lraspp_mobilenet_v3_large"])
+def test_a_checkpoint_brings_the_weights_without_a_network(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net: Any = TorchvisionSegmentation if name in SEGMENTERS else TorchvisionClassifier
+    publish(cache, name)
+    trained = net(name, num_classes=3, weights="DEFAULT").eval()
+    monkeypatch.setattr("torch.hub.urlopen", lambda *_, **__: pytest.fail("looked for weights"))
+    for file in cache.iterdir():
+        file.unlink()
+    with restored(from_checkpoint=True):
+        rebuilt = net(name, num_classes=3, weights="DEFAULT").eval()
+    rebuilt.load_state_dict(trained.state_dict())
+    image = torch.rand(1, 3, 96, 96)
+    with torch.no_grad():
+        assert torch.equal(rebuilt(image), trained(image))
 
 
 @pytest.mark.parametrize(
@@ -282,3 +302,17 @@ def test_no_network_is_an_error_in_one_line(
 def test_arguments_out_of_range(net: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         net(**options)
+
+
+def test_a_run_that_began_with_published_weights_is_tested_without_them(
+    cli: Cli, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(cache, "resnet18")
+    net = ("--model.net", "TorchvisionClassifier", "--model.net.weights", "DEFAULT", "--model.net.in_channels", "1")
+    done = cli("fit", *ONE_BATCH, "--model", "Classification", *net, "--data", "Digits", "--run_dir", "run")
+    assert done.code == 0, done.err
+    (file,) = cache.iterdir()
+    file.unlink()
+    monkeypatch.setattr("torch.hub.urlopen", lambda *_, **__: pytest.fail("looked for weights"))
+    tested = cli("test", "--ckpt_path", "run")
+    assert tested.code == 0, tested.err
