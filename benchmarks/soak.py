@@ -1,6 +1,6 @@
 """Kills trainings at random moments, continues them, and compares how they end with runs that were left alone.
 
-    python benchmarks/soak.py [kills] [seed]      100 kills take about half an hour on 2 CPU cores
+    python benchmarks/soak.py [kills] [seed]      100 kills took 51 minutes on 2 CPU cores with other work
 
 Every series draws a recipe, options and moments; the unchanged command is repeated until the run is finished.
 """
@@ -101,6 +101,7 @@ def kill_once(arguments: list[str], run: Path, after_s: float, number: signal.Si
     code = process.wait()
     tally.kills += 1
     if number is not signal.SIGKILL and code not in (0, 128 + number):  # 0: the last step was done
+        print(f"{number.name} ended with exit code {code}", flush=True)
         tally.wrong_exits += 1
     tally.unreadable += sum(damage(path) is not None for path in run.glob("checkpoints/*.ckpt"))
     lost = max(0, last_logged_step(run) - saved_step(run))

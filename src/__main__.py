@@ -76,5 +76,7 @@ def _dispatch(args: list[str], debug: bool) -> int:
 
 if __name__ == "__main__":
     code = main()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more Ctrl-C must not interrupt the clean-up at exit
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # what comes amid the clean-up at exit must not change the exit code
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     sys.exit(code)

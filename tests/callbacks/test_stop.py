@@ -13,7 +13,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from tests.conftest import CNN_DIGITS, Cli, Result, cli_process
+from tests.conftest import CNN_DIGITS, ROOT, Cli, Result, cli_process
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no POSIX signals")
 ARGS = ("--config", CNN_DIGITS, "--ckpt_path", "last", "--trainer.max_epochs", "6", "--model.net.widths", "[8, 16]")
@@ -58,6 +58,22 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
     assert (workdir / "run/checkpoints/last.ckpt").is_file()
     assert cli("fit", *ARGS, "--run_dir", "whole").code == 0
     assert_ends_like(cli, workdir, "run", "whole")
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGUSR1, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM))]
+)
+def test_a_signal_after_all_is_done_changes_nothing(workdir: Path, number: signal.Signals) -> None:
+    """Python takes most of a second to end, and gives its handlers back before that."""
+    small = ("--config", str(ROOT / "configs/debug/one-batch.yaml"), "--run_dir", "run")
+    process = cli_process("fit", "--config", CNN_DIGITS, *small, cwd=workdir, env={"PYTHONUNBUFFERED": "1"})
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("continue "):
+        assert process.poll() is None
+    time.sleep(0.15)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
 
 
 class SignalAt(Callback):
