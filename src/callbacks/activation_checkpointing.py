@@ -22,13 +22,14 @@ class ActivationCheckpointing(Callback):
     kept for a batch of 16 became 6, at 1.32 times the CPU time a step (median of 9 alternating rounds, one thread).
 
     Args:
-        layers: pattern of module names, as in *blocks.* or *stages.*; of nested matches the outermost are taken.
+        layers: pattern of module names, as in *blocks.* or *stages.*; of nested matches the outermost are taken. When
+            left out, the members of every outermost list of layers (ModuleList, Sequential) that have parts themselves.
 
     Raises:
         ValueError: no module is named like this.
     """
 
-    def __init__(self, layers: str = "*blocks.*") -> None:
+    def __init__(self, layers: str | None = None) -> None:
         self.layers = layers
         self._former: list[tuple[nn.Module, Any]] = []  # forward that was set on the module itself, if any
 
@@ -46,17 +47,25 @@ class ActivationCheckpointing(Callback):
         self._former.clear()
 
     def _chosen(self, pl_module: LightningModule) -> dict[str, nn.Module]:
+        modules = dict(pl_module.named_modules())
+        lists = {name for name, module in modules.items() if isinstance(module, nn.Sequential | nn.ModuleList)}
+        if self.layers is None:
+            members = [name for name in modules if name.rpartition(".")[0] in lists]
+            names = [name for name in members if any(modules[name].children())] or members
+        else:
+            names = [name for name in modules if fnmatchcase(name, self.layers)]
         chosen: dict[str, nn.Module] = {}
-        for name, module in pl_module.named_modules():
+        for name in names:
             is_inside = any(name.startswith(f"{outer}.") for outer in chosen)
-            is_called = type(module).forward is not nn.Module.forward  # a ModuleList is not
-            if is_called and not is_inside and fnmatchcase(name, self.layers):
-                chosen[name] = module
+            is_called = type(modules[name]).forward is not nn.Module.forward  # a ModuleList is not
+            if is_called and not is_inside:
+                chosen[name] = modules[name]
         if not chosen:
-            holders = [name for name, m in pl_module.named_modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
-            patterns = list(dict.fromkeys(f"*{name.rpartition('.')[2]}.*" for name in holders))
-            close = nearest(self.layers, patterns) or (f". There are {', '.join(patterns[:5])}" if patterns else "")
-            raise ValueError(f"layers: no module is named {self.layers}{close}")
+            patterns = list(dict.fromkeys(f"*{name.rpartition('.')[2]}.*" for name in lists))
+            close = nearest(str(self.layers), patterns) or (
+                f". There are {', '.join(patterns[:5])}" if patterns else ""
+            )
+            raise ValueError(f"layers: no module is {f'named {self.layers}' if self.layers else 'in a list'}{close}")
         return chosen
 
 

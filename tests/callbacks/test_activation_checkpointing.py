@@ -9,10 +9,13 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torchvision.models import resnet18
 
 from src.callbacks.activation_checkpointing import ActivationCheckpointing
 from src.data.digits import Digits
 from src.nets.cnn import CNN
+from src.nets.mlp import MLP
+from src.nets.unet import UNet
 from src.nets.vit import ViT
 from src.tasks.classification import Classification
 from tests.conftest import QUIET
@@ -89,6 +92,27 @@ class Nested(nn.Module):
 def test_outermost_matches_that_are_called(layers: str) -> None:
     task: Any = Classification(Nested())
     assert list(ActivationCheckpointing(layers)._chosen(task)) == ["net.blocks.0", "net.blocks.1"]
+
+
+@pytest.mark.parametrize(
+    ("net", "expected"),
+    [
+        (ViT(dim=16, depth=2), ["blocks.0", "blocks.1"]),
+        (CNN(widths=[4, 8]), ["stages.0", "stages.1"]),
+        (UNet(widths=[4, 8]), ["encoder.0", "encoder.1", "decoder.0"]),
+        (MLP(widths=[4]), ["hidden.0", "hidden.1", "hidden.2", "hidden.3"]),
+        (resnet18(), [f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1)]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_members_of_the_outermost_lists_are_chosen_when_nothing_is_named(net: nn.Module, expected: list[str]) -> None:
+    chosen = ActivationCheckpointing()._chosen(nn.ModuleDict({"net": net}))  # type: ignore[arg-type]
+    assert list(chosen) == [f"net.{name}" for name in expected]
+
+
+def test_a_net_without_lists_of_layers() -> None:
+    with pytest.raises(ValueError, match=r"^layers: no module is in a list of layers$"):
+        ActivationCheckpointing().on_fit_start(None, nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
 def test_forward_of_the_instance_comes_back() -> None:
