@@ -48,7 +48,7 @@ class ActivationCheckpointing(Callback):
 
     def _chosen(self, pl_module: LightningModule) -> dict[str, nn.Module]:
         modules = dict(pl_module.named_modules())
-        lists = {name for name, module in modules.items() if isinstance(module, nn.Sequential | nn.ModuleList)}
+        lists = [name for name, module in modules.items() if isinstance(module, nn.Sequential | nn.ModuleList)]
         if self.layers is None:
             members = [name for name in modules if name.rpartition(".")[0] in lists]
             names = [name for name in members if any(modules[name].children())] or members
