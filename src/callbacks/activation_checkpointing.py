@@ -62,10 +62,9 @@ class ActivationCheckpointing(Callback):
                 chosen[name] = modules[name]
         if not chosen:
             patterns = list(dict.fromkeys(f"*{name.rpartition('.')[2]}.*" for name in lists))
-            close = nearest(str(self.layers), patterns) or (
-                f". There are {', '.join(patterns[:5])}" if patterns else ""
-            )
-            raise ValueError(f"layers: no module is {f'named {self.layers}' if self.layers else 'in a list'}{close}")
+            known = f". There are {', '.join(patterns[:5])}" if patterns else ""
+            wanted = f"is named {self.layers}" if self.layers else "is in a list of layers"
+            raise ValueError(f"layers: no module {wanted}{nearest(self.layers or '', patterns) or known}")
         return chosen
 
 
