@@ -81,9 +81,8 @@ class Browse(Callback):
                 place.add_patch(Rectangle(corner, right - left, bottom - top, fill=False, color=colour))
                 place.text(left, top, self._name(int(label)), color=colour, fontsize=6, va="bottom")
         elif target.ndim == 2:
-            hidden = (target == 0).numpy() if (target == 0).any() else False
-            colours = target.numpy() % 20
-            place.imshow(colours, cmap="tab20", vmin=0, vmax=19, alpha=0.5 * ~hidden, interpolation="nearest")
+            alpha = 0.5 * (target != 0).float().numpy()
+            place.imshow(target.numpy() % 20, cmap="tab20", vmin=0, vmax=19, alpha=alpha, interpolation="nearest")
         elif target.ndim == 1:  # a mixed sample has shares of classes
             shares = target.topk(min(SHOWN_LABELS, len(target)))
             pairs = zip(shares.values.tolist(), shares.indices.tolist(), strict=True)

@@ -1,5 +1,6 @@
 """Boxes as the files of Pascal VOC and COCO have them, and what is done about broken ones."""
 
+import glob
 import json
 import sys
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
+from src.data.images import FORMATS
 from src.errors import UserError, nearest
 
 TOLD = 10  # boxes left out that are named; all are counted
@@ -21,11 +23,13 @@ class Box:
         place: where it is, for messages.
         label: its class, as the file names it.
         corners: left, top, right and bottom in pixels from 0; None where there are no four numbers.
+        is_crowd: around several objects; COCO leaves it out of the training, and what is found in it out of the count.
     """
 
     place: str
     label: Any
     corners: list[float] | None
+    is_crowd: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: boo
     """Annotations of the images of a list.
 
     Args:
-        folder: holds Annotations/*.xml and JPEGImages/*.jpg.
+        folder: holds Annotations/*.xml and JPEGImages/*.jpg, or images of other formats.
         names: of the images.
         checks: told of files that cannot be read.
         may_lack_boxes: no image has a file, as in a published test set.
@@ -108,7 +112,7 @@ def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: boo
     lack_boxes = may_lack_boxes and not any(file.is_file() for file in files)
     annotations = []
     for index, (name, file) in enumerate(zip(names, files, strict=True)):
-        image = folder / "JPEGImages" / f"{name}.jpg"
+        image = _image_of(folder / "JPEGImages", name)
         try:
             annotations.append(Annotation(image, index) if lack_boxes else Annotation(image, index, *_read_xml(file)))
         except (OSError, ET.ParseError, ValueError) as error:
@@ -118,10 +122,18 @@ def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: boo
     return annotations
 
 
+def _image_of(folder: Path, name: str) -> Path:
+    usual = folder / f"{name}.jpg"
+    if usual.is_file():
+        return usual
+    others = sorted(file for file in folder.glob(f"{glob.escape(name)}.*") if file.suffix.lower() in FORMATS)
+    return others[0] if others else usual
+
+
 def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
     parser = ET.XMLParser(target=_WithoutDoctype())  # noqa: S314 - without declarations there is nothing to expand
     root = ET.fromstring(file.read_bytes(), parser)  # noqa: S314
-    width, height = (int(root.findtext(f"size/{side}", "0")) for side in ("width", "height"))
+    width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
     if min(width, height) < 1:
         raise ValueError("expected a size with width and height above 0")
     boxes = []
@@ -159,13 +171,15 @@ def read_coco(file: Path, folder: Path, checks: Checks) -> tuple[dict[int, str],
         content = json.loads(file.read_text(encoding="utf-8"))
         names = {category["id"]: category["name"] for category in content["categories"]}
         boxes: dict[Any, list[Box]] = {image["id"]: [] for image in content["images"]}
-        for entry in content.get("annotations", []):
+        for number, entry in enumerate(content.get("annotations", []), start=1):
             category = entry["category_id"]
-            place = f"{file.as_posix()}: annotation {entry['id']} ({names.get(category, f'category {category}')})"
+            name = names.get(category, f"category {category}")
+            place = f"{file.as_posix()}: annotation {entry.get('id', number)} ({name})"
             if entry["image_id"] not in boxes:
                 checks.leave_out(f"{place}: there is no image {entry['image_id']}")
-            elif not entry.get("iscrowd"):
-                boxes[entry["image_id"]].append(Box(place, category, _corners(entry["bbox"])))
+            else:
+                box = Box(place, category, _corners(entry.get("bbox")), bool(entry.get("iscrowd")))
+                boxes[entry["image_id"]].append(box)
         annotations = [
             Annotation(
                 folder / image["file_name"],

@@ -92,6 +92,8 @@ class Data(LightningDataModule):
         return self.test_dataloader()
 
     def _loader(self, name: str, dataset: Dataset, shuffle: bool = False, **options: Any) -> DataLoader:
+        if len(dataset) == 0:  # type: ignore[arg-type]  # every data set here has a length
+            raise UserError(f"--data: {type(self).__name__} has found no {name} samples")
         order = _Order(self, dataset, shuffle)
         return Loader(
             dataset,

@@ -1,13 +1,12 @@
 """Images with boxes, annotated as Pascal VOC or as COCO does."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
-from errno import EIO
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
@@ -15,30 +14,17 @@ from torchvision.transforms import v2
 
 from src.data.annotations import Annotation, Checks, read_coco, read_voc
 from src.data.base import Data
+from src.data.images import read_image, with_mode
 from src.errors import UserError
 
 GREY = [124, 116, 104]  # ImageNet's mean
+LEAST_SIDE = 1e-3  # of a box in pixels; what a crop has left less of is dropped
 
 
 def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
     """Lists of images and of targets: images differ in size, and so do numbers of boxes."""
     images, targets = zip(*samples, strict=True)
     return list(images), list(targets)
-
-
-def read_image(file: Path) -> Image.Image:
-    """An image with all of its pixels.
-
-    Raises:
-        OSError: it is missing, truncated or no image; names the file, which Pillow's own errors leave out.
-    """
-    try:
-        with Image.open(file) as image:
-            image.load()
-            return image
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # the second is Pillow's for a broken PNG
-        text = getattr(error, "strerror", None) or str(error)
-        raise OSError(getattr(error, "errno", None) or EIO, text, str(file)) from error
 
 
 class _Detection(Data):
@@ -75,9 +61,8 @@ class _Detection(Data):
         resize = [v2.Resize(list(image_size))] if image_size is not None else []
         finish = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
         self.evaluated = v2.Compose([*resize, *finish])
-        # drops the boxes that a crop has left without a pixel, and whole ones whose edge has been rounded to 60.000004
-        # of 60 pixels, were it not for the clamp
-        clean = [v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes()]
+        # what a crop has left nothing of is dropped
+        clean = [v2.ClampBoundingBoxes(), _without_empty]
         self.augment = v2.Compose([*chosen, *resize, *clean, *finish])
 
     def hold(
@@ -92,8 +77,10 @@ class _Detection(Data):
             test: what to test with, or predict if its boxes are not known; None for neither.
         """
         self.train_set = _Detections(train, classes, self.checks)
-        self.val_set = _Detections(val, classes, self.checks, self.evaluated)
-        self.predict_set = _Detections(test, classes, self.checks, self.evaluated) if test is not None else None
+        self.val_set = _Detections(val, classes, self.checks, self.evaluated, with_crowds=True)
+        self.predict_set = None
+        if test is not None:
+            self.predict_set = _Detections(test, classes, self.checks, self.evaluated, with_crowds=True)
         is_known = test is not None and any(annotation.boxes is not None for annotation in test)
         self.test_set = self.predict_set if is_known else None
         counts = {"left_out_boxes": len(self.checks.left_out), "clipped_boxes": self.checks.num_clipped}
@@ -221,21 +208,37 @@ class COCODetection(_Detection):
         self.hold({category: k for k, category in enumerate(names)}, train, val, test[0] if test else None)
 
 
+def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:
+    """Drops boxes without extent. torchvision's would drop all below one pixel, as many are in a small image."""
+    image, target = sample
+    kept = (target["boxes"][:, 2:] - target["boxes"][:, :2] >= LEAST_SIDE).all(dim=1)  # (N,)
+    return image, {**target, "boxes": target["boxes"][kept], "labels": target["labels"][kept]}
+
+
 class _Detections(Dataset):
     """Images (3, H, W) with the boxes that can be used."""
 
     def __init__(
-        self, annotations: list[Annotation], classes: dict[Any, int], checks: Checks, change: Any = None
+        self,
+        annotations: list[Annotation],
+        classes: dict[Any, int],
+        checks: Checks,
+        change: Any = None,
+        with_crowds: bool = False,
     ) -> None:
         self.annotations: list[Annotation] = []
         self.files = [annotation.file for annotation in annotations]  # the loader names them
         self.boxes: list[Tensor] = []
         self.labels: list[Tensor] = []
+        self.crowds: list[Tensor] = []
         for annotation in annotations:
-            found = [(box, checks.clipped(box, annotation.size, classes)) for box in annotation.boxes or []]
-            kept = [(corners, classes[box.label]) for box, corners in found if corners is not None]
-            self.boxes.append(torch.tensor([corners for corners, _ in kept], dtype=torch.float32).view(-1, 4))  # (N, 4)
-            self.labels.append(torch.tensor([label for _, label in kept], dtype=torch.int64))  # (N,)
+            boxes = [box for box in annotation.boxes or [] if with_crowds or not box.is_crowd]
+            found = [(box, checks.clipped(box, annotation.size, classes)) for box in boxes]
+            kept = [(corners, classes[box.label], box.is_crowd) for box, corners in found if corners is not None]
+            corners, labels, crowds = zip(*kept, strict=True) if kept else ((), (), ())
+            self.boxes.append(torch.tensor(corners, dtype=torch.float32).view(-1, 4))  # (N, 4)
+            self.labels.append(torch.tensor(labels, dtype=torch.int64))  # (N,)
+            self.crowds.append(torch.tensor(crowds, dtype=torch.int64))  # (N,)
             # COCO's 860,000 boxes as objects would stay in the memory of every worker
             self.annotations.append(replace(annotation, boxes=None if annotation.boxes is None else []))
         self.change = change
@@ -247,7 +250,7 @@ class _Detections(Dataset):
         annotation = self.annotations[index]
         if annotation.failure:
             raise ValueError(annotation.failure)
-        image = read_image(annotation.file).convert("RGB")
+        image = with_mode(read_image(annotation.file), "RGB")
         target: dict[str, Any] = {"image_id": annotation.image_id}
         if annotation.boxes is not None:
             if image.size != annotation.size:
@@ -256,9 +259,13 @@ class _Detections(Dataset):
             canvas: Any = image.size[::-1]
             boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]
             target |= {"boxes": boxes, "labels": self.labels[index]}
+            if self.crowds[index].any():  # what is found in one counts neither for nor against
+                target["iscrowd"] = self.crowds[index]
         sample = tv_tensors.Image(image), target
         return sample if self.change is None else self.change(sample)
 
 
 def _names(file: Path) -> list[str]:
-    return [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    """Of images, a line each; lists of one class add -1, 0 or 1."""
+    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    return [re.sub(r"\s+(-1|0|1)$", "", line) for line in lines if line]

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from src.checkpoints.files import replace
-from src.data.image_folder import FORMATS
+from src.data.images import FORMATS, with_mode
 from src.data.loader import DataError
 from src.data.resident import ResidentImages
 from src.errors import UserError
@@ -78,45 +78,64 @@ class ImageArchive(ResidentImages):
         images: dict[str, dict[str, Any]] = {"train": {}, "test": {}}  # by name
         broken, mode, shape = [], "", ()
         try:
-            with tarfile.open(self.root) as archive:
+            with tarfile.open(self.root, tarinfo=_Member) as archive:
                 for member in archive:
                     split = Path(member.name).parts[:-2][-1:]
-                    if split not in (("train",), ("test",)) or Path(member.name).suffix.lower() not in FORMATS:
+                    name = Path(member.name)
+                    is_image = name.suffix.lower() in FORMATS and name.name[0] != "."  # macOS adds ._NAME
+                    if split not in (("train",), ("test",)) or not is_image:
                         continue
                     stream = archive.extractfile(member)
                     assert stream is not None, member.name  # nothing but files ends in .png
                     try:
                         with Image.open(io.BytesIO(stream.read())) as file:
-                            mode = mode or ("L" if file.mode in ("1", "L") else "RGB")
-                            pixels = np.asarray(file.convert(mode))
+                            mode = mode or ("L" if file.mode[0] in "1LI" else "RGB")
+                            pixels = np.asarray(with_mode(file, mode))
+                        shape = shape or pixels.shape
+                        if pixels.shape != shape:
+                            size, first = (f"{s[1]}×{s[0]}" for s in (pixels.shape, shape))
+                            raise ValueError(f"expected {first} pixels as the first image has, got {size}")
                     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
                         if self.on_error == "stop":
                             raise DataError(f"--data.root {self.root.as_posix()}: {member.name}: {error}") from error
                         broken.append((member.name, f"{type(error).__name__}: {error}"))
                         continue
-                    shape = shape or pixels.shape
-                    if pixels.shape != shape:
-                        size, first = (f"{s[1]}×{s[0]}" for s in (pixels.shape, shape))
-                        text = f"{member.name}: expected {first} pixels as the first image has, got {size}"
-                        raise UserError(f"--data.root {self.root.as_posix()}: {text}")
                     images[split[0]][member.name] = pixels
+                while archive.fileobj and archive.fileobj.read(2**20):  # the checksum of a packed archive is at its end
+                    pass
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
             raise UserError(f"--data.root {self.root.as_posix()}: cannot be read: {error}") from error
-        return self._arrays(images), broken
+        return self._arrays(images, broken), broken
 
-    def _arrays(self, images: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def _arrays(self, images: dict[str, dict[str, Any]], broken: list[tuple[str, str]]) -> dict[str, Any]:
         classes = sorted({Path(name).parent.name for name in images["train"]})
         arrays = {}
         for split, found in images.items():
+            for name in sorted(found):
+                if (kind := Path(name).parent.name) not in classes:
+                    text = f"test has a class {kind}, which train does not have"
+                    if self.on_error == "stop":
+                        raise UserError(f"--data.root {self.root.as_posix()}: {text}")
+                    broken.append((name, text))
+                    del found[name]
             if not found:
                 raise UserError(f"--data.root {self.root.as_posix()}: expected images as {split}/CLASS/NAME.jpg")
             names = sorted(found)
-            if unknown := {Path(name).parent.name for name in names} - set(classes):
-                text = f"test has a class {min(unknown)}, which train does not have"
-                raise UserError(f"--data.root {self.root.as_posix()}: {text}")
             arrays[f"{split}_images"] = np.stack([found[name] for name in names])
             arrays[f"{split}_targets"] = np.array([classes.index(Path(name).parent.name) for name in names])
         return arrays
+
+
+class _Member(tarfile.TarInfo):
+    """Tells of a damaged header, where tarfile would take the archive for ended."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Member":
+        place = tarfile_.offset
+        try:
+            return super().fromtarfile(tarfile_)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]  # not in the stubs
+            raise tarfile.ReadError(f"damaged at byte {place}: {error}") from error
 
 
 def _tensors(images: Any, targets: Any) -> tuple[Tensor, Tensor]:

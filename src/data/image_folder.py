@@ -11,9 +11,8 @@ from torch.utils.data import Dataset, Subset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
+from src.data.images import FORMATS, read_image, with_mode
 from src.errors import UserError, nearest
-
-FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 class ImageFolder(Data):
@@ -88,16 +87,29 @@ class ImageFolder(Data):
 
     def setup(self, stage: str) -> None:
         classes = class_names(self.root / "train")
+        for split in ("val", "test"):
+            self._check_classes(self.root / split, classes)
+        whole = _Files(self.root / "train", classes, self.mode)
         if (self.root / "val").is_dir():
-            self.train_set = _Files(self.root / "train", classes, self.mode)
+            self.train_set = whole
             self.val_set = _Files(self.root / "val", classes, self.mode, self.evaluated)
         else:
-            whole = _Files(self.root / "train", classes, self.mode)
             kept, held_out = split_indices(len(whole), [1 - self.val_share, self.val_share])
             self.train_set = Subset(whole, kept)
             self.val_set = Subset(_Files(self.root / "train", classes, self.mode, self.evaluated), held_out)
         has_test = (self.root / "test").is_dir()
         self.test_set = _Files(self.root / "test", classes, self.mode, self.evaluated) if has_test else None
+
+    def _check_classes(self, folder: Path, classes: list[str]) -> None:
+        for name in class_names(folder) if folder.is_dir() else []:
+            if name in classes:
+                continue
+            place = (folder / name).as_posix()
+            if self.on_error == "stop":
+                text = f"--data.root: {place}: train has no class of that name{nearest(name, classes)}"
+                raise UserError(f"{text}; --data.on_error skip leaves it out")
+            for file in image_files(folder / name):
+                self._skip(file.as_posix(), f"{file.as_posix()}: train has no class {name}")
 
 
 def class_names(folder: Path) -> list[str]:
@@ -108,7 +120,8 @@ def class_names(folder: Path) -> list[str]:
     """
     if not folder.is_dir():
         raise UserError(f"--data.root: expected folders of images in {folder.as_posix()}, which is not there")
-    names = [path.name for path in sorted(folder.iterdir()) if path.is_dir() and image_files(path)]
+    folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
+    names = [path.name for path in folders if image_files(path)]
     if not names:
         kinds = ", ".join(FORMATS)
         raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; there are none")
@@ -125,12 +138,7 @@ class _Files(Dataset):
     """Images by index, and the number of their class."""
 
     def __init__(self, folder: Path, classes: list[str], mode: str, change: Any = None) -> None:
-        found = class_names(folder)
-        if unknown := [name for name in found if name not in classes]:
-            raise UserError(
-                f"--data.root: {(folder / unknown[0]).as_posix()}: train has no class of that name"
-                f"{nearest(unknown[0], classes)}"
-            )
+        found = [name for name in class_names(folder) if name in classes]
         self.files = [file for name in found for file in image_files(folder / name)]
         self.targets = [classes.index(name) for name in found for _ in image_files(folder / name)]
         self.mode = mode
@@ -140,8 +148,7 @@ class _Files(Dataset):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        with Image.open(self.files[index]) as file:
-            image = file.convert(self.mode)
+        image = with_mode(read_image(self.files[index]), self.mode)
         return image if self.change is None else self.change(image), self.targets[index]
 
 

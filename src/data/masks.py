@@ -12,10 +12,10 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
-from src.data.detection import read_image
-from src.data.image_folder import FORMATS
+from src.data.images import FORMATS, read_image, with_mode
 from src.errors import UserError
 
+IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
 SAMPLES_NAMED = 3  # of those without a counterpart
 Pair = tuple[Path, Path]  # an image and its mask
 Pixels = tuple[Tensor, Tensor]
@@ -106,7 +106,8 @@ class MaskFolder(_Masks):
         root: folder of the splits.
         num_classes: number of classes K, at least 2.
         values: what masks hold for the classes 0 to K - 1, as in [0, 255]; the classes themselves when left out.
-        ignore_index: value of the pixels that are of no class, kept as it is; often 255, none when left out.
+        ignore_index: value of the pixels that are of no class; often 255, none when left out. Batches have 255 in its
+            place if it is below num_classes, which is what the task's ignore_index must then be.
         image_size: height and width in pixels that images and masks are resized to, [H, W].
         val_share: part of train that validates where there is no val, cut off with a fixed seed, in (0, 1).
         options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
@@ -114,7 +115,7 @@ class MaskFolder(_Masks):
             mean and deviation of the three channels, ImageNet's when left out; those of Data.
 
     Shapes:
-        image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1 or ignore_index.
+        image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
 
     Raises:
         ValueError: a value out of its range.
@@ -140,7 +141,9 @@ class MaskFolder(_Masks):
             raise ValueError(f"ignore_index: expected a value of no class from 0 to 65535, got {ignore_index}")
         classes = {value: k for k, value in enumerate(values)}
         if ignore_index is not None:
-            classes[ignore_index] = ignore_index
+            if ignore_index < num_classes > IGNORED:
+                raise ValueError(f"ignore_index: expected at least {num_classes} as num_classes, got {ignore_index}")
+            classes[ignore_index] = ignore_index if ignore_index >= num_classes else IGNORED
         super().__init__(classes, image_size, val_share, **options)
         self.root = Path(root)
         self.save_hyperparameters()
@@ -234,7 +237,7 @@ class _Pairs(Dataset):
 
     def __getitem__(self, index: int) -> Pixels:
         image_file, mask_file = self.pairs[index]
-        image, mask = read_image(image_file).convert("RGB"), read_image(mask_file)
+        image, mask = with_mode(read_image(image_file), "RGB"), read_image(mask_file)
         if mask.mode not in ("1", "L", "P", "I", "I;16"):
             raise ValueError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
         if mask.size != image.size:
@@ -262,7 +265,7 @@ def _pairs_of(folder: Path) -> list[Pair]:
             raise UserError(f"--data.root: expected a folder {place.as_posix()}, which is not there")
         found = [file for file in sorted(place.iterdir()) if file.suffix.lower() in formats and file.name[0] != "."]
         files[kind] = {file.stem: file for file in found}
-        _refuse("of a name that another image has", [file for file in found if file not in files[kind].values()])
+        _refuse("of a name that another image has", [file for file in found if files[kind][file.stem] != file])
     images, masks = files["images"], files["masks"]
     if not images:
         raise UserError(f"--data.root: expected images in {folder.as_posix()}/images, {', '.join(FORMATS)}; none there")

@@ -16,8 +16,8 @@ class ResidentImages(Data):
     """Keeps a whole data set on the device as uint8 and makes batches of it there; subclasses say what it holds.
 
     What is drawn for sample i in epoch e comes from a table that (seed, e) makes, so batches are bitwise the same from
-    any position, for any batch size and number of ranks, as with Data. Images are normalised by the mean and deviation
-    of each channel over the training images.
+    any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data. Images are
+    normalised by the mean and deviation of each channel over the training images.
 
     Args:
         batch_size: samples a batch and process, B, at least 1.
@@ -102,8 +102,10 @@ class ResidentImages(Data):
             image = translate(image, down, right)
         if self.crop < 1:
             area = self.crop + (1 - self.crop) * draw[2]  # Szegedy et al. 2015 draw area and ratio of the sides
-            stretch = (4 / 3) ** (draw[3] - 0.5)  # one side is longer, the other shorter: together 3:4 to 4:3
-            high, wide = ((area.sqrt() * part).clamp(max=1) for part in (stretch, 1 / stretch))
+            side = area.sqrt()
+            # one side is longer, the other shorter: together 3:4 to 4:3, as far as the image reaches
+            stretch = ((4 / 3) ** (draw[3] - 0.5)).clamp(side, 1 / side)
+            high, wide = side * stretch, side / stretch
             top, left = draw[4] * (1 - high) * height, draw[5] * (1 - wide) * width
             image = resized_crop(image.float(), top, left, high * height, wide * width)
         return flip(image, draw[6] < 0.5) if self.flip else image

@@ -56,7 +56,7 @@ class Classification(Task):
             measured[f"top{top_k}_accuracy"] = among
         super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)))
         for metrics in (self.val_metrics, self.test_metrics) if calibration_bins else ():
-            error = MulticlassCalibrationError(num_classes, calibration_bins, validate_args=False)
+            error = _CalibrationError(num_classes, calibration_bins, validate_args=False)
             metrics.add_metrics({"calibration_error": error})
         self.num_classes = num_classes
         self.label_smoothing = label_smoothing
@@ -105,3 +105,10 @@ class Classification(Task):
         low, high = target.min().item(), target.max().item()
         if low < 0 or high >= self.num_classes:
             raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
+
+
+class _CalibrationError(MulticlassCalibrationError):
+    """Of logits: torchmetrics takes those that all lie in [0, 1] for probabilities, batch by batch."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        super().update(preds.float().softmax(dim=-1), target)

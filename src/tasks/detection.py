@@ -51,6 +51,8 @@ class Detection(Task):
             raise ValueError(f"num_classes: expected {of_net} as the net has, got {num_classes}")
         if class_names is not None and len(class_names) != num_classes:
             raise ValueError(f"class_names: expected {num_classes} as num_classes, got {len(class_names)}")
+        if class_names is not None and len(set(class_names)) != num_classes:
+            raise ValueError(f"class_names: expected different names, got {class_names}")
         super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}))
         self.num_classes = num_classes
         self.loss_weights = loss_weights or {}

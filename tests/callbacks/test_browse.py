@@ -80,6 +80,11 @@ def test_masks(tmp_path: Path, figures: list[Figure]) -> None:
     assert np.array_equal(np.asarray(overlay.get_alpha()) > 0, (mask[0] > 0).numpy()), "the background shows the image"
 
 
+def test_a_mask_without_a_background(tmp_path: Path, figures: list[Figure]) -> None:
+    draw([torch.rand(1, 1, 8, 8), torch.ones(1, 8, 8, dtype=torch.long)], tmp_path, num_images=1)
+    assert (np.asarray(figures[0].axes[0].images[1].get_alpha()) == 0.5).all()
+
+
 def test_fewer_images_than_asked_for(tmp_path: Path, figures: list[Figure]) -> None:
     draw([torch.rand(3, 1, 8, 8), torch.zeros(3)], tmp_path, num_images=50)
     assert sum(len(axes.images) for axes in figures[0].axes) == 6

@@ -16,8 +16,10 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import VOCDetection as TorchvisionVOC
 from torchvision.transforms import v2
 
-from src.data.detection import COCODetection, VOCDetection, read_image
+from src.data.detection import COCODetection, VOCDetection
+from src.data.images import read_image
 from src.data.loader import DataError
+from src.errors import UserError
 from tests.conftest import PUBLISHED, ROOT, Cli, needs
 
 BCCD, COCO_MINI = PUBLISHED / "bccd", PUBLISHED / "coco_mini"
@@ -107,6 +109,30 @@ def white(image: Tensor) -> list[int]:
     """Around all that is bright."""
     rows, columns = ((image.mean(0) > 0.5).any(dim).nonzero()[:, 0] for dim in (1, 0))
     return [int(x) for x in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)]
+
+
+def test_small_objects_are_trained_on(folder: Path) -> None:
+    data = voc(folder, image_size=[1, 2])
+    trained = [len(target["labels"]) for _, target in samples(data.train_dataloader())]
+    assert sorted(trained) == [0, 2]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".JPG", ".jpeg"])
+def test_images_of_other_formats_and_names_with_spaces(folder: Path, suffix: str) -> None:
+    image = folder / f"JPEGImages/a dog{suffix}"
+    picture([DOG, CAT]).save(image, "png" if suffix == ".png" else "jpeg")
+    text = (folder / "Annotations/val_full.xml").read_text().replace(f"<width>{WIDTH}<", f"<width>{WIDTH}.0<")
+    (folder / "Annotations/a dog.xml").write_text(text)
+    (folder / "ImageSets/Main/val.txt").write_text("\ufeffa dog -1\n", encoding="utf-8")
+    [(pixels, target)] = samples(voc(folder).val_dataloader())
+    assert white(pixels) == [5, 2, 58, 30]
+    assert len(target["labels"]) == 2
+
+
+def test_an_empty_list_is_named(folder: Path) -> None:
+    (folder / "ImageSets/Main/train.txt").write_text("")
+    with pytest.raises(UserError, match=r"^--data: VOCDetection has found no train samples$"):
+        voc(folder, class_names=["cat", "dog"]).train_dataloader()
 
 
 def test_class_names_may_be_given(folder: Path) -> None:
@@ -415,8 +441,12 @@ def test_categories_are_numbered_by_their_ids(root: Path) -> None:
     assert data.class_names == ["cat", "dog"]
     (image, target), (_, empty) = samples(data.val_dataloader())
     assert white(image) == [5, 2, 58, 30]
-    assert target["boxes"].tolist() == [list(DOG), list(CAT)], "and the crowd is left out"
-    assert target["labels"].tolist() == [1, 0]
+    assert target["boxes"].tolist() == [list(DOG), list(CAT), [0, 0, WIDTH, HEIGHT]]
+    assert target["labels"].tolist() == [1, 0, 0]
+    assert target["iscrowd"].tolist() == [0, 0, 1], "as COCO's evaluation takes it"
+    trained = {target["image_id"]: target for _, target in samples(data.train_dataloader())}
+    assert trained[40]["labels"].tolist() == [1, 0], "and the crowd is left out"
+    assert "iscrowd" not in trained[40]
     assert (target["image_id"], empty["image_id"]) == (40, 7)
     assert empty["boxes"].shape == (0, 4)
     assert data.test_set is None
@@ -429,7 +459,7 @@ def test_a_coco_test_set_may_lack_its_boxes(root: Path) -> None:
     write_coco(root, "test")
     data = coco(root, test_annotations="test.json", test_images="test")
     for loader in (data.test_dataloader(), data.predict_dataloader()):
-        assert samples(loader)[0][1]["labels"].tolist() == [1, 0]
+        assert samples(loader)[0][1]["labels"].tolist() == [1, 0, 0]
 
 
 ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
@@ -439,6 +469,7 @@ ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "image": ({"image_id": 41}, r"annotation 5 \(cat\): there is no image 41"),
     "three numbers": ({"bbox": [1, 2, 3]}, r"annotation 5 \(cat\): expected four numbers"),
     "words": ({"bbox": [1, 2, 3, "wide"]}, r"annotation 5 \(cat\): expected four numbers"),
+    "nothing": ({"bbox": ...}, r"annotation 5 \(cat\): expected four numbers"),
     "null": ({"bbox": None}, r"annotation 5 \(cat\): expected four numbers"),
 }
 
@@ -449,6 +480,7 @@ def test_a_broken_annotation_is_an_error_or_a_box_less(
 ) -> None:
     changes, message = ENTRIES[kind]
     entry = {"id": 5, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4], **changes}
+    entry = {name: value for name, value in entry.items() if value is not ...}
     write_coco(
         root, "val", annotations=[entry, {**entry, "id": 6, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}]
     )
@@ -528,10 +560,11 @@ def test_coco_mini_has_the_boxes_of_its_json() -> None:
     for image, target in found:
         assert image.shape == (3, 64, 64)
         width, height = sizes[target["image_id"]]
-        expected = [a for a in content["annotations"] if a["image_id"] == target["image_id"] and not a["iscrowd"]]
+        expected = [a for a in content["annotations"] if a["image_id"] == target["image_id"]]
+        assert target.get("iscrowd", torch.zeros(len(expected))).tolist() == [a["iscrowd"] for a in expected]
         num_boxes += len(expected)
         assert [data.class_names[k] for k in target["labels"]] == [names[a["category_id"]] for a in expected]
         for box, (x, y, w, h) in zip(target["boxes"].tolist(), (a["bbox"] for a in expected), strict=True):
             corners = [x / width, y / height, (x + w) / width, (y + h) / height]
             assert box == pytest.approx([64 * corner for corner in corners], abs=1e-3)
-    assert num_boxes == 168 - 2
+    assert num_boxes == 168

@@ -1,6 +1,7 @@
 """An archive of images: what it holds, what is kept of it, and what can be wrong with it."""
 
 import io
+import lzma
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,30 @@ def test_broken_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_images_that_do_not_go_together(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
     with pytest.raises(UserError, match=message):
         made(archive(tmp_path / "set.tar.xz", usual() | files), tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    "files", [{"set/test/c/1.png": picture(1)}, {"set/test/a/9.png": picture(1, (8, 8))}], ids=["class", "size"]
+)
+def test_images_that_do_not_go_together_can_be_left_out(tmp_path: Path, files: dict[str, bytes]) -> None:
+    data = made(archive(tmp_path / "set.tar.xz", usual() | files), tmp_path / "cache", on_error="skip")
+    assert data.skipped_samples == set(files)
+    assert len(data.test_set) == 10  # type: ignore[arg-type]
+
+
+def test_a_damaged_header_is_not_the_end(tmp_path: Path) -> None:
+    archive(tmp_path / "set.tar.xz", usual())
+    whole = bytearray(lzma.decompress((tmp_path / "set.tar.xz").read_bytes()))
+    place = whole.index(b"./set/train/a/2.png")
+    whole[place + 3] ^= 1  # the header's checksum fails
+    (tmp_path / "set.tar").write_bytes(whole)
+    with pytest.raises(UserError, match=rf"set.tar: cannot be read: damaged at byte {place}: bad checksum"):
+        made(tmp_path / "set.tar", tmp_path / "cache")
+
+
+def test_hidden_files_are_no_images(tmp_path: Path) -> None:
+    files = usual() | {"set/train/a/._0.png": b"what macOS adds"}
+    assert len(made(archive(tmp_path / "set.tar.xz", files), tmp_path / "cache").test_set) == 10  # type: ignore[arg-type]
 
 
 def test_files_that_are_no_such_archive(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision import datasets, transforms
 
-from src.data.image_folder import ImageFolder
+from src.data.image_folder import ImageFolder, class_names
 from src.errors import UserError
 from tests.conftest import Cli
 
@@ -145,8 +145,25 @@ def test_folders_that_cannot_be_used(tmp_path: Path, root: Path) -> None:
     with pytest.raises(UserError, match=r"expected .*/train/CLASS/…, images of .*there are none"):
         made(tmp_path)
     write_images(root / "val", {"dig": 1})
-    with pytest.raises(UserError, match=r"val/dig: train has no class of that name. Nearest: dog"):
+    with pytest.raises(
+        UserError, match=r"val/dig: train has no class of that name. Nearest: dog; --data.on_error skip"
+    ):
         made(root)
+    write_images(root / "val", {"dog": 2})
+    data = made(root, on_error="skip")
+    assert data.skipped_samples == {(root / "val/dig/000.png").as_posix()}
+    assert len(data.val_set) == 2  # type: ignore[arg-type]
+
+
+def test_too_few_images_to_validate_with(tmp_path: Path) -> None:
+    write_images(tmp_path / "train", {"cat": 2, "dog": 2})
+    with pytest.raises(UserError, match=r"^--data: ImageFolder has found no val samples$"):
+        made(tmp_path).val_dataloader()
+
+
+def test_hidden_folders_are_no_classes(root: Path) -> None:
+    write_images(root / "train", {".ipynb_checkpoints": 1})
+    assert class_names(root / "train") == ["cat", "dog", "owl"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import OxfordIIITPet
 from torchvision.transforms import v2
 
-from src.data.detection import read_image
+from src.data.images import read_image
 from src.data.loader import DataError
 from src.data.masks import MaskFolder, OxfordPets
 from src.nets.unet import UNet
@@ -133,6 +133,18 @@ def test_values_become_classes_and_one_is_ignored(tmp_path: Path) -> None:
         assert mask[0, 0] == 1
         assert mask[10, 10] == 0
         assert mask[20, 50] == 100
+
+
+def test_an_ignored_value_never_becomes_a_class(tmp_path: Path) -> None:
+    """0 for what has no class, and classes from 1 on: as usual a layout as any."""
+    write(tmp_path, "train", 4, values=[0, 1, 2])
+    data = MaskFolder(str(tmp_path), num_classes=2, values=[1, 2], ignore_index=0, image_size=(40, 60), **PLAIN)
+    data.setup("fit")
+    _, mask = samples(data.val_dataloader())[0]
+    assert mask.unique().tolist() == [0, 1, 255]
+    assert (mask == 255).sum() > (mask == 0).sum()
+    with pytest.raises(ValueError, match="ignore_index: expected at least 300 as num_classes, got 0"):
+        MaskFolder(str(tmp_path), num_classes=300, values=range(1, 301), ignore_index=0)
 
 
 def test_names_are_matched_whatever_the_kind_of_image(root: Path) -> None:

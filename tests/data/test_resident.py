@@ -158,6 +158,24 @@ def test_few_training_images_are_the_same_for_every_seed(monkeypatch: pytest.Mon
             placed(Numbered(num_train=count))
 
 
+@pytest.mark.parametrize("crop", [0.3, 0.7, 0.95])
+def test_crops_take_no_less_than_their_share(crop: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def record(image: Tensor, top: Tensor, left: Tensor, high: Tensor, wide: Tensor) -> Tensor:
+        taken.append(high * wide / (12 * 10))
+        assert (top >= 0).all()
+        assert (top + high <= 12 + 1e-4).all()
+        assert (left + wide <= 10 + 1e-4).all()
+        return image
+
+    monkeypatch.setattr("src.data.resident.resized_crop", record)
+    list(placed(Numbered(crop=crop)).train_dataloader())
+    share = torch.cat(taken)
+    assert crop - 1e-5 <= share.min() < crop + 0.1
+    assert 1 - 0.1 < share.max() <= 1 + 1e-5
+
+
 def test_translation_by_more_than_the_image() -> None:
     with pytest.raises(ValueError, match="translate: expected less than the images' 10 pixels, got 10"):
         placed(Numbered(translate=10))

@@ -104,7 +104,7 @@ def run(folder: Path, layout: str, names: list[str]) -> list[dict[str, Any]]:
 
 
 def assert_like_one_process(ranks: list[dict[str, Any]], names: list[str], ways: int) -> None:
-    close = {"rtol": 1e-5, "atol": 1e-5}
+    close: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
     for name in names:
         net = build(name)
         whole = sum(parameter.numel() for parameter in net.parameters())

@@ -150,6 +150,15 @@ def test_calibration_and_top_k_of_the_whole_set() -> None:
     assert found["test/top2_accuracy"] == pytest.approx((least != target).double().mean().item())
 
 
+def test_calibration_of_small_logits() -> None:
+    """All in [0, 1], as of a net that is sure of nothing yet; they are no probabilities."""
+    torch.manual_seed(0)
+    logits, target = torch.rand(1000, K), torch.randint(K, (1000,))
+    task = Classification(linear(), K, calibration_bins=15)
+    task.val_metrics["calibration_error"].update(logits, target)
+    assert task.val_metrics["calibration_error"].compute() < 0.1
+
+
 class TwoInputs(nn.Module):
     """Gives its inputs different roles."""
 

@@ -121,6 +121,17 @@ def test_precision_is_that_of_coco_over_uneven_batches() -> None:
     assert tested == pytest.approx(expected, abs=1e-6)
 
 
+def test_what_is_found_in_a_crowd_counts_neither_for_nor_against() -> None:
+    rows = torch.tensor([[0.0, 0, 8, 8, 0, 0.9], [20, 20, 24, 24, 0, 0.95]])  # an object, and one in the crowd
+    image = torch.zeros(1, 2, 7)
+    image[0, :, :6], image[0, 0, 6] = rows, 2
+    boxes, labels = torch.tensor([[0.0, 0, 8, 8], [16, 16, 40, 40]]), torch.tensor([0, 0])
+    for iscrowd, expected in (([0, 1], 1.0), ([0, 0], 0.25)):
+        target = {"boxes": boxes, "labels": labels, "iscrowd": torch.tensor(iscrowd)}
+        [found] = Trainer(**UNSAVED).test(Detection(Known(), K), loader([(image, target)]), verbose=False)
+        assert found["test/map"] == pytest.approx(expected, abs=0.01)
+
+
 def test_images_without_objects_or_detections_are_evaluated() -> None:
     nothing = torch.zeros(1, 5, 7), {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.long)}
     data = samples(8)
@@ -260,6 +271,7 @@ def test_bad_targets_are_errors_in_words(verb: str, boxes: list[Any], labels: li
     [
         ({"num_classes": 0}, "num_classes: expected at least 1, got 0"),
         ({"num_classes": 4}, "num_classes: expected 3 as the net has, got 4"),
+        ({"class_names": ["a", "b", "a"]}, r"class_names: expected different names, got \['a', 'b', 'a'\]"),
         ({"class_names": ["a"]}, "class_names: expected 3 as num_classes, got 1"),
     ],
 )

@@ -1,0 +1,38 @@
+"""Images in files: which ones there are, and their pixels with 8 bits a channel."""
+
+from errno import EIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+def read_image(file: Path) -> Image.Image:
+    """An image with all of its pixels.
+
+    Raises:
+        OSError: it is missing, truncated or no image; names the file, which Pillow's own errors leave out.
+    """
+    try:
+        with Image.open(file) as image:
+            image.load()
+            return image
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # the second is Pillow's for a broken PNG
+        text = getattr(error, "strerror", None) or str(error)
+        raise OSError(getattr(error, "errno", None) or EIO, text, str(file)) from error
+
+
+def with_mode(image: Image.Image, mode: str) -> Image.Image:
+    """The image as RGB or L; of 16 bits the upper 8 are kept, where Pillow would take all above 255 for white.
+
+    Raises:
+        ValueError: its values are floats, or integers of more than 16 bits.
+    """
+    if image.mode[0] in "IF":
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() >= 2**16:
+            raise ValueError(f"expected 8 or 16 bits a channel, got values from {values.min()} to {values.max()}")
+        image = Image.fromarray((values.astype(np.int64) >> 8).astype(np.uint8))
+    return image.convert(mode)
