@@ -40,8 +40,8 @@ class Loader(DataLoader):
         options: as for DataLoader.
 
     Raises:
-        DataError: while iterating: a sample failed and on_error is `stop`, all samples of a batch did, a worker died,
-            or none delivered within `timeout` seconds.
+        DataError: while iterating: a sample failed and on_error is `stop`, all samples of a training batch or of an
+            evaluation did, a worker died, or none delivered within `timeout` seconds.
     """
 
     def __init__(
@@ -62,19 +62,26 @@ class Loader(DataLoader):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator around torch's iterator
         with self._watched(self._iterator):
             batches: Any = super().__iter__()
+        has_yielded, lost = False, ""
         while True:
             try:
                 with self._watched(batches):
                     batch, failures = next(batches)
             except StopIteration:
+                if lost and not has_yielded:
+                    raise DataError(lost) from None
                 return
             for failure in failures:
                 if self.on_error == "stop":
                     raise DataError(f"--data: {failure.text}")
                 self.skipped(failure.name, failure.text)
             if batch is None:
-                raise DataError(f"--data: every sample of a batch failed, the last one was {failures[-1].text}")
-            yield batch
+                lost = f"--data: every sample of a batch failed, the last one was {failures[-1].text}"
+                if self._guarded.name == "train":  # a position counts batches, and other processes have this one
+                    raise DataError(lost)
+            else:
+                has_yielded = True
+                yield batch
 
     @contextmanager
     def _watched(self, batches: Any) -> Iterator[None]:

@@ -53,7 +53,7 @@ class TorchvisionClassifier(nn.Module):
         options = {"init_weights": weights is None} if has_auxiliary else {}  # they warn of a default to come
         self.net = models.get_model(name, weights=published("weights", name, weights), **options)
         if has_auxiliary and weights is not None:
-            self.net.transform_input = True  # also where a checkpoint brings the weights
+            self.net.transform_input = True  # type: ignore[assignment]  # a flag, also where a checkpoint brings the weights
         _drop_auxiliary(self.net)
         _change_channels(self.net, name, in_channels)
         layers = (nn.Linear, nn.Conv2d)

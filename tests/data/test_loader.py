@@ -198,8 +198,18 @@ def test_a_batch_without_any_whole_sample_stops(cli: Cli) -> None:
         truncate(number)
     done = fit(cli, "run", "--data.on_error", "skip")
     assert done.code == 2
-    assert "error: --data: every sample of a batch failed, the last one was val sample 3 (images/0/22.png)" in done.err
+    assert "error: --data: every sample of a batch failed, the last one was val sample 9 (images/1/58.png)" in done.err
     assert not Path("run/checkpoints").exists()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_an_evaluation_goes_on_without_a_batch(batch_size: int) -> None:
+    loader = Loader(Numbers(7, bad=(6,)), "val", "skip", lambda *_: None, batch_size=batch_size)
+    assert [i for batch in loader for i in batch.tolist()] == list(range(6))
+    with pytest.raises(DataError, match="every sample of a batch failed, the last one was val sample 1: KeyError: 1"):
+        list(Loader(Numbers(2, bad=(0, 1)), "val", "skip", lambda *_: None, batch_size=1))
+    with pytest.raises(DataError, match="every sample of a batch failed, the last one was train sample 6"):
+        list(Loader(Numbers(7, bad=(6,)), "train", "skip", lambda *_: None, batch_size=1))
 
 
 class Numbers(Dataset):
