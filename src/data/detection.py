@@ -262,7 +262,12 @@ class _Detections(Dataset):
             if self.crowds[index].any():  # what is found in one counts neither for nor against
                 target["iscrowd"] = self.crowds[index]
         sample = tv_tensors.Image(image), target
-        return sample if self.change is None else self.change(sample)
+        if self.change is None:
+            return sample
+        changed, target = self.change(sample)
+        if changed.shape[-2:] != image.size[::-1]:
+            target["file_size"] = image.size  # width and height, so that predictions can be told in pixels of the file
+        return changed, target
 
 
 def _names(file: Path) -> list[str]:

@@ -9,7 +9,7 @@ from torchmetrics.detection import MeanAveragePrecision
 
 from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
 
-Target = dict[str, Tensor]
+Target = dict[str, Any]  # boxes (N, 4), labels (N,) and what else is known of an image
 Batch = tuple[list[Tensor], list[Target]]
 
 
@@ -77,9 +77,9 @@ class Detection(Task):
         self._measure(self.test_metrics, batch, batch_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
-        """Returns: a dict an image of `boxes` (M, 4), `labels` (M,) and `scores` (M,)."""
-        images, _ = batch
-        return self.net(images)
+        """Returns: a dict an image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` (M,) and `scores` (M,)."""
+        images, targets = batch
+        return [_in_file(*one) for one in zip(self.net(images), images, targets, strict=True)]
 
     def _measure(self, metrics: MetricCollection, batch: Batch, batch_idx: int) -> None:
         images, targets = batch
@@ -121,6 +121,15 @@ class _MeanLosses(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         return dict(zip(self.names, self.total / self.weight, strict=False))
+
+
+def _in_file(found: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:
+    """Detections on the image as its file has it, where the data has resized it, and which image it is."""
+    if "file_size" in target:
+        width, height = target["file_size"]
+        scale = found["boxes"].new_tensor([width / image.shape[2], height / image.shape[1]] * 2)
+        found = {**found, "boxes": found["boxes"] * scale}
+    return {"image_id": target["image_id"], **found} if "image_id" in target else found
 
 
 class _AveragePrecision(MeanAveragePrecision):

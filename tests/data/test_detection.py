@@ -147,6 +147,8 @@ def test_images_are_resized_with_their_boxes(folder: Path) -> None:
     expected = v2.functional.resize(v2.functional.pil_to_tensor(file), [20, 90], antialias=True)
     torch.testing.assert_close(image, expected / 255)
     assert target["boxes"].tolist() == [[x * f for x, f in zip(box, (1.5, 0.5) * 2, strict=True)] for box in (DOG, CAT)]
+    assert target["file_size"] == (WIDTH, HEIGHT)
+    assert "file_size" not in samples(voc(folder).test_dataloader())[0][1]
 
 
 def test_parts_of_objects_are_no_objects(folder: Path) -> None:

@@ -207,6 +207,17 @@ def test_predictions_become_a_line_an_image(tmp_path: Path) -> None:
         assert line["labels"] == found["labels"].tolist()
 
 
+def test_predictions_are_in_pixels_of_the_file() -> None:
+    [(image, target)] = [pair for pair in samples(4) if len(pair[1]["labels"]) == 3]
+    height, width = image.shape[-2:]
+    target = {**target, "image_id": 17, "file_size": (2 * width, 3 * height)}
+    [found] = Detection(Known(), K).eval().predict_step(([image], [target]), 0)
+    (expected,) = Known().eval()([image])
+    torch.testing.assert_close(found["boxes"], expected["boxes"] * torch.tensor([2, 3, 2, 3]))
+    assert found["image_id"] == 17
+    assert torch.equal(found["labels"], expected["labels"])
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_a_batch_that_does_not_fit_is_cut_between_images(size: int) -> None:
     images, targets = collate(samples(size))
