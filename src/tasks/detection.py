@@ -77,7 +77,7 @@ class Detection(Task):
         self._measure(self.test_metrics, batch, batch_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
-        """Returns: a dict an image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` (M,) and `scores` (M,)."""
+        """Returns: a dict an image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` (M,), `scores` (M,)."""
         images, targets = batch
         return [_in_file(*one) for one in zip(self.net(images), images, targets, strict=True)]
 
