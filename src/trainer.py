@@ -67,7 +67,7 @@ class Trainer(pl.Trainer):
             kept = "free some space and continue" if best else "no checkpoint could be saved"
             raise UserError(f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved; {kept}")
 
-    def validate(  # type: ignore[override]  # fewer options than Lightning's
+    def validate(
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
@@ -90,7 +90,7 @@ class Trainer(pl.Trainer):
         self._report("validate", results)
         return results
 
-    def test(  # type: ignore[override]  # fewer options than Lightning's
+    def test(
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
@@ -113,7 +113,7 @@ class Trainer(pl.Trainer):
         self._report("test", results)
         return results
 
-    def predict(  # type: ignore[override]  # fewer options than Lightning's
+    def predict(
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,

@@ -138,7 +138,7 @@ def break_disk(how: str, rank: int) -> None:
     if how == "shards" and rank == 1:
         folders.Hashed.write = fail  # type: ignore[method-assign]
     if how in ("rest", "flip"):
-        sharded.write_archive = fail if how == "rest" else flip  # type: ignore[assignment]
+        sharded.write_archive = fail if how == "rest" else flip
 
 
 def main() -> None:
@@ -152,7 +152,7 @@ def main() -> None:
         except (UserError, OSError) as error:
             left.append(f"{type(error).__name__}: {error}")
         finally:
-            folders.Hashed.write = WRITE  # type: ignore[method-assign]
+            folders.Hashed.write = WRITE
             sharded.write_archive = write_archive
     found: list[Any] = [left]
     if distributed.is_initialized():

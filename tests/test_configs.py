@@ -74,10 +74,8 @@ def test_partial_stacks_on_a_recipe(cli: Cli, partial: str) -> None:
 def test_overfit_learns_its_batch_by_heart(cli: Cli) -> None:
     for recipe in (CNN_DIGITS, MLP_DIGITS):
         run = Path(recipe).stem
-        assert (
-            cli("fit", "--config", recipe, "--config", str(ROOT / "configs/debug/overfit.yaml"), "--run_dir", run).code
-            == 0
-        )
+        overfit = ("--config", str(ROOT / "configs/debug/overfit.yaml"))
+        assert cli("fit", "--config", recipe, *overfit, "--run_dir", run).code == 0
         loss = json.loads(Path(run, "metrics.json").read_text())["metrics"]["train/loss"]
         assert loss < 0.05, f"{recipe}: train/loss {loss:.3g} after 100 epochs on one batch"
 

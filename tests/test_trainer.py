@@ -130,7 +130,7 @@ def test_positional_arguments_are_lightnings(workdir: Path) -> None:
     theirs.strategy.connect(module)
     theirs.save_checkpoint("saved.ckpt")
     assert theirs.test(line(), points(), "saved.ckpt") == [{"test/loss": 0.0}]
-    assert ours.test(line(), points(), "saved.ckpt") == [{"test/loss": 0.0}]  # type: ignore[arg-type]
+    assert ours.test(line(), points(), "saved.ckpt") == [{"test/loss": 0.0}]
 
 
 def test_a_run_is_tested_and_summed_up(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:

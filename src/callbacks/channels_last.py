@@ -32,7 +32,7 @@ class ChannelsLast(Callback):
         if isinstance(trainer.strategy, ModelParallelStrategy):
             raise UserError("callbacks: ChannelsLast does not work with FSDP2, which shards contiguous weights only")
         for net in networks(pl_module):
-            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs
+            net.to(memory_format=torch.channels_last)
             self._hooks.append(net.register_forward_pre_hook(_lay_out, with_kwargs=True))
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -40,7 +40,7 @@ class ChannelsLast(Callback):
             hook.remove()
         self._hooks.clear()
         for net in networks(pl_module):
-            net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            net.to(memory_format=torch.contiguous_format)
 
 
 def _lay_out(net: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

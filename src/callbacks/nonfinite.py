@@ -203,7 +203,7 @@ class _Buffers:
 
 def _on_any_rank(trainer: Trainer, flag: Tensor) -> bool:
     if trainer.world_size > 1:
-        flag = trainer.strategy.reduce(flag.float(), reduce_op="max")  # type: ignore[assignment]  # a tensor, of a tensor
+        flag = trainer.strategy.reduce(flag.float(), reduce_op="max")
     return bool(flag)
 
 

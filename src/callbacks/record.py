@@ -57,10 +57,10 @@ class Record(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
-            self._update(trainer, **_skipped(trainer))
+            self._update(trainer, **_counts(trainer))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._update(trainer, **_skipped(trainer))
+        self._update(trainer, **_counts(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._update(trainer)
@@ -85,7 +85,7 @@ class Record(Callback):
         )
 
 
-def _skipped(trainer: Trainer) -> dict[str, int]:
+def _counts(trainer: Trainer) -> dict[str, int]:
     """How many samples --data.on_error left out, in all processes, and what else the data counted, unless nothing."""
     data = getattr(trainer, "datamodule", None)
     if not isinstance(data, Data):

@@ -35,7 +35,7 @@ class StopOnSignal(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         # Lightning's own handler waits for the other processes inside of itself, and hangs where they do not come
-        trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[attr-defined, method-assign]
+        trainer._signal_connector.register_signal_handlers = lambda: None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for number in (signal.SIGINT, *PREEMPTION):
@@ -51,7 +51,7 @@ class StopOnSignal(Callback):
             return
         launcher = trainer.strategy.launcher
         if launcher is not None and self.checkpoint.stopping is None:  # the other processes do not know of it
-            launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
+            launcher.kill(signal.SIGKILL)
         for number in PREEMPTION:  # what is to be saved has been; schedulers go on sending
             _install(number, signal.SIG_IGN)
 

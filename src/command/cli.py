@@ -134,7 +134,7 @@ class CLI(LightningCLI):
             args=[invocation.verb, *args],
         )
 
-    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # static there; ours knows the verb
+    def subcommands(self) -> dict[str, set[str]]:  # static there; ours knows the verb
         return {self.invocation.verb: set(SKIPPED)}  # building the parsers of the other verbs costs start-up
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -229,7 +229,7 @@ class CLI(LightningCLI):
             super()._run_subcommand(subcommand)
         except Exception:  # of any kind; it goes on
             if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
-                launcher.kill(signal.SIGKILL)  # type: ignore[arg-type]  # an int to Lightning
+                launcher.kill(signal.SIGKILL)  # an int to Lightning
             raise
         finally:
             join(self.trainer)
@@ -259,7 +259,7 @@ def _prefer_our_classes() -> None:
         fitting = [path for path in paths if _is_subclass(path, cls)]
         return (fitting or paths)[0] if paths else original(cls, name)
 
-    resolve.playbook = True  # type: ignore[attr-defined]  # marks the function as replaced
+    resolve.playbook = True  # marks the function as replaced
     typehints.resolve_class_path_by_name = resolve
 
 

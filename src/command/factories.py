@@ -23,5 +23,5 @@ def refuse_functions() -> None:
             raise ImportError(f"Expected '{adapted['class_path']}' to be a class.")
         return adapted, skipped
 
-    adapt.playbook = True  # type: ignore[attr-defined]  # marks the function as replaced
+    adapt.playbook = True  # marks the function as replaced
     typehints.adapt_partial_callable_class = adapt

@@ -1,6 +1,5 @@
 """Boxes as the files of Pascal VOC and COCO have them, and what is done about broken ones."""
 
-import glob
 import json
 import sys
 from dataclasses import dataclass
@@ -110,24 +109,19 @@ def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: boo
     """
     files = [folder / "Annotations" / f"{name}.xml" for name in names]
     lack_boxes = may_lack_boxes and not any(file.is_file() for file in files)
+    found = [file for file in (folder / "JPEGImages").glob("*") if file.suffix.lower() in FORMATS]
+    found.sort(key=lambda file: (file.suffix == ".jpg", file))  # of several images of one name, that one is taken
+    images = {file.stem: file for file in found}
     annotations = []
     for index, (name, file) in enumerate(zip(names, files, strict=True)):
-        image = _image_of(folder / "JPEGImages", name)
+        image = images.get(name, folder / "JPEGImages" / f"{name}.jpg")
         try:
             annotations.append(Annotation(image, index) if lack_boxes else Annotation(image, index, *_read_xml(file)))
-        except (OSError, ET.ParseError, ValueError) as error:
+        except (OSError, ET.ParseError, ValueError, OverflowError) as error:
             text = f"{file.as_posix()}: {getattr(error, 'strerror', None) or error}"
             checks.fail(text)
             annotations.append(Annotation(image, index, failure=text))
     return annotations
-
-
-def _image_of(folder: Path, name: str) -> Path:
-    usual = folder / f"{name}.jpg"
-    if usual.is_file():
-        return usual
-    others = sorted(file for file in folder.glob(f"{glob.escape(name)}.*") if file.suffix.lower() in FORMATS)
-    return others[0] if others else usual
 
 
 def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:

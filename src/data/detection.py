@@ -257,7 +257,7 @@ class _Detections(Dataset):
                 sizes = " × ".join(map(str, image.size)), " × ".join(map(str, annotation.size))
                 raise ValueError(f"{annotation.file.as_posix()}: is {sizes[0]} pixels, {sizes[1]} in its annotation")
             canvas: Any = image.size[::-1]
-            boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]
+            boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]  # takes tensors
             target |= {"boxes": boxes, "labels": self.labels[index]}
             if self.crowds[index].any():  # what is found in one counts neither for nor against
                 target["iscrowd"] = self.crowds[index]

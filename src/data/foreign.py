@@ -53,7 +53,7 @@ def _obstacle(trainer: Trainer, loader: Any) -> str | None:
 
 
 class _Replayable(DataLoader):
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator, so that it begins after set_epoch
+    def __iter__(self) -> Iterator[Any]:
         trainer, batches_done = self.__dict__["_replay"]
         done = batches_done.pop(trainer.current_epoch, 0)
         seed = int(os.environ["PL_GLOBAL_SEED"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import lzma
 import os
 import tarfile
 import zlib
@@ -103,7 +104,7 @@ class ImageArchive(ResidentImages):
                     images[split[0]][member.name] = pixels
                 while archive.fileobj and archive.fileobj.read(2**20):  # the checksum of a packed archive is at its end
                     pass
-        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise UserError(f"--data.root {self.root.as_posix()}: cannot be read: {error}") from error
         return self._arrays(images, broken), broken
 

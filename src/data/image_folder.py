@@ -86,34 +86,34 @@ class ImageFolder(Data):
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
-        classes = class_names(self.root / "train")
-        for split in ("val", "test"):
-            self._check_classes(self.root / split, classes)
-        whole = _Files(self.root / "train", classes, self.mode)
-        if (self.root / "val").is_dir():
+        train = files_by_class(self.root / "train")
+        val, test = (self._of_classes(list(train), self.root / split) for split in ("val", "test"))
+        whole = _Files(train, list(train), self.mode)
+        if val is not None:
             self.train_set = whole
-            self.val_set = _Files(self.root / "val", classes, self.mode, self.evaluated)
+            self.val_set = _Files(val, list(train), self.mode, self.evaluated)
         else:
             kept, held_out = split_indices(len(whole), [1 - self.val_share, self.val_share])
             self.train_set = Subset(whole, kept)
-            self.val_set = Subset(_Files(self.root / "train", classes, self.mode, self.evaluated), held_out)
-        has_test = (self.root / "test").is_dir()
-        self.test_set = _Files(self.root / "test", classes, self.mode, self.evaluated) if has_test else None
+            self.val_set = Subset(_Files(train, list(train), self.mode, self.evaluated), held_out)
+        self.test_set = _Files(test, list(train), self.mode, self.evaluated) if test is not None else None
 
-    def _check_classes(self, folder: Path, classes: list[str]) -> None:
-        for name in class_names(folder) if folder.is_dir() else []:
-            if name in classes:
-                continue
-            place = (folder / name).as_posix()
+    def _of_classes(self, classes: list[str], folder: Path) -> dict[str, list[Path]] | None:
+        """A split's images by class, or nothing if there is no such split; those of other classes are left out."""
+        if not folder.is_dir():
+            return None
+        found = files_by_class(folder)
+        for name in sorted(found.keys() - set(classes)):
             if self.on_error == "stop":
-                text = f"--data.root: {place}: train has no class of that name{nearest(name, classes)}"
-                raise UserError(f"{text}; --data.on_error skip leaves it out")
-            for file in image_files(folder / name):
+                text = f"--data.root: {(folder / name).as_posix()}: train has no class of that name"
+                raise UserError(f"{text}{nearest(name, classes)}; --data.on_error skip leaves it out")
+            for file in found.pop(name):
                 self._skip(file.as_posix(), f"{file.as_posix()}: train has no class {name}")
+        return found
 
 
-def class_names(folder: Path) -> list[str]:
-    """Folders with images in them, in alphabetical order.
+def files_by_class(folder: Path) -> dict[str, list[Path]]:
+    """Images of each folder that has any, in alphabetical order; hidden folders are left out.
 
     Raises:
         UserError: there is no such folder, or no image in it.
@@ -121,11 +121,11 @@ def class_names(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise UserError(f"--data.root: expected folders of images in {folder.as_posix()}, which is not there")
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
-    names = [path.name for path in folders if image_files(path)]
-    if not names:
+    found = {path.name: files for path in folders if (files := image_files(path))}
+    if not found:
         kinds = ", ".join(FORMATS)
         raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; there are none")
-    return names
+    return found
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -137,10 +137,9 @@ def image_files(folder: Path) -> list[Path]:
 class _Files(Dataset):
     """Images by index, and the number of their class."""
 
-    def __init__(self, folder: Path, classes: list[str], mode: str, change: Any = None) -> None:
-        found = [name for name in class_names(folder) if name in classes]
-        self.files = [file for name in found for file in image_files(folder / name)]
-        self.targets = [classes.index(name) for name in found for _ in image_files(folder / name)]
+    def __init__(self, found: dict[str, list[Path]], classes: list[str], mode: str, change: Any = None) -> None:
+        self.files = [file for files in found.values() for file in files]
+        self.targets = [classes.index(name) for name, files in found.items() for _ in files]
         self.mode = mode
         self.change = change
 

@@ -59,7 +59,7 @@ class Loader(DataLoader):
         self.on_error = on_error
         self.skipped = skipped
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator around torch's iterator
+    def __iter__(self) -> Iterator[Any]:
         with self._watched(self._iterator):
             batches: Any = super().__iter__()
         has_yielded, lost = False, ""

@@ -87,7 +87,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
     for part in module.modules():
         for holder in (part._buffers, part.__dict__):
             kept.append((holder, {name: (value, _copy(value)) for name, value in holder.items()}))
-    module.log = module.log_dict = lambda *_, **__: None  # type: ignore[method-assign]  # shadowed until deleted below
+    module.log = module.log_dict = lambda *_, **__: None  # shadowed until deleted below
     try:
         yield
     finally:

@@ -204,7 +204,7 @@ def _replace(net: nn.Module, path: str, num_classes: int, dropout: float = 0.0) 
     layer: Any = net.get_submodule(path)
     has_bias = layer.bias is not None
     if isinstance(layer, nn.Conv2d) and layer.out_channels != num_classes:
-        layer = nn.Conv2d(layer.in_channels, num_classes, layer.kernel_size, bias=has_bias)  # type: ignore[arg-type]
+        layer = nn.Conv2d(layer.in_channels, num_classes, layer.kernel_size, bias=has_bias)  # type: ignore[arg-type]  # a pair
         _initialise(layer)
     elif isinstance(layer, nn.Linear) and layer.out_features != num_classes:
         layer = nn.Linear(layer.in_features, num_classes, bias=has_bias)

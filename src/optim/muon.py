@@ -68,7 +68,7 @@ class Muon(Optimizer):
         super().__init__(groups, {**defaults, "iterations": iterations, "hidden": False})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]  # torch's overloads say no more
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -111,7 +111,7 @@ class _Scores(MulticlassConfusionMatrix):
         self.names = names
         self.ignored = ignore_index
 
-    def compute(self) -> dict[str, Tensor]:  # type: ignore[override]  # several values of one matrix
+    def compute(self) -> dict[str, Tensor]:
         matrix = self.confmat.cpu().double()  # (K, K), target by prediction; float32 is too short to count pixels
         hit = matrix.diag()
         union = matrix.sum(dim=0) + matrix.sum(dim=1) - hit

@@ -25,7 +25,7 @@ class Norm(Line):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.net = nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))  # type: ignore[assignment]
+        self.net = nn.Sequential(nn.Linear(1, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
         self.double()
 
     def _error(self, batch: Sequence[Tensor]) -> Tensor:

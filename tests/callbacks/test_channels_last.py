@@ -94,7 +94,7 @@ def test_inputs_by_name_and_tensors_of_other_dimensions() -> None:
 
     net = Named()
     task = LightningModule()
-    task.net = net  # type: ignore[assignment]
+    task.net = net
     callback = ChannelsLast()
     callback.setup(Trainer(**QUIET), task, "fit")
     image, boxes = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4)

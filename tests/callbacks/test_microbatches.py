@@ -187,7 +187,7 @@ class Tight(Callback):
         if fits or not layer.training:
             return None
         if self.amid:
-            return _FailsGoingBack.apply(output, self.error)  # type: ignore[no-any-return]
+            return _FailsGoingBack.apply(output, self.error)
         raise (torch.OutOfMemoryError if "CUDA" in self.error else RuntimeError)(self.error)
 
 

@@ -329,6 +329,10 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty": (lambda file: file.write_text(""), "no element found"),
     "entities": (lambda file: file.write_text(LAUGHS), "has a document type, which no annotation needs"),
     "entities in UTF-16": (lambda file: file.write_bytes(LAUGHS.encode("utf-16")), "has a document type"),
+    "infinite": (
+        lambda file: file.write_text("<annotation><size><width>inf</width><height>9</height></size></annotation>"),
+        "cannot convert float infinity to integer",
+    ),
     "no size": (lambda file: file.write_text("<annotation/>"), "expected a size with width and height above 0"),
     "missing": (lambda file: file.unlink(), "No such file or directory"),
 }
@@ -426,7 +430,7 @@ def write_coco(root: Path, split: str = "train", **changes: Any) -> None:
 
 def coco(root: Path, **options: Any) -> COCODetection:
     places = {f"{split}_{kind}": split + end for split in ("train", "val") for kind, end in ENDS.items()}
-    data = COCODetection(str(root), **{"num_workers": 0, "batch_size": 4, **places, **options})  # type: ignore[arg-type]
+    data = COCODetection(str(root), **{"num_workers": 0, "batch_size": 4, **places, **options})
     data.setup("fit")
     return data
 

@@ -82,7 +82,7 @@ def training_pairs(data: Digits) -> list[tuple[Image, Image]]:
     """Each training image as it is stored, and as an epoch of training shows it."""
     data.setup("fit")
     loader = data.train_dataloader()
-    order = [index for _, index in loader.sampler]  # type: ignore[attr-defined]
+    order = [index for _, index in loader.sampler]
     shown_images, shown_targets = (torch.cat(parts) for parts in zip(*loader, strict=True))
     images, targets = data.train_set[order]
     assert torch.equal(shown_targets, targets)

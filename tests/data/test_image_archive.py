@@ -121,6 +121,15 @@ def test_a_damaged_header_is_not_the_end(tmp_path: Path) -> None:
         made(tmp_path / "set.tar", tmp_path / "cache")
 
 
+def test_damage_at_the_end_of_a_packed_archive(tmp_path: Path) -> None:
+    path = archive(tmp_path / "set.tar.xz", usual())
+    whole = bytearray(path.read_bytes())
+    whole[-40] ^= 255  # behind the images, in the index or the checksum
+    path.write_bytes(whole)
+    with pytest.raises(UserError, match=r"set.tar.xz: cannot be read: "):
+        made(path, tmp_path / "cache")
+
+
 def test_hidden_files_are_no_images(tmp_path: Path) -> None:
     files = usual() | {"set/train/a/._0.png": b"what macOS adds"}
     assert len(made(archive(tmp_path / "set.tar.xz", files), tmp_path / "cache").test_set) == 10  # type: ignore[arg-type]

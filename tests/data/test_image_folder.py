@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torchvision import datasets, transforms
 
-from src.data.image_folder import ImageFolder, class_names
+from src.data.image_folder import ImageFolder, files_by_class
 from src.errors import UserError
 from tests.conftest import Cli
 
@@ -75,7 +75,7 @@ def test_folder_of_validation(root: Path) -> None:
     write_images(root / "val", {"dog": 3, "owl": 2})
     data = made(root)
     assert (len(data.train_set), len(data.val_set), len(data.test_set)) == (36, 5, 12)  # type: ignore[arg-type]
-    assert [target for _, target in data.val_set] == [1, 1, 1, 2, 2]  # type: ignore[attr-defined]
+    assert [target for _, target in data.val_set] == [1, 1, 1, 2, 2]
 
 
 def test_training_images_change_and_evaluated_ones_do_not(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_too_few_images_to_validate_with(tmp_path: Path) -> None:
 
 def test_hidden_folders_are_no_classes(root: Path) -> None:
     write_images(root / "train", {".ipynb_checkpoints": 1})
-    assert class_names(root / "train") == ["cat", "dog", "owl"]
+    assert list(files_by_class(root / "train")) == ["cat", "dog", "owl"]
 
 
 @pytest.mark.parametrize(

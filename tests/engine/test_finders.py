@@ -173,7 +173,7 @@ class Silent(Bowl):
         super().__init__()
         self.automatic_optimization = False
 
-    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def training_step(self, batch: Any, batch_idx: int) -> None:
         optimizer: Any = self.optimizers()
         optimizer.step()
 

@@ -46,9 +46,9 @@ def torchvisions(cls: Any) -> nn.Module:
     sizes = {"min_size": 32, "max_size": 48}
     if cls is FasterRCNN:
         body = resnet_fpn_backbone(**options)
-        return detection.FasterRCNN(body, 11, **sizes, rpn_anchor_generator=AnchorGenerator(SIZES, RATIOS))  # type: ignore[arg-type]
+        return detection.FasterRCNN(body, 11, **sizes, rpn_anchor_generator=AnchorGenerator(SIZES, RATIOS))
     body = resnet_fpn_backbone(**options, returned_layers=[2, 3, 4], extra_blocks=LastLevelP6P7(256, 256))
-    anchors = AnchorGenerator(THIRDS, RATIOS)  # type: ignore[arg-type]  # its annotation is narrower than its default
+    anchors = AnchorGenerator(THIRDS, RATIOS)
     return detection.RetinaNet(body, 10, **sizes, anchor_generator=anchors, detections_per_img=100)
 
 

@@ -99,7 +99,7 @@ def work(rank: int, folder: str, sizes: tuple[int, int], names: list[str]) -> No
 def run(folder: Path, layout: str, names: list[str]) -> list[dict[str, Any]]:
     """Results of every rank."""
     sizes = LAYOUTS[layout]
-    mp.spawn(work, args=(str(folder), sizes, names), nprocs=sizes[0] * sizes[1])  # type: ignore[attr-defined]
+    mp.spawn(work, args=(str(folder), sizes, names), nprocs=sizes[0] * sizes[1])
     return [torch.load(folder / f"{rank}.pt") for rank in range(sizes[0] * sizes[1])]
 
 
