@@ -11,9 +11,12 @@ from src.callbacks.checkpoint import Checkpoint
 from src.callbacks.predictions import WritePredictions
 from src.checkpoints.io import describe, load, misfits, weights_of
 from src.deploy import export
+from src.doctor.command import chosen, examine
+from src.doctor.render import FORMATS
+from src.doctor.review import Report
 from src.engine import finders
 from src.engine.sweeps import Sweep, Trial, report, write_trials
-from src.errors import UserError
+from src.errors import UserError, nearest
 from src.loggers import MetricsCSV
 from src.runs import Run, is_checkpoint
 
@@ -22,6 +25,7 @@ class Trainer(pl.Trainer):
     """Lightning's Trainer, plus what belongs to a run: its directory, the test at the end, what is printed."""
 
     run: Run | None = None  # set by the command line; without it, as in a notebook, this is Lightning's Trainer
+    report: Report | None = None  # of the last review
     continues: str | None = None  # the checkpoint that this process found; Checkpoint compares it with the others'
 
     def fit(
@@ -194,6 +198,36 @@ class Trainer(pl.Trainer):
             write_trials(self.run.path, trials)
             print(report(trials))
         return trials
+
+    def doctor(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None = None,
+        only: str | None = None,
+        skip: str | None = None,
+        severity: str = "advice",
+        format: str = "terminal",  # noqa: A002 - the option's name
+        write_tests: str | None = None,
+        thresholds: dict[str, float] | None = None,
+        ckpt_path: str | None = None,
+    ) -> Report:
+        """Review a model and its data by running them, as an expert would.
+
+        Args:
+            model: what is reviewed; it stays as it is.
+            datamodule: the data.
+            only: ids of the defects to look for, with commas between them.
+            skip: ids of the defects to leave out, likewise.
+            severity: the least that is reported: critical, warning or advice.
+            format: terminal, json, markdown or sarif.
+            write_tests: file for tests that assert what the review has verified.
+            thresholds: of probes, as {dead_units.share: 0.7}.
+            ckpt_path: review the configuration of this run: best, last, a run directory or a checkpoint file.
+        """
+        if format not in FORMATS:
+            raise UserError(f"--format {format}: expected one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
+        self.report = examine(self, model, datamodule, chosen(only, skip, severity), thresholds or {})
+        return self.report
 
     def export(
         self,

@@ -24,6 +24,7 @@ class Invocation:
         settings: values of the resolved options, from the command line or else the last config that has one.
         nodes: the syntax tree of every config file, for the lines of errors.
         known: dotted names of the options that exist here, for the nearest ones.
+        given: what follows the verb, as it was typed.
         inline: whether some YAML came on the command line itself.
         running: whether everything is built, and the verb has begun.
     """
@@ -34,6 +35,7 @@ class Invocation:
     settings: dict[str, str | None]
     nodes: list[tuple[Path, yaml.Node]] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
     inline: bool = False
     running: bool = False
 
@@ -87,7 +89,7 @@ def read(verb: str, args: list[str]) -> Invocation:
             rest += ["--config", value]
         if not inline:
             configs.append(Path(value))
-    invocation = Invocation(verb, rest, configs, {}, inline=bool(inlines))
+    invocation = Invocation(verb, rest, configs, {}, given=args, inline=bool(inlines))
     for path in configs:
         content = _check(path, "--config", invocation.nodes)
         invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}

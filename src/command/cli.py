@@ -28,6 +28,8 @@ from src.command import discovery, messages
 from src.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from src.command.factories import refuse_functions
 from src.command.resolve import choose_run, config_of, require_fit, resolve_checkpoint
+from src.doctor import batch, source
+from src.doctor.command import failure, show
 from src.engine.networks import restored
 from src.engine.ranks import is_first_process, is_started_by_lightning, join, require_one_training
 from src.errors import Stopped
@@ -62,6 +64,8 @@ def run(invocation: Invocation) -> int:
     yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
     register_type(torch.device, fail_already_registered=False)  # likewise, StochasticWeightAveraging's device
     stop_at_once_on_sigterm()
+    if invocation.verb == "doctor" and (names := batch.names_in(invocation.args)):
+        return batch.run(names)
     checkpoint = resolve_checkpoint(invocation)
     run = choose_run(invocation, checkpoint)
     try:
@@ -176,8 +180,17 @@ class CLI(LightningCLI):
         trainer.default_root_dir = str(self.run)
 
     def instantiate_classes(self) -> None:
-        with restored(from_checkpoint=self.checkpoint is not None):
-            super().instantiate_classes()
+        try:
+            with restored(from_checkpoint=self.checkpoint is not None):
+                super().instantiate_classes()
+        except Exception as error:
+            if self.invocation.verb != "doctor" or source.raised_at(error) is None:
+                raise
+            failure(error, self.options.format, self._title())
+            raise SystemExit(1) from None
+
+    def _title(self) -> str:
+        return self.invocation.recipe or str(self.options.model.class_path)
 
     def _stop_if_finished(self) -> None:
         metrics = self.run.read_metrics()
@@ -227,12 +240,21 @@ class CLI(LightningCLI):
         self.invocation.running = True
         try:
             super()._run_subcommand(subcommand)
+            if subcommand == "doctor":
+                self._show_report()
         except Exception:  # of any kind; it goes on
             if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
                 launcher.kill(signal.SIGKILL)  # an int to Lightning
             raise
         finally:
             join(self.trainer)
+
+    def _show_report(self) -> None:
+        report, options = self.trainer.report, self.options
+        args = ["doctor", *self.invocation.given]
+        show(report, options.format, self._title(), options.write_tests, args)
+        if any(item["severity"] == "critical" for item in report.findings):
+            raise SystemExit(1)
 
     def after_instantiate_classes(self) -> None:
         if self.checkpoint is not None:

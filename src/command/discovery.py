@@ -8,7 +8,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent
 CONFIGS = SRC.parent / "configs"
-PLAIN_TYPES = ("int", "float", "str | None")
+PLAIN_TYPES = ("int", "float", "str", "str | None")
 SUPPORT = ("__init__", "base", "loader", "foreign", "resident")  # files that hold no choice
 KINDS = ("tasks", "nets", "data", "callbacks", "optim")
 PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that stack on a recipe

@@ -31,6 +31,9 @@ LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a proce
 
 def launch(invocation: Invocation, debug: bool) -> int:
     """Runs the command; returns its exit code."""
+    if invocation.verb == "doctor":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
+        os.environ["OMP_NUM_THREADS"] = "1"  # nor do threads
     cli, messages = import_quietly()
     try:
         return cli.run(invocation)

@@ -15,7 +15,7 @@ from src.errors import UserError
 from src.runs import ROOT, Run, checkpoint_candidates, is_checkpoint, new_run, run_of
 from src.tasks.base import Task
 
-STARTS_ANEW = ("fit", "find_lr", "find_batch_size")  # verbs that need no checkpoint
+STARTS_ANEW = ("fit", "find_lr", "find_batch_size", "doctor")  # verbs that need no checkpoint
 BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change which weights a module has
 
 

@@ -1,0 +1,97 @@
+"""Where the user's loaders and data sets are made, line by line."""
+
+import ast
+from functools import partial
+from sys import _getframe
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from src.doctor import source
+from src.doctor.findings import Place
+from src.doctor.samples import base, owner
+from src.doctor.subject import Subject
+
+
+def built(subject: Subject, kind: str) -> list[tuple[DataLoader, list[Place]]]:
+    """The loaders of a kind, each with the user's lines that made it, innermost first."""
+    places: dict[int, list[Place]] = {}
+    original = DataLoader.__init__
+
+    def init(self: DataLoader, *args: Any, **kwargs: Any) -> None:
+        frame, found = _getframe(1), []
+        while frame is not None:
+            if source.is_user(frame.f_code.co_filename):
+                found.append(Place(frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
+        original(self, *args, **kwargs)
+        places[id(self)] = found
+
+    DataLoader.__init__ = init
+    try:
+        loaders = subject.loaders(kind)
+    finally:
+        DataLoader.__init__ = original
+    return [(loader, places.get(id(loader)) or _returned(subject, kind)) for loader in loaders]
+
+
+def _returned(subject: Subject, kind: str) -> list[Place]:
+    """For loaders that were made earlier: the method that returns them."""
+    place = source.definition(getattr(type(owner(subject)), f"{kind}_dataloader", None))
+    return [place] if place else []
+
+
+def call_at(place: Place, name: str = "") -> ast.Call | None:
+    """The outermost call that begins on a line, or spans it."""
+    found = None
+    for node in ast.walk(source.tree(place.file) or ast.Module([], [])):
+        if not isinstance(node, ast.Call) or not node.lineno <= place.line <= (node.end_lineno or 0):
+            continue
+        if name in ast.unparse(node.func) and (found is None or node.lineno > found.lineno):
+            found = node
+    return found
+
+
+def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | None]:
+    """The line and value of an option in the calls that made a loader; the innermost call's line if it is not given."""
+    for number, place in enumerate(places):
+        call = call_at(place, "DataLoader") or call_at(place)
+        for keyword in call.keywords if call else ():
+            if keyword.arg == name:
+                if isinstance(keyword.value, ast.Name) and number + 1 < len(places):
+                    return places[number + 1], None  # the caller decides
+                return Place(place.file, keyword.value.lineno), keyword.value
+    for place in places[:1]:  # given by **options?
+        for node in ast.walk(source.tree(place.file) or ast.Module([], [])):
+            if isinstance(node, ast.keyword) and node.arg == name and "DataLoader" not in ast.unparse(node):
+                call = call_at(place, "DataLoader")
+                if call is not None and any(item.arg is None for item in call.keywords):
+                    return Place(place.file, node.value.lineno), node.value
+            if isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == name:
+                        return Place(place.file, value.lineno), value
+    return (places[0] if places else None), None
+
+
+def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | None:
+    """The statement that made a data set that is kept as an attribute of the data module; the last, if several do."""
+    keeper = owner(subject)
+    for wanted in (dataset, base(dataset)):
+        for name, value in list(vars(keeper).items()):
+            if value is wanted:
+                for place, statement in reversed(source.assigned(keeper, name)):
+                    return place, statement
+    return None
+
+
+def transfer(subject: Subject, batch: Any) -> Any:
+    """A validation batch after the hooks on its way to the device, with the Trainer in its validating state."""
+    trainer = subject.trainer
+    stage, trainer.validating = trainer.state.stage, True
+    try:
+        move = partial(trainer.lightning_module._apply_batch_transfer_handler, device=torch.device("cpu"))
+        return move(trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0), dataloader_idx=0)
+    finally:
+        trainer.state.stage = stage

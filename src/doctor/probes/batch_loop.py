@@ -1,0 +1,174 @@
+"""Python loops over the samples of a batch."""
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+
+from src.doctor import source
+from src.doctor.findings import Finding, Place
+from src.doctor.record import Record
+from src.doctor.subject import Subject
+
+IDS = ("python-loop-over-batch",)
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_ALGORITHMS = (
+    "linear_sum_assignment",
+    "dijkstra",
+    "minimum_spanning_tree",
+    "viterbi",
+)  # one sample at a time by nature
+
+
+def batch_loop(subject: Subject) -> Iterator[Finding | str]:
+    """Runs a training step on B and on B/2 samples, and counts the turns of every loop of the user's.
+
+    A loop that turns B and B/2 times goes over the batch; if each turn does the same computation on the same shapes,
+    one call could do them all. Where shapes differ from sample to sample it is left alone.
+    """
+    batch = subject.batches[0]
+    size = _size(subject, batch)
+    if size is None or size < 4:
+        return
+    half = size // 2
+    if not (whole := _turns(subject, batch, size)):
+        yield "no Python loop goes over the batch"
+        return
+    part = _turns(subject, _first(batch, size, half), half)
+    loops = [loop for loop in whole if loop in part]
+    loops = [loop for loop in loops if not any(_within(loop, other) for other in loops)]
+    shapes = _shapes(subject, batch, loops)
+    for loop in loops:
+        file, first, _, target = loop
+        if not shapes[loop]:
+            continue
+        message = f"this loop turns {whole[loop]} times for {size} samples, {part[loop]} times for {half}: "
+        message += f"{shapes[loop]} calls of torch, which one vectorized call each could make"
+        yield Finding(
+            "python-loop-over-batch",
+            Place(file, first),
+            message,
+            f"# without `for {target}`: call it once on the whole batch",
+        )
+        return
+    yield "no Python loop goes over the batch"
+
+
+Loop = tuple[str, int, int, str]  # file, first line, last line, what follows `for`
+
+
+def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
+    """Loops that turn a multiple of B times in a step, and how often."""
+    lines: Counter[tuple[str, int]] = Counter()
+    entries: Counter[tuple[str, int]] = Counter()  # comprehensions have a frame of their own
+    _trace(lambda: subject.train(batch), lines, entries)
+    found = {}
+    for file in {file for file, _ in (*lines, *entries)}:
+        for node in ast.walk(source.tree(file) or ast.Module([], [])):
+            if isinstance(node, ast.For | ast.While):
+                body = node.body[0]
+                count = max(
+                    (lines[file, line] for line in range(body.lineno, (body.end_lineno or body.lineno) + 1)), default=0
+                )
+                text = ast.unparse(node.target) if isinstance(node, ast.For) else ast.unparse(node.test)
+            elif isinstance(node, _COMPREHENSIONS):
+                count = entries[file, node.lineno]
+                text = ast.unparse(node.generators[0].target)
+            else:
+                continue
+            if count >= size and count % size == 0 and not any(True for _ in source.calls(node, *_ALGORITHMS)):
+                found[file, node.lineno, node.end_lineno or node.lineno, text] = count
+    return found
+
+
+def _trace(run: Callable[[], Any], lines: Counter[tuple[str, int]], entries: Counter[tuple[str, int]]) -> None:
+    def step(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            lines[frame.f_code.co_filename, frame.f_lineno] += 1
+        return step
+
+    def turn(frame: FrameType, event: str, _: Any) -> Any:
+        # a comprehension calls or yields once a turn: count the jumps back, which are opcodes of one line
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] in _BACK:
+            entries[frame.f_code.co_filename, frame.f_code.co_firstlineno] += 1
+        return turn
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        if event != "call" or not source.is_user(frame.f_code.co_filename):
+            return None
+        if frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+            frame.f_trace_opcodes = True
+            return turn
+        return step
+
+    torch.manual_seed(0)
+    old = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        run()
+    finally:
+        sys.settrace(old)
+
+
+def _back() -> set[int]:
+    import dis
+
+    return {code for name, code in dis.opmap.items() if name.startswith("JUMP_BACKWARD")}
+
+
+_BACK = _back()
+
+
+def _shapes(subject: Subject, batch: Any, loops: list[Loop]) -> dict[Loop, int]:
+    """How many calls of torch each loop makes; none if they differ in shape from turn to turn."""
+    torch.manual_seed(0)
+    with Record() as record:
+        subject.train(batch)
+    kinds: dict[Loop, dict[Any, set[Any]]] = {loop: defaultdict(set) for loop in loops}
+    counts: Counter[Loop] = Counter()
+    for op in record.ops:
+        if op.name in ("__get__", "size", "dim", "__len__", "unbind", "__iter__"):
+            continue
+        for loop in loops:
+            if any(place.file == loop[0] and loop[1] <= place.line <= loop[2] for place in op.places):
+                counts[loop] += 1
+                shapes = [tuple(leaf.shape) for leaf in op.outputs]
+                kinds[loop][op.places, op.name, len(shapes)].add(str(shapes))
+    return {loop: counts[loop] if all(len(seen) <= 2 for seen in kinds[loop].values()) else 0 for loop in loops}
+
+
+def _within(inner: Loop, outer: Loop) -> bool:
+    return inner != outer and inner[0] == outer[0] and outer[1] <= inner[1] and inner[2] <= outer[2]
+
+
+def _size(subject: Subject, batch: Any) -> int | None:
+    """B, if every tensor of the batch has it first and the loader says so too."""
+    sizes = {len(leaf) if leaf.dim() else 0 for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)}
+    if len(sizes) != 1:
+        return None
+    loader = subject.trainer.train_dataloader
+    size = sizes.pop()
+    given = loader.batch_size if isinstance(loader, DataLoader) else None
+    return size if given in (None, size) else None
+
+
+def _first(batch: Any, size: int, count: int) -> Any:
+    """The first samples; lists of one thing a sample are shortened as well."""
+
+    def cut(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return leaf[:count]
+        simple = (
+            isinstance(leaf, list | tuple) and len(leaf) == size and not any(isinstance(item, Tensor) for item in leaf)
+        )
+        return leaf[:count] if simple else leaf
+
+    return pytree.tree_map(cut, batch, is_leaf=lambda leaf: isinstance(leaf, list | tuple) and len(leaf) == size)

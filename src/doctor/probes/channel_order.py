@@ -1,0 +1,138 @@
+"""Images and sequences whose channels are last, in layers that take them first."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from src.doctor import replay
+from src.doctor.findings import Finding, Place
+from src.doctor.losses import SHAPE_ONLY
+from src.doctor.record import Op, Record
+from src.doctor.samples import from_data, leaves, observe
+from src.doctor.subject import Subject
+
+IDS = ("channel-order",)
+
+_CONVOLUTIONS = {
+    "conv1d": 1,
+    "conv2d": 2,
+    "conv3d": 3,
+    "conv_transpose1d": 1,
+    "conv_transpose2d": 2,
+    "conv_transpose3d": 3,
+}
+_ORDERS = SHAPE_ONLY - {"float", "double", "half", "to", "type", "contiguous", "clone", "unsqueeze"}
+_SMOOTHER = 0.6  # as rough as given, when its memory is read with the channels last
+
+
+def channel_order(subject: Subject) -> Iterator[Finding | str]:
+    """Looks at what the first convolutions and norms get: the channels that they have, in another dimension.
+
+    Three signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
+    its first two dimensions and has 1, 3 or 4 values in the last; read with the channels last, the pixels are much
+    smoother than as they stand, so that a reshape took the place of a permutation.
+    """
+    if not subject.batches:
+        return
+    batch = subject.batches[0]
+    record, error = observe(subject, batch)
+    if error is not None:
+        found = _failed(record.ops[-1], record, batch) if record.ops else None
+        if found is not None:
+            yield _finding(subject, record, batch, *found)
+        return
+    looked = False
+    for op in record.named(*_CONVOLUTIONS):
+        x = op.inputs[0]
+        spatial = _CONVOLUTIONS[op.name]
+        if x.dim() != spatial + 2 or not _untouched(record, x, batch):
+            continue
+        looked = True
+        square = spatial == 2 and x.shape[1] == x.shape[2] >= 8 and x.shape[3] in (1, 3, 4)
+        if square:
+            yield _finding(subject, record, batch, op, x.shape[3], "and is square in the two before its last")
+            return
+        if spatial == 2 and 2 <= x.shape[1] <= 4 and min(x.shape[2:]) >= 8 and _is_smoother(x):
+            yield _finding(
+                subject, record, batch, op, x.shape[1], "but its memory holds an image with the channels last"
+            )
+            return
+    if looked:
+        yield "the convolutions get their channels first"
+
+
+def _failed(op: Op, record: Record, batch: Any) -> tuple[Op, int, str] | None:
+    """Whether the call in which the step failed had its channels elsewhere."""
+    if op.out is not None or not op.inputs:
+        return None
+    x = op.inputs[0]
+    if op.name in _CONVOLUTIONS:
+        weight = op.argument(1, "weight")
+        groups = op.argument(6, "groups", 1) if "transpose" not in op.name else 1
+        channels = weight.shape[0] if "transpose" in op.name else weight.shape[1] * groups
+        axis = x.dim() - _CONVOLUTIONS[op.name] - 1
+    elif op.name in ("batch_norm", "instance_norm", "group_norm"):
+        sizes = [item.numel() for item in op.inputs[1:] if item.dim() == 1]
+        channels, axis = (sizes[0], 1) if sizes and x.dim() > 2 else (0, 1)
+    else:
+        return None
+    wrong = 0 <= axis < x.dim() and x.shape[axis] != channels and channels in x.shape[axis + 1 :]
+    return (op, channels, "and fails") if wrong and _untouched(record, x, batch) else None
+
+
+def _untouched(record: Record, x: Tensor, batch: Any) -> bool:
+    """Whether no layer comes before: the tensor is computed from the batch without any weights."""
+    return not x.requires_grad and from_data(record, x, batch)
+
+
+def _is_smoother(x: Tensor) -> bool:
+    images = x.detach().double()
+    number, channels, height, width = images.shape
+    other = images.reshape(number, height, width, channels).permute(0, 3, 1, 2)
+    rough, smooth = _roughness(images), _roughness(other)
+    return bool(((smooth < _SMOOTHER * rough) & (rough > 0)).double().mean() > 0.8)
+
+
+def _roughness(images: Tensor) -> Tensor:
+    """The mean difference of neighbours, by image."""
+    down = (images[:, :, 1:] - images[:, :, :-1]).abs().mean(dim=(1, 2, 3))
+    return down + (images[..., 1:] - images[..., :-1]).abs().mean(dim=(1, 2, 3))
+
+
+def _finding(subject: Subject, record: Record, batch: Any, op: Op, channels: int, sign: str) -> Finding:
+    x = op.inputs[0]
+    message = f"{op.name} takes {channels} channels in dimension 1, gets {tuple(x.shape)}, {sign}"
+    spatial = x.dim() - 2
+    order = ", ".join(map(str, [0, x.dim() - 1, *range(1, 1 + spatial)]))
+    fix = f"x = x.permute({order})  # channels first"
+    if "memory" in sign:
+        fix = "x = x.permute(2, 0, 1)  # in place of view or reshape"
+    return Finding("channel-order", _place(subject, record, batch, x, channels) or op.place, message, fix)
+
+
+def _place(subject: Subject, record: Record, batch: Any, x: Tensor, channels: int) -> Place | None:
+    """The step's own permutation or view if it made the order, else where the data get it."""
+    given = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+    if all(leaf is not x for leaf in given):
+        maker = record.producer(x)
+        if (
+            maker is not None
+            and maker.name in SHAPE_ONLY | {"rearrange"}
+            and maker.name not in ("float", "to", "unsqueeze")
+        ):
+            return maker.place
+    leaf = next((item for item in leaves(batch).values() if item.shape[1:] == x.shape[1:]), None)
+    if leaf is None or isinstance(x, nn.Parameter):
+        return None
+    shape = tuple(leaf.shape[1:])
+
+    def alike(array: np.ndarray, _: Any) -> bool:
+        return tuple(array.shape) == shape or tuple(array.shape[1:]) == shape
+
+    return replay.first_line(subject, lambda array, value: isinstance(value, torch.Tensor) and alike(array, value)) or (
+        replay.first_line(subject, alike)
+    )

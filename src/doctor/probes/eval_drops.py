@@ -1,0 +1,77 @@
+"""Validation and test loaders that leave samples out."""
+
+import time
+from collections.abc import Iterator
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+
+from src.doctor.findings import Finding
+from src.doctor.loading import built, option
+from src.doctor.samples import size
+from src.doctor.subject import Subject
+
+IDS = ("eval-drops-data",)
+
+_SECONDS = 0.5
+
+
+def eval_drops(subject: Subject) -> Iterator[Finding | str]:
+    """Counts the samples that an epoch of a validation or test loader asks for.
+
+    Samplers choose samples for good reasons: only an incomplete batch that is dropped counts, and draws that miss
+    samples by chance. drop_last costs nothing where the batches come out even.
+    """
+    good = 0
+    for kind in ("val", "test"):
+        for loader, places in built(subject, kind):
+            number, missing, reason = _missing(loader)
+            if not missing:
+                good += 1
+                continue
+            place = option(places, "drop_last" if "drop_last" in reason else "sampler")[0]
+            message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
+            fix = (
+                "DataLoader(dataset, batch_size=…, drop_last=False)"
+                if "drop_last" in reason
+                else "DataLoader(dataset, batch_size=…)"
+            )
+            yield Finding("eval-drops-data", place, message, fix)
+    if good:
+        yield (
+            "validation and test loaders leave nothing out" if good > 1 else "the validation loader leaves nothing out"
+        )
+
+
+def _missing(loader: DataLoader) -> tuple[int, int, str]:
+    """How many samples there are, how many an epoch misses, and why."""
+    if isinstance(loader.dataset, IterableDataset):
+        return _of_stream(loader)
+    number = size(loader.dataset) or 0
+    if getattr(loader.batch_sampler, "drop_last", False) is True:
+        kept = sum(len(batch) for batch in loader.batch_sampler or [])
+        asked = (
+            sum(1 for _ in loader.sampler) if type(loader).__name__ == "DataLoader" and loader.batch_size else number
+        )
+        if kept < asked:
+            return asked, asked - kept, f"drop_last with batches of {loader.batch_size or 'several sizes'}"
+    if isinstance(loader.sampler, WeightedRandomSampler | RandomSampler):
+        seen = len({index for batch in loader.batch_sampler or [] for index in batch})
+        drawn = getattr(loader.sampler, "replacement", False)
+        if seen < number and (drawn or getattr(loader.sampler, "num_samples", number) < number):
+            return (
+                number,
+                number - seen,
+                f"{type(loader.sampler).__name__} draws {'with replacement' if drawn else 'only a part'}",
+            )
+    return number, 0, ""
+
+
+def _of_stream(loader: DataLoader) -> tuple[int, int, str]:
+    if not loader.drop_last or not loader.batch_size:
+        return 0, 0, ""
+    number, deadline = 0, time.monotonic() + _SECONDS
+    for _ in loader.dataset:
+        number += 1
+        if time.monotonic() > deadline:
+            return number, 0, ""
+    return number, number % loader.batch_size, f"drop_last with batches of {loader.batch_size}"

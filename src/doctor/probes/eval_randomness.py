@@ -1,0 +1,128 @@
+"""Dropout and noise that go on in evaluation."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from src.doctor import source
+from src.doctor.dependence import change
+from src.doctor.findings import Finding, Place
+from src.doctor.losses import SHAPE_ONLY
+from src.doctor.record import Op, Record, tensors
+from src.doctor.subject import Subject
+
+IDS = ("eval-nondeterminism",)
+_DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
+_NOISE = ("randn", "randn_like", "normal", "normal_", "rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
+
+
+def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
+    """Runs a validation step under two seeds, and names the call that makes the difference.
+
+    Dropout counts wherever it is active. Noise counts if it is drawn inside a model's forward and added or multiplied as
+    it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or that
+    chooses positions (masking) is how such models are evaluated.
+    """
+    if not subject.validates:
+        return
+    with subject.evaluating():
+        record, _ = subject.recorded(subject.val_batches[0], training=False)
+    for op in record.ops:
+        if op.name in _DROPOUT and _is_active(op):
+            yield _finding(subject, op, f"{op.name} is active in evaluation mode, p = {op.argument(1, 'p', 0.5):g}")
+            return
+        if op.name == "scaled_dot_product_attention" and op.argument(4, "dropout_p", 0.0) > 0:
+            yield _finding(subject, op, "attention drops weights in evaluation mode")
+            return
+    noise = next((op for op in record.ops if op.name in _NOISE and _is_plain(record, op)), None)
+    if noise is not None and (differs := _difference(subject)) > 0:
+        yield _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
+        return
+    yield "evaluation gives the same result twice"
+
+
+def _is_active(op: Op) -> bool:
+    return bool(op.argument(2, "training", True)) and op.argument(1, "p", 0.5) > 0
+
+
+def _is_plain(record: Record, op: Op) -> bool:
+    """Whether noise is drawn in a module's forward, and joins a computed tensor by a sum or product with constants."""
+    if op.module is None or not isinstance(op.out, Tensor) or not op.out.is_floating_point() or op.place is None:
+        return False
+    made, spreads = {id(op.out)}, 0
+    after = record.ops[record.ops.index(op) + 1 :]
+    for later in after:
+        taken = [item for item in later.inputs if id(item) in made]
+        if not taken or not later.outputs:
+            continue
+        if later.module is None or later.name in ("argsort", "topk", "sort", "argmax", "multinomial"):
+            return False  # the step looks at it, or it chooses positions
+        others = [item for item in later.inputs if id(item) not in made]
+        computed = [item for item in others if item.dim() and record.producer(item) is not None]
+        if later.name in SHAPE_ONLY or later.name in (
+            "lt",
+            "gt",
+            "le",
+            "ge",
+            "bool",
+            "__lt__",
+            "__gt__",
+            "__le__",
+            "__ge__",
+        ):
+            made |= {id(out) for out in later.outputs}
+        elif later.name in ("mul", "__mul__", "__rmul__", "div", "__truediv__", "mul_") and not computed:
+            made |= {id(out) for out in later.outputs}  # scaled by a number or a constant
+        elif later.name in (
+            "add",
+            "__add__",
+            "__radd__",
+            "__iadd__",
+            "add_",
+            "sub",
+            "__sub__",
+            "mul",
+            "__mul__",
+            "__rmul__",
+            "where",
+        ):
+            is_sum = "add" in later.name or "sub" in later.name
+            mask = not is_sum and op.name in ("rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
+            spreads += is_sum or mask
+        else:
+            return False
+    return spreads > 0
+
+
+def _difference(subject: Subject) -> float:
+    records = []
+    for seed in (1, 2):
+        with subject.evaluating(), Record() as record:
+            torch.manual_seed(seed)
+            subject.validate(subject.val_batches[0])
+        records.append([leaf for _, _, out in record.calls for leaf in tensors(out) if leaf.is_floating_point()])
+    return max([change(a, b).max().item() for a, b in zip(*records, strict=False) if a.shape == b.shape], default=0.0)
+
+
+def _finding(subject: Subject, op: Op, message: str) -> Finding:
+    place: Place | None = op.place
+    fix = "F.dropout(x, p, training=self.training)  # noise: if self.training: …"
+    layer: nn.Module | None = op.module
+    if layer is not None and source.definition(type(layer)) is None and layer.training:  # nn.Dropout in the wrong mode
+        switched = _switch(subject)
+        place, fix = (
+            switched or source.construction(subject.model, layer),
+            "# leave the modes to Lightning: no .train()",
+        )
+    return Finding("eval-nondeterminism", place, message, fix)
+
+
+def _switch(subject: Subject) -> Place | None:
+    """Where the user's code turns training mode on."""
+    for owner in [*subject.model.modules()]:
+        for cls in source.classes_of(owner):
+            found = source.body(cls)
+            for call in source.calls(found[1], "train") if found else ():
+                return Place(found[0], call.lineno)
+    return None

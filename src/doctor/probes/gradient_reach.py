@@ -1,0 +1,140 @@
+"""Which parameters the loss reaches, and which of those an optimizer moves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from src.doctor import source
+from src.doctor.findings import Finding, Place
+from src.doctor.record import Op
+from src.doctor.subject import Subject, rehearse
+
+IDS = ("detached-graph", "unused-parameter", "parameter-not-optimized")
+_CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
+
+
+def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
+    """Trains a few real steps and notes at each step of an optimizer which parameters have a gradient.
+
+    What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, and cut off if one
+    does. Three kinds are right as they are: what is frozen, what is only used without gradients and not optimised (a
+    teacher), and what changes all the same (a moving average).
+    """
+    parameters = dict(subject.model.named_parameters())
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+    uses = _uses(subject)
+    notes = _Notes(parameters)
+    hook = register_optimizer_step_pre_hook(notes.before_step)
+    try:
+        rehearse(subject, notes, epochs=1)
+    finally:
+        hook.remove()
+    if not notes.steps:
+        return
+    trainable = {name: p for name, p in parameters.items() if p.requires_grad}
+    forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
+    stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
+    cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses]
+    unused = [n for n, p in stuck.items() if id(p) not in uses]
+    if forgotten:
+        message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
+        yield Finding("parameter-not-optimized", _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
+    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n], notes.ops) for n in cut}).items():
+        message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
+        yield Finding("detached-graph", place, message, "# leave out what cuts the graph: detach, data, item, no_grad")
+    for place, names in _by_place({n: _made(subject.model, n) for n in unused}).items():
+        message = f"{_listed(names)}: no call takes them, and no gradient arrives in {notes.steps} steps"
+        yield Finding("unused-parameter", place, message, "# use the layer in forward, or delete it")
+    if not (forgotten or cut or unused):
+        yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
+
+
+class _Notes(pl.Callback):
+    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.reached: set[str] = set()
+        self.optimised: set[int] = set()
+        self.steps = 0
+        self.ops: list[Op] = []
+
+    def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.reached |= {name for name, p in self.parameters.items() if p.grad is not None}
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for optimizer in trainer.optimizers:
+            self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+def _uses(subject: Subject) -> dict[int, list[Op]]:
+    """The calls that take each parameter, in training and validation steps, and the calls after them."""
+    found: dict[int, list[Op]] = {}
+    steps = [(batch, True) for batch in subject.batches[:2]]
+    if subject.validates:
+        steps.append((subject.val_batches[0], False))
+    for batch, training in steps:
+        record, _ = subject.recorded(batch, training)
+        for index, op in enumerate(record.ops):
+            for tensor in op.inputs:
+                if isinstance(tensor, nn.Parameter):
+                    found.setdefault(id(tensor), record.ops[index:] if training else [op])
+    return found
+
+
+def _cut(ops: list[Op], parameter: Tensor, _: list[Op]) -> Place | None:
+    """The call that leaves a parameter behind: made without gradients, or taking its values alone."""
+    for op in ops:
+        if not op.grad and any(tensor is parameter for tensor in op.inputs):
+            return source.without_gradients(op.places) or op.place
+    for op in ops:
+        if op.name in _CUTS and any(_leads_to(tensor, parameter) for tensor in op.inputs):
+            return op.place
+    return ops[0].place
+
+
+def _leads_to(tensor: Tensor, parameter: Tensor) -> bool:
+    todo, seen = [tensor.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        if getattr(node, "variable", None) is parameter:
+            return True
+        seen.add(node)
+        todo += [following for following, _ in node.next_functions]
+    return False
+
+
+def _made(model: nn.Module, name: str) -> Place | None:
+    """Where the layer of a parameter is assigned, in the innermost module of the user's."""
+    path = name.split(".")
+    for depth in range(len(path) - 1, -1, -1):
+        owner = model.get_submodule(".".join(path[:depth]))
+        if source.definition(type(owner)) is not None:
+            return source.assignment(owner, path[depth]) or source.definition(type(owner))
+    return None
+
+
+def _optimizer(subject: Subject) -> Place | None:
+    kinds = {type(optimizer).__name__ for optimizer in subject.trainer.optimizers}
+    found = source.body(type(subject.model).configure_optimizers)
+    for call in source.calls(found[1], *kinds) if found else ():
+        return Place(found[0], call.lineno)
+    return source.definition(type(subject.model).configure_optimizers)
+
+
+def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:
+    grouped: dict[Place | None, list[str]] = {}
+    for name, place in places.items():
+        grouped.setdefault(place, []).append(name)
+    return grouped
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

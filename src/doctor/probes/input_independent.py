@@ -1,0 +1,70 @@
+"""A model that answers the same whatever it is asked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from src.doctor.dependence import evaluated, few, mapped, num_samples, outputs, predictions
+from src.doctor.findings import Finding, Place
+from src.doctor.record import Record
+from src.doctor.subject import Subject
+
+IDS = ("input-independent",)
+
+
+def input_independent(subject: Subject) -> Iterator[Finding | str]:
+    """Rolls the samples of a batch, in evaluation mode and double precision: predictions must roll with them.
+
+    Only what is exactly unchanged is reported: signals of 2e-10 are left of a vanishing gradient, which is another
+    defect. What the losses get must be unchanged as well, so that a generator that starts from noise is not reported.
+    """
+    batch = few(subject.batches[0])
+    size = num_samples(batch) if batch is not None else None
+    if size is None or size < 2:
+        return
+    rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
+    if all(torch.equal(a, b) for a, b in zip(_leaves(batch), _leaves(rolled), strict=True)):
+        return
+    before, after = _both(subject, batch, rolled)
+    pairs = list(zip(predictions(before), predictions(after), strict=False))
+    pairs += list(zip(outputs(before, size), outputs(after, size), strict=False))[-1 if pairs else None :]
+    if not pairs:
+        return
+    if any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs):
+        yield "predictions depend on the input"
+        return
+    message = f"the predictions of {size} samples stay exactly the same when the samples change places"
+    yield Finding(
+        "input-independent", _place(before, after), message, "# let the prediction take what comes from the input"
+    )
+
+
+def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Record, Record]:
+    try:
+        subject.model.double()
+        wide = [mapped(b, lambda leaf: leaf.double() if leaf.is_floating_point() else leaf) for b in (batch, rolled)]
+        return evaluated(subject, wide[0], True, True), evaluated(subject, wide[1], True, True)
+    except (RuntimeError, TypeError):  # the code insists on its own precision
+        subject.model.float()
+        return evaluated(subject, batch, True, True), evaluated(subject, rolled, True, True)
+
+
+def _leaves(batch: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    mapped(batch, lambda leaf: found.append(leaf) or leaf)
+    return found
+
+
+def _place(before: Record, after: Record) -> Place | None:
+    """The last call of the forward pass that takes something which still depends on the input."""
+    place = None
+    ends = {id(tensor) for tensor in predictions(before)}
+    for one, other in zip(before.ops, after.ops, strict=False):
+        if one.name != other.name or any(id(tensor) in ends for tensor in one.inputs):
+            break
+        pairs = zip(one.inputs, other.inputs, strict=False)
+        if one.place and any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs):
+            place = one.place
+    return place

@@ -1,0 +1,129 @@
+"""Inputs that are far from unit scale when they reach the first trainable layer."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from src.doctor import replay
+from src.doctor.findings import Finding, Place
+from src.doctor.record import Op, Record
+from src.doctor.samples import observe
+from src.doctor.subject import Subject
+
+IDS = ("unnormalized-input",)
+
+LARGE = 10.0
+_LAYERS = {
+    "linear",
+    "bilinear",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+}
+_LAYERS |= {
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+    "matmul",
+    "mm",
+    "addmm",
+    "bmm",
+    "einsum",
+    "multi_head_attention_forward",
+}
+_CHANNELS_SECOND = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+
+
+def input_scale(subject: Subject) -> Iterator[Finding | str]:
+    """Measures every channel of what comes from the batch to a layer with trainable weights, before any other layer.
+
+    The threshold is a root mean square of 10 in a channel: standardised data have 1, pixels of 0 to 255 about 100. A
+    norm in front of the layer, a division in forward and embedded indices are seen as they are: their results count.
+    LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
+    """
+    largest: dict[str, tuple[float, Op, Tensor, Tensor]] = {}
+    seen = 0
+    for batch in subject.batches[:3]:
+        record, _ = observe(subject, batch)
+        given = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
+        given |= {id(value): value for value in _attributes(batch)}
+        for op, operand, leaf in _entries(record, given):
+            seen += 1
+            size, key = _scale(op, operand), f"{op.place}"
+            largest[key] = max(
+                largest.get(key, (0.0, op, operand, leaf)), (size, op, operand, leaf), key=lambda item: item[0]
+            )
+    for size, op, operand, leaf in largest.values():
+        if size > LARGE and np.isfinite(size):
+            low, high = operand.min().item(), operand.max().item()
+            message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
+            fix = "x = x / 255  # pixels" if _is_pixels(operand) else "x = (x - mean) / std  # of the training data"
+            yield Finding("unnormalized-input", _place(subject, leaf, operand) or op.place, message, fix)
+            return
+    if seen:
+        size = max(item[0] for item in largest.values())
+        yield f"inputs reach the first layer with a root mean square of at most {size:.2g}"
+
+
+def _attributes(batch: Any) -> list[Tensor]:
+    """Tensors of an object that is no container: a graph."""
+    things = [leaf for leaf in tree_leaves(batch) if not isinstance(leaf, Tensor) and hasattr(leaf, "__dict__")]
+    found = []
+    for thing in things:
+        values = thing.to_dict() if callable(getattr(thing, "to_dict", None)) else vars(thing)
+        found += [value for value in values.values() if isinstance(value, Tensor)]
+    return found
+
+
+def _entries(record: Record, given: dict[int, Tensor]) -> Iterator[tuple[Op, Tensor, Tensor]]:
+    """Calls with a trainable weight on something that no layer has touched yet, with the batch's leaf it came from."""
+    origin = dict(given)
+    kept = []  # identities must not be reused
+    for op in record.ops:
+        inputs = op.inputs
+        weights = [item for item in inputs if isinstance(item, nn.Parameter)]
+        from_batch = [item for item in inputs if id(item) in origin and not isinstance(item, nn.Parameter)]
+        if from_batch and op.name in _LAYERS and any(weight.requires_grad for weight in weights):
+            operand = from_batch[0]
+            if operand.is_floating_point() and not operand.requires_grad and operand.numel():
+                yield op, operand, origin[id(operand)]
+        elif from_batch and not weights and not any(item.requires_grad for item in inputs):
+            for out in op.outputs:
+                if id(out) not in origin and not out.requires_grad:
+                    origin[id(out)] = origin[id(from_batch[0])]
+                    kept.append(out)
+
+
+def _scale(op: Op, operand: Tensor) -> float:
+    x = operand.double()
+    channels = 1 if op.name in _CHANNELS_SECOND and x.dim() > 2 else -1
+    other = [d for d in range(x.dim()) if d != channels % x.dim()]
+    return (x.square().mean(dim=other) if other else x.square()).sqrt().max().item()
+
+
+def _is_pixels(x: Tensor) -> bool:
+    return x.min().item() >= 0 and 100 < x.max().item() <= 255
+
+
+def _place(subject: Subject, leaf: Tensor, operand: Tensor) -> Place | None:
+    """Where a float tensor of this scale is made; if there is none, where floats of this scale are."""
+    values = (leaf if leaf.is_floating_point() else operand).double()
+    size = values.square().mean().sqrt().item()
+
+    def alike(array: np.ndarray) -> bool:
+        if array.dtype.kind != "f" or array.size < 2 or array.size < leaf.numel() // max(1, len(leaf)):
+            return False
+        finite = array[np.isfinite(array)].astype(np.float64)
+        return finite.size > 0 and size / 4 < np.sqrt(np.square(finite).mean()) < 4 * size
+
+    return replay.first_line(
+        subject, lambda array, value: isinstance(value, Tensor) and value.dtype != torch.float64 and alike(array)
+    ) or replay.first_line(subject, lambda array, value: alike(array))

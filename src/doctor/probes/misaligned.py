@@ -1,0 +1,205 @@
+"""Labels that were put in another order than the inputs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from src.doctor import replay, source
+from src.doctor.findings import Finding, Place
+from src.doctor.losses import losses
+from src.doctor.samples import copies, epoch, leaves, observe, owner, train_loaders
+from src.doctor.subject import Subject
+
+IDS = ("misaligned-labels",)
+
+_SAMPLES, _FEWEST, _SECONDS = 400, 60, 0.3
+_WEAK, _STRONG = 6.0, 8.0  # standard deviations over chance
+
+
+def misaligned(subject: Subject) -> Iterator[Finding | str]:
+    """Asks two simple learners whether inputs tell anything of labels; if not, whether the same inputs once did.
+
+    Nearest neighbours and a linear fit predict the training labels from the inputs. Where they hardly do better than
+    chance (below 6 standard deviations), the data are made again line by line. If inputs and labels stood side by side
+    there that tell of each other (above 8), if the training inputs are those inputs, and if most have another label
+    now, then the order was lost on the way. Labels that could not be told from the start are not reported.
+    """
+    pairs = _pairs(subject)
+    if pairs is None:
+        return
+    x, y = pairs
+    final = _signal(_features(x), y)
+    if final > _WEAK:
+        yield f"inputs tell of labels ({final:.0f} standard deviations over chance)"
+        return
+    found = _lost(subject, x, y)
+    if found is not None:
+        place, before, kept = found
+        message = f"only {kept:.0%} of the inputs have the label that stood beside them when they could be told apart"
+        message += f" ({before:.0f} standard deviations over chance then, {max(0.0, final):.0f} now)"
+        fix = "order = rng.permutation(len(x)); x, y = x[order], y[order]  # one order for both"
+        yield Finding("misaligned-labels", place, message, fix)
+
+
+def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
+    """Inputs as rows of numbers, and the labels, of some training samples."""
+    if not subject.batches or len(train_loaders(subject)) != 1:
+        return None
+    batch = subject.batches[0]
+    record, _ = observe(subject, batch)
+    for loss in losses(record):
+        paths = copies(loss, batch)
+        if not paths or loss.target.numel() != loss.target.shape[:1].numel():
+            continue
+        tensors = leaves(batch)
+        inputs = [path for path, leaf in tensors.items() if path not in paths and leaf.dim() > 1]
+        if not inputs:
+            return None
+        main = max(inputs, key=lambda path: tensors[path].numel())
+        rows, labels, number = [], [], 0
+        for later in _batches(subject):
+            tensors = leaves(later)
+            if main in tensors and tensors[main].shape[1:] == leaves(batch)[main].shape[1:]:
+                rows.append(tensors[main].numpy())
+                labels.append(tensors[paths[0]].flatten().numpy())
+                number += len(rows[-1])
+            if number >= _SAMPLES:
+                break
+        if number < _FEWEST or any(len(a) != len(b) for a, b in zip(rows, labels, strict=True)):
+            return None
+        return np.concatenate(rows), np.concatenate(labels)
+    return None
+
+
+def _batches(subject: Subject) -> Iterator[Any]:
+    """Each sample once."""
+    number = sum(
+        max((len(leaf) for leaf in leaves(batch).values() if leaf.dim()), default=0) for batch in subject.batches
+    )
+    yield from subject.batches if number >= _SAMPLES else epoch(subject, _SECONDS)
+
+
+def _features(x: np.ndarray) -> np.ndarray:
+    """Rows of numbers: pixels in blocks, so that there are not too many; tokens as counts."""
+    if x.dtype.kind in "iu" and x.ndim == 2 and x.dtype != np.uint8 and 1 < x.max() < 2000 and x.min() >= 0:
+        return np.stack([np.bincount(row, minlength=2000)[:2000] for row in x]).astype(np.float64)
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    step = -(-flat.shape[1] // 2000)
+    return np.nan_to_num(flat[:, ::step])
+
+
+def _signal(x: np.ndarray, y: np.ndarray) -> float:
+    """How far two learners are above chance, in standard deviations; the better one counts."""
+    keep = np.random.RandomState(0).permutation(len(x))[:_SAMPLES]
+    x, y = x[keep], y[keep].astype(np.float64)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        return np.inf
+    targets = np.eye(len(classes))[codes] if len(classes) <= 50 else (np.argsort(np.argsort(y)) / len(y))[:, None]
+    features, goal = torch.from_numpy((x - x.mean(0)) / (x.std(0) + 1e-6)), torch.from_numpy(targets - targets.mean(0))
+    kernel = features @ features.T / features.shape[1]
+    near = _agreement(_neighbours(kernel) @ goal, goal)
+    return near if near > _STRONG else max(near, _agreement(_linear(kernel, goal), goal))
+
+
+def _neighbours(kernel: Tensor) -> Tensor:
+    """The weights of each sample's five nearest others."""
+    squares = kernel.diagonal()
+    distances = (squares[:, None] + squares[None] - 2 * kernel).fill_diagonal_(torch.inf)
+    return torch.zeros_like(kernel).scatter_(1, distances.topk(5, largest=False).indices, 0.2)
+
+
+def _linear(kernel: Tensor, goal: Tensor) -> Tensor:
+    """Ridge regression with each fifth predicted from the others, in its dual form."""
+    predicted, fold = torch.zeros_like(goal), torch.arange(len(goal)) % 5
+    for number in range(5):
+        rest, part = (fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]
+        ridge = kernel[rest][:, rest] + 0.1 * torch.eye(len(rest), dtype=kernel.dtype)
+        predicted[part] = kernel[part][:, rest] @ torch.linalg.solve(ridge, goal[rest])
+    return predicted
+
+
+def _agreement(predicted: Tensor, goal: Tensor) -> float:
+    """The predictions' product with the targets, against the same with the targets in a hundred random orders."""
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(len(goal), generator=generator) for _ in range(100)]
+    chance = torch.stack([(predicted * goal[order]).sum() for order in orders])
+    return ((predicted * goal).sum() - chance.mean()).item() / (chance.std().item() + 1e-12)
+
+
+def _lost(subject: Subject, x: np.ndarray, y: np.ndarray) -> tuple[Place, float, float] | None:
+    """The line after which labels are others, how well they were told before, and the share that stayed."""
+    places: list[Place] = []
+    strong: list[tuple[float, float]] = []  # how strong, and how many of the training samples have the same label
+    values = set(np.unique(y).tolist())
+    known: dict[Any, tuple[float, float | None]] = {}
+
+    def see(place: Place, local: dict[str, Any]) -> bool:
+        inputs, labels = _candidates(local, values)
+        seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
+        for signal, kept in seen:
+            if signal > _STRONG and kept is not None:
+                strong.append((signal, kept))
+        if seen and strong and max(signal for signal, _ in seen) < min(_WEAK, strong[0][0] / 3):
+            places.append(place)
+        return bool(places)
+
+    replay.lines(replay.remake(subject), see)
+    chance = (np.unique(y, return_counts=True)[1] / len(y)).max()
+    if not strong or min(kept for _, kept in strong) > chance + 0.3 * (1 - chance):
+        return None
+    place = places[0] if places else _taken(subject)  # lost between the last line and the batch
+    return (place, *strong[0]) if place is not None else None
+
+
+def _compared(
+    known: dict[Any, Any], a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray
+) -> tuple[float, float | None]:
+    """How well labels b are told from inputs a, and how many of x that are among a have the label in y that b has."""
+    key = (a.shape, hash(a[:64].tobytes()), hash(b[:512].tobytes()))
+    if key not in known:
+        signal = _signal(_features(a), b)
+        known[key] = (signal, _kept(a, b, x, y) if np.isfinite(signal) and signal > _STRONG else None)
+    return known[key]
+
+
+def _kept(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> float | None:
+    """The share of equal labels among rows of x that are rows of a, shifted and scaled by column or as a whole."""
+    ours, theirs = (part.reshape(len(part), -1).astype(np.float64) for part in (x, a[:3000]))
+    if ours.shape[1] != theirs.shape[1]:
+        return None
+    whole = [(part - part.mean()) / (part.std() + 1e-12) for part in (ours, theirs)]
+    columns = [(part - part.mean(0)) / (part.std(0) + 1e-6) for part in (ours, theirs)]
+    for left, right in ((whole[0][:200], whole[1]), (columns[0][:200], columns[1])):
+        distances = torch.cdist(torch.from_numpy(left), torch.from_numpy(right))
+        least, index = distances.min(dim=1)
+        same = (least < 0.25 * distances.median(dim=1).values).numpy()
+        if same.mean() > 0.8:
+            return float((b[index.numpy()] == y[:200])[same].mean())
+    return None
+
+
+def _candidates(local: dict[str, Any], values: set[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Arrays with a row a sample, and arrays with the labels' values, among what a line knows."""
+    things = list(local.values())
+    things += [inner for value in local.values() if isinstance(value, dict) for inner in value.values()]
+    things += [inner for value in local.values() if isinstance(value, tuple) for inner in value[:8]]
+    inputs, labels = [], []
+    for thing in things:
+        array = replay.array(thing)
+        if array is None or not array.ndim or len(array) < _FEWEST:
+            continue
+        if array.ndim == 1 or array[0].size == 1:
+            labels += [array.reshape(-1)] if set(np.unique(array).tolist()) >= values else []
+        elif array[0].size > 1:
+            inputs.append(array)
+    return inputs[:6], labels[:6]
+
+
+def _taken(subject: Subject) -> Place | None:
+    dataset = train_loaders(subject)[0].dataset
+    method = getattr(type(dataset), "__getitem__", None)
+    return source.definition(method) or source.definition(type(owner(subject)).train_dataloader)

@@ -1,0 +1,66 @@
+"""Training mode while training, evaluation mode while evaluating."""
+
+import ast
+from collections.abc import Iterator
+
+from torch import nn
+
+from src.doctor import source
+from src.doctor.findings import Finding, Place
+from src.doctor.subject import Subject
+
+IDS = ("stuck-in-eval",)
+_INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "setup")
+
+
+def modes(subject: Subject) -> Iterator[Finding | str]:
+    """Looks at the modes at the first batch of training: Lightning keeps those that it finds.
+
+    Reported are trainable parts in evaluation mode that hold something which the mode changes. Frozen parts are right
+    in evaluation mode, and so is what the module puts there on purpose, in `train()` or a hook of the training.
+    """
+    stuck = [
+        (name, part)
+        for name, part in subject.model.named_modules()
+        if not part.training and any(p.requires_grad for p in part.parameters()) and any(map(_depends, part.modules()))
+    ]
+    outermost = [
+        name
+        for name, _ in stuck
+        if not any(name.startswith(f"{other}.") or not other for other, _ in stuck if other != name)
+    ]
+    if not stuck or _is_meant(subject):
+        yield "trainable parts are in training mode"
+        return
+    message = f"{', '.join(outermost[:3]) or 'the module'}: in evaluation mode at the first training step, with trainable weights"
+    yield Finding("stuck-in-eval", _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
+
+
+def _depends(part: nn.Module) -> bool:
+    """Whether a module does something else in evaluation mode."""
+    if isinstance(part, nn.modules.batchnorm._NormBase):
+        return part.track_running_stats
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0
+    if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
+        return part.dropout > 0
+    found = source.body(type(part).forward) if source.definition(type(part)) else None
+    return found is not None and "self.training" in ast.unparse(found[1])
+
+
+def _is_meant(subject: Subject) -> bool:
+    for cls in {cls for part in subject.model.modules() for cls in source.classes_of(part)}:
+        for name in _INTENT:
+            found = source.body(vars(cls)[name]) if callable(vars(cls).get(name)) else None
+            if found and ".eval()" in ast.unparse(found[1]):
+                return True
+    return False
+
+
+def _place(subject: Subject) -> Place | None:
+    for part in subject.model.modules():
+        for cls in source.classes_of(part):
+            found = source.body(cls)
+            for call in source.calls(found[1], "eval") if found else ():
+                return Place(found[0], call.lineno)
+    return source.definition(type(subject.model))

@@ -1,0 +1,105 @@
+"""Batch norms: biases that they cancel, batches that are too small for them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from src.doctor import source
+from src.doctor.dependence import mapped, num_samples, owner_of
+from src.doctor.findings import Finding, Place
+from src.doctor.subject import Subject
+
+IDS = ("bias-before-norm", "norm-batch-size-one")
+_LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+_REFUSED = "more than 1"  # value per channel, spatial element
+
+
+def norms(subject: Subject) -> Iterator[Finding | str]:
+    """Looks at what the norms get in a step, and at a step with one sample if an epoch has one.
+
+    A layer's bias is cancelled if its very output is the input of a norm that subtracts each channel's mean (Ioffe and
+    Szegedy 2015, section 3.2). One value a channel has no variance, and torch refuses it.
+    """
+    yield from _cancelled(subject)
+    yield from _alone(subject)
+
+
+def _cancelled(subject: Subject) -> Iterator[Finding | str]:
+    made: dict[int, nn.Module] = {}
+    kept: list[Any] = []
+    cancelled: dict[int, nn.Module] = {}
+
+    def after(module: nn.Module, args: Any, output: Any) -> None:
+        if (
+            isinstance(module, _LAYERS)
+            and isinstance(getattr(module, "bias", None), Tensor)
+            and module.bias.requires_grad
+        ):  # type: ignore[union-attr]
+            made[id(output)] = module
+            kept.append(output)
+
+    def before(module: nn.Module, args: Any) -> None:
+        subtracts = isinstance(module, _NORMS) and (module.training or not module.track_running_stats)
+        if subtracts and args and id(args[0]) in made:
+            cancelled[id(made[id(args[0])])] = made[id(args[0])]
+
+    hooks = [
+        nn.modules.module.register_module_forward_hook(after),
+        nn.modules.module.register_module_forward_pre_hook(before),
+    ]
+    try:
+        subject.train(subject.batches[0])
+    except (RuntimeError, ValueError):
+        return
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for layer in cancelled.values():
+        name, kind = owner_of(subject.model, layer), type(layer).__name__
+        message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]
+        yield Finding(
+            "bias-before-norm", source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)"
+        )
+
+
+def _alone(subject: Subject) -> Iterator[Finding | str]:
+    if not any(isinstance(module, _NORMS) for module in subject.model.modules()):
+        return
+    first = subject.batches[0]
+    size = num_samples(first)
+    rest = _remainder(subject)
+    if size is None or 1 not in (size, rest):
+        return
+    try:
+        subject.model.train()
+        subject.train(mapped(first, lambda leaf: leaf[:1]))
+    except ValueError as error:
+        if _REFUSED in str(error):
+            message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
+            fix = "DataLoader(…, drop_last=True)  # or another batch_size"
+            yield Finding("norm-batch-size-one", _loader(subject), message, fix)
+    except RuntimeError:
+        return
+
+
+def _remainder(subject: Subject) -> int | None:
+    for loader in subject.loaders("train")[:1]:
+        try:
+            count, size = len(loader.sampler), loader.batch_size  # type: ignore[arg-type]
+        except TypeError:
+            return None
+        if size and not loader.drop_last:
+            return count % size
+    return None
+
+
+def _loader(subject: Subject) -> Place | None:
+    for owner in (subject.data, subject.model):
+        method = getattr(type(owner), "train_dataloader", None)
+        found = source.body(method) if method else None
+        if found:
+            made = [call.lineno for call in source.calls(found[1], "DataLoader")]
+            return Place(found[0], made[0] if made else source.definition(method).line)  # type: ignore[union-attr,arg-type]
+    return None

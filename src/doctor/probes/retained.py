@@ -1,0 +1,86 @@
+"""Graphs that are kept from step to step."""
+
+import ast
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+from torch import Tensor
+
+from src.doctor import source
+from src.doctor.findings import Finding, Place
+from src.doctor.record import tensors
+from src.doctor.subject import Subject, rehearse
+
+IDS = ("graph-retained",)
+_STEPS = 6
+
+
+def retained(subject: Subject) -> Iterator[Finding | str]:
+    """Counts, after each of six steps, the nodes of autograd's graphs that living tensors still lead to.
+
+    A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
+    """
+    watch = _Watch()
+    rehearse(subject, watch, epochs=1, train_batches=_STEPS, val_batches=0)
+    counts = watch.counts[1:]  # the first step makes what lasts
+    if len(counts) < 3:
+        return
+    if not all(later > earlier for earlier, later in zip(counts, counts[1:], strict=False)):
+        yield "no graph outlives its step"
+        return
+    name, place = _holder(subject)
+    message = (
+        f"{name or 'a tensor'} keeps its graph: {counts[0]} nodes after 2 steps, {counts[-1]} after {len(watch.counts)}"
+    )
+    yield Finding("graph-retained", place, message, f"self.{name or 'losses'}…(loss.detach())")
+
+
+class _Watch(pl.Callback):
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        del outputs
+        gc.collect()
+        nodes: set[Any] = set()
+        todo = [thing.grad_fn for thing in gc.get_objects() if isinstance(thing, Tensor) and thing.grad_fn is not None]
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in nodes:
+                nodes.add(node)
+                todo += [following for following, _ in node.next_functions]
+        self.counts.append(len(nodes))
+
+
+def _holder(subject: Subject) -> tuple[str | None, Place | None]:
+    """The attribute that holds tensors with a graph, and the line outside of __init__ that gives it them."""
+    for owner in [*subject.model.modules(), subject.data]:
+        for name, value in vars(owner).items() if owner is not None else ():
+            if not name.startswith("_") and any(tensor.grad_fn is not None for tensor in tensors(value)):
+                return name, _given(owner, name)
+    return None, source.definition(type(subject.model).training_step)
+
+
+def _given(owner: object, name: str) -> Place | None:
+    for cls in source.classes_of(owner):
+        found = source.body(cls)
+        functions = [node for node in ast.walk(found[1]) if isinstance(node, ast.FunctionDef)] if found else []
+        for function in functions:
+            for node in ast.walk(function) if function.name != "__init__" else ():
+                if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and _gives(node, name):
+                    return Place(found[0], node.lineno)  # type: ignore[index]
+    return source.assignment(owner, name)
+
+
+def _gives(node: ast.Assign | ast.AugAssign | ast.Expr, name: str) -> bool:
+    if isinstance(node, ast.Expr):
+        text = ast.unparse(node)
+        return text.startswith(f"self.{name}") and any(
+            f".{verb}(" in text for verb in ("append", "extend", "add", "update")
+        )
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(ast.unparse(target).startswith(f"self.{name}") for target in targets)

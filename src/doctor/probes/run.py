@@ -1,0 +1,22 @@
+"""Whether the program runs at all."""
+
+from collections.abc import Iterator
+
+import lightning.pytorch as pl
+
+from src.doctor import source
+from src.doctor.findings import Finding
+from src.doctor.subject import Subject, rehearse
+
+IDS = ("crash",)
+
+
+def run(subject: Subject) -> Iterator[Finding | str]:
+    """Trains and validates two short epochs with Lightning's Trainer, hooks and all."""
+    try:
+        rehearse(subject, pl.Callback())
+    except Exception as error:
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        yield Finding("crash", source.raised_at(error), text, "")
+        return
+    yield "training and validation run through"

@@ -1,0 +1,128 @@
+"""Learning-rate schedules: how long they are, and how often they are stepped."""
+
+import ast
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+
+from src.doctor import source
+from src.doctor.findings import Finding, Place
+from src.doctor.subject import Subject, rehearse
+
+IDS = ("scheduler-cadence",)
+_GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
+_LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
+
+
+def schedule(subject: Subject) -> Iterator[Finding | str]:
+    """Looks at each schedule's length beside the number of batches, and whether it is stepped at all.
+
+    torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that is over, or has risen
+    and fallen several times, within one epoch of batches was made for epochs. Lengths that could be either pass.
+    """
+    batches = subject.trainer.num_training_batches
+    per_epoch = int(batches) if batches != float("inf") else 10**6
+    epochs = subject.settings.get("max_epochs")
+    found = False
+    for config in subject.trainer.lr_scheduler_configs if subject.model.automatic_optimization else ():
+        scheduler = config.scheduler
+        if isinstance(scheduler, ReduceLROnPlateau) or config.frequency != 1:
+            continue
+        problem = (
+            _by_epoch(scheduler, per_epoch) if config.interval == "epoch" else _by_step(scheduler, per_epoch, epochs)
+        )
+        if problem:
+            found = True
+            other = "step" if config.interval == "epoch" else "epoch"
+            fix = f'"lr_scheduler": {{"scheduler": scheduler, "interval": "{other}"}}'
+            message = (
+                f"{type(scheduler).__name__} is stepped once a{'n epoch' if other == 'step' else ' batch'}: {problem}"
+            )
+            yield Finding("scheduler-cadence", _place(subject, scheduler), message, fix)
+    if not found and (unstepped := _never_stepped(subject)):
+        found = True
+        fix = 'return {"optimizer": optimizer, "lr_scheduler": scheduler}  # manual optimization: scheduler.step()'
+        yield Finding("scheduler-cadence", _place(subject, None), f"{unstepped} in two epochs", fix)
+    if not found and subject.trainer.lr_scheduler_configs:
+        yield "schedules are stepped as they are meant"
+
+
+def _by_epoch(scheduler: Any, per_epoch: int) -> str | None:
+    if isinstance(scheduler, OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
+        return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
+    if isinstance(scheduler, CyclicLR) and scheduler.total_size >= per_epoch:
+        return f"a cycle takes {scheduler.total_size:g} epochs"
+    rates = _rates(scheduler, 10)
+    if rates[0] > 0 and rates[-1] < _LOW * max(_peak(scheduler), rates[-1]) and rates[-1] > rates[0]:
+        return f"after ten epochs the rate is {rates[-1]:.2g} of a full {_peak(scheduler):.2g}"
+    return None
+
+
+def _by_step(scheduler: Any, per_epoch: int, epochs: int | None) -> str | None:
+    horizon = getattr(scheduler, "T_max", None)
+    if horizon and 2 * horizon <= per_epoch and epochs != 1:
+        return f"its half period of {horizon} steps passes {per_epoch / horizon:.3g} times in an epoch of {per_epoch} batches"
+    if epochs == 1 or per_epoch > 5000 or horizon or isinstance(scheduler, OneCycleLR):
+        return None
+    rates = _rates(scheduler, per_epoch // 2)
+    if 0 < rates[-1] < _GONE * max(rates):
+        return f"after half of the first epoch the rate has fallen from {max(rates):.2g} to {rates[-1]:.2g}"
+    return None
+
+
+def _rates(scheduler: LRScheduler, steps: int) -> list[float]:
+    """The rates of the first group over some steps; the process is a copy, so the schedule may be used up."""
+    rates = [scheduler.optimizer.param_groups[0]["lr"]]
+    for _ in range(steps):
+        scheduler.step()
+        rates.append(scheduler.optimizer.param_groups[0]["lr"])
+    return [float(rate) for rate in rates]
+
+
+def _peak(scheduler: Any) -> float:
+    return float(scheduler.optimizer.param_groups[0].get("initial_lr", 0.0))
+
+
+def _never_stepped(subject: Subject) -> str | None:
+    made = [o for o in subject.trainer.optimizers if any("initial_lr" in group for group in o.param_groups)]
+    if not made:
+        return None
+    counts = []
+
+    class Watch(pl.Callback):
+        """Notes the rates at the start of every batch: a schedule has changed its counter or the rate."""
+
+        def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+            counts.append([_steps_of(optimizer) for optimizer in trainer.optimizers])
+
+    rehearse(subject, Watch(), train_batches=4, val_batches=1)
+    return None if any(one != counts[0] for one in counts) else "a schedule is made, and never stepped"
+
+
+def _steps_of(optimizer: torch.optim.Optimizer) -> list[int]:
+    """Steps of the schedules that were made for an optimizer: what holds it is either the schedule or its dictionary."""
+    holders = [
+        thing if isinstance(thing, dict) else vars(thing) for thing in gc.get_referrers(optimizer) if _is_holder(thing)
+    ]
+    return sorted(held["last_epoch"] for held in holders if "last_epoch" in held and "base_lrs" in held)
+
+
+def _is_holder(thing: object) -> bool:
+    return isinstance(thing, dict | LRScheduler)
+
+
+def _place(subject: Subject, scheduler: LRScheduler | None) -> Place | None:
+    """The schedule's construction in configure_optimizers, or in another function of the class."""
+    name = type(scheduler).__name__ if scheduler is not None else ""
+    for node in (type(subject.model).configure_optimizers, *source.classes_of(subject.model)):
+        found = source.body(node)
+        for call in ast.walk(found[1]) if found else ():
+            if isinstance(call, ast.Call):
+                called = ast.unparse(call.func).rpartition(".")[2]
+                if called == name or (not name and hasattr(torch.optim.lr_scheduler, called)):
+                    return Place(found[0], call.lineno)
+    return source.definition(type(subject.model).configure_optimizers)

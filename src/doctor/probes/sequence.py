@@ -1,0 +1,114 @@
+"""Models that predict the next element of a sequence: do they see it, and is it the next."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from src.doctor.dependence import change, first_where
+from src.doctor.findings import Finding, Place
+from src.doctor.losses import Loss, losses
+from src.doctor.record import Op, Record, tensors
+from src.doctor.subject import Subject
+
+IDS = ("causal-leak", "unshifted-targets")
+_MATCH = 0.99  # share of positions at which target and input are the same
+_LEAK = 1e-5  # change before a change of the future; clean: exactly 0, defective: 0.08 and up
+
+
+def sequence(subject: Subject) -> Iterator[Finding | str]:
+    """Compares each loss's target with what the model reads, then changes the second half of what it reads.
+
+    A target that is the input one step later makes the model autoregressive: its first half must not change. A target
+    that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder. Masked language
+    models match neither.
+    """
+    with subject.evaluating(), torch.enable_grad():
+        record, _ = subject.recorded(subject.batches[0])
+    for loss in losses(record):
+        for module, arguments, output in record.calls:
+            for read in tensors(arguments):
+                if read.dim() < 2 or read.shape[1] < 4 or next(module.parameters(), None) is None:
+                    continue
+                shift = _shift(read, loss)
+                if shift is None:
+                    continue
+                leak, place = _leak(subject, module, arguments, read, output)
+                if leak is None:
+                    continue
+                if shift == 1 and leak > _LEAK:
+                    message = (
+                        f"changing the second half of the input changes predictions in the first half by {leak:.2g}"
+                    )
+                    fix = "mask = nn.Transformer.generate_square_subsequent_mask(T, device=x.device)  # is_causal=True"
+                    yield Finding("causal-leak", place, message, fix)
+                elif shift == 0 and leak <= _LEAK:
+                    message = "the target at each position is the input at that position, and the model is causal"
+                    fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
+                    yield Finding("unshifted-targets", loss.op.place, message, fix)
+                elif shift == 1:
+                    yield "predictions of the next element do not depend on later ones"
+                return
+
+
+def _shift(read: Tensor, loss: Loss) -> int | None:
+    """0 if the target is what is read, 1 if it is what is read one step later, otherwise nothing."""
+    num, length = read.shape[:2]
+    target, rest = loss.target, read.shape[2:]
+    if target.is_floating_point() != read.is_floating_point():
+        return None
+    for steps in (length, length - 1):
+        if target.numel() != num * steps * rest.numel():
+            continue
+        wanted = target.reshape(num, steps, *rest)
+        ignored = loss.op.argument(4, "ignore_index", -100) if loss.kind == "classes" else None
+        if steps == length and _same(wanted, read, ignored):
+            return 0
+        if _same(wanted[:, : length - 1], read[:, 1:], ignored):
+            return 1
+    return None
+
+
+def _same(wanted: Tensor, read: Tensor, ignored: int | None) -> bool:
+    counted = torch.ones_like(wanted, dtype=torch.bool) if ignored is None else wanted != ignored
+    if not counted.any() or (read[0] == read[0, :1]).all():
+        return False
+    return (wanted == read)[counted].double().mean().item() > _MATCH
+
+
+def _leak(
+    subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, output: object
+) -> tuple[float | None, Place | None]:
+    """The change of a module's results in the first half of the time that it reads, and the call that lets it in."""
+    half, length = read.shape[1] // 2, read.shape[1]
+    later = read.roll(1, 0)
+    if torch.equal(later, read):
+        later = read.flip(1)
+    other = torch.cat([read[:, :half], later[:, half:]], dim=1)
+    args, kwargs = arguments
+    changed_args = [other if item is read else item for item in args]
+    changed_kwargs = {name: other if item is read else item for name, item in kwargs.items()}
+    with subject.evaluating():
+        records, results = [], []
+        for one_args, one_kwargs in ((args, kwargs), (changed_args, changed_kwargs)):
+            torch.manual_seed(0)
+            with Record() as record:
+                results.append(tensors(module(*one_args, **one_kwargs)))
+            records.append(record)
+    worst = None
+    for before, after in zip(*results, strict=True):
+        if before.shape[:2] == read.shape[:2] == after.shape[:2] and before.is_floating_point():
+            worst = max(worst or 0.0, change(before, after)[:, :half].max().item())
+    return worst, first_where(*records, breaks=lambda one, two: _lets_in(one, two, half, length))
+
+
+def _lets_in(one: Op, other: Op, half: int, length: int) -> bool:
+    """Whether a change of the second half stands, in a result, in the first half of every dimension of time."""
+    for before, after in zip(one.outputs[:1], other.outputs[:1], strict=False):
+        if before.shape != after.shape or not before.is_floating_point():
+            continue
+        changed = change(before, after) > _LEAK
+        dims = [dim for dim, size in enumerate(before.shape) if size == length]
+        if dims and all(changed.narrow(dim, 0, half).any() for dim in dims):
+            return True
+    return False

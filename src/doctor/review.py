@@ -1,0 +1,179 @@
+"""The review: builds the program in a sandbox, lets every probe look at it, and keeps what is a cause."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import getmembers, isfunction
+from pkgutil import iter_modules
+from typing import Any
+
+import lightning.pytorch as pl
+
+from src.doctor import probes, sandbox, source, subject
+from src.doctor.findings import DEFECTS, SEVERITIES, Finding, Place
+from src.doctor.subject import Subject
+
+PROBE_LIMIT_S = 20.0
+PROGRAM_LIMIT_S = 110.0
+
+# a cause, and what it brings about: when the cause is found, its consequences are not reported
+_CRASHES = [
+    "missing-super-init",
+    "inplace-on-graph",
+    "norm-batch-size-one",
+    "non-scalar-loss",
+    "label-out-of-range",
+    "channel-order",
+    "device-unsafe-tensor",
+    "graph-retained",
+    "batch-mixing",
+    "bad-broadcast",
+]
+CAUSES: dict[str, set[str]] = {name: {"crash"} for name in _CRASHES}
+
+Build = Callable[[], tuple[pl.LightningModule, pl.LightningDataModule | None]]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One file of probes/: the ids that it can find, and its function."""
+
+    ids: frozenset[str]
+    look: Callable[[Subject], Iterable[Finding | str]]
+
+
+@dataclass
+class Report:
+    """What the review of one program found.
+
+    Args:
+        findings: as Finding.as_dict has them; the severest first.
+        checked: what was looked at and is as it should be, a sentence each.
+        notes: what could not be looked at, and why.
+        looked_for: ids of the defects whose probes ran to their end.
+        seconds: how long it took.
+    """
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    looked_for: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def all_probes() -> dict[str, Probe]:
+    """The one public function of every file in probes/ with its IDS, by the file's name."""
+    found = {}
+    for info in iter_modules(probes.__path__):
+        module = import_module(f"{probes.__name__}.{info.name}")
+        own = [f for name, f in getmembers(module, isfunction) if f.__module__ == module.__name__ and name[0] != "_"]
+        assert len(own) == 1, f"{info.name}: expected one public function, got {len(own)}"
+        found[info.name] = Probe(frozenset(module.IDS), own[0])
+    return found
+
+
+def review(
+    build: Build,
+    settings: dict[str, Any] | None = None,
+    ids: frozenset[str] = frozenset(DEFECTS),
+    limit_s: float = PROGRAM_LIMIT_S,
+) -> Report:
+    """Reviews one program, in copies of this process: whatever it does, the caller goes on.
+
+    Args:
+        build: makes the module and its data.
+        settings: options of Lightning's Trainer that the user chose.
+        ids: of the defects to look for; a probe that can find none of them is not run.
+        limit_s: seconds for everything.
+    """
+    start = time.monotonic()
+    try:
+        answer = sandbox.call(lambda: _examine(build, settings or {}, ids, start + limit_s), limit_s + 5)
+    except sandbox.SandboxError as error:
+        answer = _nothing() | {"notes": [f"the program could not be reviewed: {error}"]}
+    findings = [item for item in _suppressed(_causes(answer["findings"])) if item["id"] in ids]
+    findings.sort(key=lambda item: (SEVERITIES.index(item["severity"]), item["file"], item["line"]))
+    return Report(findings, answer["checked"], answer["notes"], answer["looked_for"], time.monotonic() - start)
+
+
+def _nothing() -> dict[str, list[Any]]:
+    return {"findings": [], "checked": [], "notes": [], "looked_for": []}
+
+
+def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadline: float) -> dict[str, list[Any]]:
+    answer = _nothing()
+
+    def look(seen: Subject) -> None:
+        for name, probe in all_probes().items():
+            if not probe.ids & ids:
+                continue
+            left = deadline - time.monotonic()
+            if left < 1:
+                answer["notes"].append(f"{name}: no time was left")
+                continue
+            try:
+                found = sandbox.call(lambda probe=probe: _sorted_out(probe.look(seen)), min(PROBE_LIMIT_S, left))
+            except sandbox.SandboxError as error:
+                answer["notes"].append(f"{name}: {error}")
+                continue
+            answer["findings"] += [item | {"probe": name} for item in found["findings"]]
+            answer["checked"] += found["checked"]
+            answer["looked_for"] += sorted(probe.ids & ids)
+
+    try:
+        pl.seed_everything(0, verbose=False)
+        model, data = build()
+        subject.open_subject(model, data, settings, look)
+    except Exception as error:  # the user's program fails before there is anything to probe
+        failure = failed(error)
+        answer["findings"].append(failure.as_dict() | {"probe": "start"})
+        if failure.id not in ids:
+            answer["notes"].append(f"the program does not start: {failure.message}")
+    return answer
+
+
+def _sorted_out(items: Iterable[Finding | str]) -> dict[str, list[Any]]:
+    found = list(items)
+    findings = [item.as_dict() for item in found if isinstance(item, Finding)]
+    return {"findings": findings, "checked": [item for item in found if isinstance(item, str)]}
+
+
+def failed(error: Exception) -> Finding:
+    """What an error means that the program raised before its first step."""
+    place = source.raised_at(error)
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if "before Module.__init__() call" in text or "__init__() call" in text:
+        return Finding("missing-super-init", place, text, "super().__init__()  # the first line of __init__")
+    return Finding("crash", place, text, "")
+
+
+def _causes(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    hidden = set().union(*[CAUSES.get(item["id"], set()) for item in findings])
+    kept: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for item in findings:
+        if item["id"] not in hidden:
+            kept.setdefault((item["id"], item["file"], item["line"]), item)
+    return list(kept.values())
+
+
+def _suppressed(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Findings without those that `# doctor: ignore[id] reason` at their line, or alone above it, turns off."""
+    return [item for item in findings if not any(_ignores(text, item["id"]) for text in _near(item))]
+
+
+def _near(item: dict[str, Any]) -> Iterator[str]:
+    place = Place(item["file"], item["line"])
+    yield place.code
+    above = Place(item["file"], item["line"] - 1).code
+    if above.startswith("#"):
+        yield above
+
+
+def _ignores(text: str, defect: str) -> bool:
+    _, mark, rest = text.partition("# doctor: ignore[")
+    names, _, reason = rest.partition("]")
+    return bool(mark and reason.strip()) and defect in [name.strip() for name in names.split(",")]
+
+
+assert set(CAUSES) | set().union(*CAUSES.values()) <= set(DEFECTS)

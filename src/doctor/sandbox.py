@@ -1,0 +1,107 @@
+"""Runs a function in a copy of the process, so that nothing it does, crash or hang reaches the original."""
+
+import ctypes
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from src.errors import UserError
+
+_PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
+
+
+class SandboxError(Exception):
+    """The function did not return: it raised, ended its process, or took too long."""
+
+
+def call(function: Callable[[], Any], limit_s: float) -> Any:
+    """What the function returns, which must be JSON.
+
+    The process is forked: the copy holds the same model, data and random state for 20 ms, and changes to them are
+    lost with it. Its output goes nowhere.
+
+    Args:
+        function: called in the copy.
+        limit_s: seconds until the copy and what it started are ended.
+
+    Raises:
+        SandboxError: with what happened, and the last lines of the traceback if it raised.
+    """
+    if not hasattr(os, "fork"):
+        raise UserError("doctor: needs fork, which this system lacks; Linux, macOS and WSL have it")
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(reader)
+        _run_and_leave(function, writer)
+    os.close(writer)
+    try:
+        received, in_time = _receive(reader, time.monotonic() + limit_s)
+    finally:
+        os.close(reader)
+        _end(process)
+        _, status = os.waitpid(process, 0)
+    if not in_time:
+        raise SandboxError(f"took more than {limit_s:g} s")
+    try:
+        answer = json.loads(received)
+    except ValueError:
+        number = os.waitstatus_to_exitcode(status)
+        raise SandboxError(f"ended its process with {number}") from None
+    if "error" in answer:
+        raise SandboxError(answer["error"])
+    return answer["value"]
+
+
+def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        try:
+            answer = {"value": function()}
+        except BaseException as error:  # of any kind: it is told to the original
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            answer = {"error": f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"}
+        content = json.dumps(answer).encode()
+        while content:
+            content = content[os.write(writer, content) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _receive(reader: int, deadline: float) -> tuple[bytes, bool]:
+    chunks = []
+    while True:
+        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return b"".join(chunks), False
+        chunk = os.read(reader, 2**16)
+        if not chunk:
+            return b"".join(chunks), True
+        chunks.append(chunk)
+
+
+def _end(process: int) -> None:
+    for end in (os.killpg, os.kill):
+        try:
+            end(process, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue

@@ -1,0 +1,225 @@
+"""The user's source: which files are theirs, which frame of a stack, which line of a function."""
+
+import ast
+import inspect
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import FrameType, TracebackType
+from typing import Any
+
+from torch import nn
+
+from src.doctor.findings import Place
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+_TORCH = tuple(os.path.dirname(os.path.abspath(sys.modules[name].__file__ or "")) for name in ("torch",))
+_DEPTH = 12  # of the user's frames that are kept of a stack
+_LIBRARIES = (
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"),
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+    os.path.dirname(os.__file__),
+)
+
+
+@cache
+def is_user(file: str) -> bool:
+    """Whether a file is neither Python's, nor a library's, nor part of the review."""
+    if file.startswith("<"):
+        return False
+    path = os.path.abspath(file)
+    if any(part in ("site-packages", "dist-packages") for part in path.split(os.sep)):
+        return False
+    return not any(path.startswith(folder + os.sep) for folder in (_OWN, *_LIBRARIES) if folder)
+
+
+@cache
+def is_torch(file: str) -> bool:
+    """Whether a file belongs to torch itself."""
+    return os.path.abspath(file).startswith(tuple(folder + os.sep for folder in _TORCH))
+
+
+def callers(frame: FrameType | None) -> tuple[tuple[Place, ...], bool]:
+    """The user's lines from this frame outwards, and whether the innermost called torch itself.
+
+    The call is the user's own if only torch stands between: a library, as Lightning or torchmetrics, may do as it likes.
+    """
+    places: list[Place] = []
+    direct = True
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):  # of the one that asks
+        frame = frame.f_back
+    while frame is not None and len(places) < _DEPTH:
+        file = frame.f_code.co_filename
+        if file.startswith(_OWN):  # of the one that runs the program
+            break
+        if is_user(file):
+            places.append(Place(file, frame.f_lineno))
+        elif not places and not is_torch(file) and not file.startswith("<"):
+            direct = False
+        frame = frame.f_back
+    return tuple(places), direct and bool(places)
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The innermost line of the user's in a traceback."""
+    trace: TracebackType | None = error.__traceback__
+    place = None
+    while trace is not None:
+        if is_user(trace.tb_frame.f_code.co_filename):
+            place = Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return place
+
+
+def definition(thing: Any) -> Place | None:
+    """Where a class or a function of the user's begins."""
+    try:
+        thing = inspect.unwrap(thing)
+        file = inspect.getsourcefile(thing)
+        return Place(file, inspect.getsourcelines(thing)[1]) if file and is_user(file) else None
+    except (TypeError, OSError):
+        return None
+
+
+@cache
+def tree(file: str) -> ast.Module | None:
+    """A file's syntax tree, or nothing if it is no Python."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return None
+
+
+@cache
+def function_at(place: Place) -> ast.FunctionDef | None:
+    """The innermost function around a line."""
+    found = None
+    for node in ast.walk(tree(place.file) or ast.Module([], [])):
+        holds = isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0)
+        if holds and (found is None or node.lineno > found.lineno):
+            found = node
+    return found
+
+
+def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
+    """The file and the syntax tree of a function or class of the user's."""
+    place = definition(function)
+    if place is None:
+        return None
+    for node in ast.walk(tree(place.file) or ast.Module([], [])):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            first = min([node.lineno, *[item.lineno for item in getattr(node, "decorator_list", [])]])
+            if first == place.line:
+                return place.file, node
+    return None
+
+
+def classes_of(thing: object) -> list[type]:
+    """The user's classes among an object's own and its bases."""
+    return [cls for cls in type(thing).__mro__ if definition(cls) is not None]
+
+
+def without_gradients(places: tuple[Place, ...]) -> Place | None:
+    """The innermost `with torch.no_grad():`, or function decorated with it, around these lines of a stack."""
+    for place in places:
+        for node in ast.walk(tree(place.file) or ast.Module([], [])):
+            if isinstance(node, ast.With):
+                marks = [item.context_expr for item in node.items]
+            elif isinstance(node, ast.FunctionDef):
+                marks = node.decorator_list
+            else:
+                continue
+            holds = node.lineno <= place.line <= (node.end_lineno or 0)
+            if holds and any(word in ast.unparse(mark) for mark in marks for word in ("no_grad", "inference_mode")):
+                return Place(place.file, min(mark.lineno for mark in marks))
+    return None
+
+
+def calls(node: ast.AST, *names: str) -> Iterator[ast.Call]:
+    """Calls whose last name is one of these: `optim.Adam(…)` and `Adam(…)` for Adam."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.Call) and ast.unparse(found.func).rpartition(".")[2] in names:
+            yield found
+
+
+def assignment(owner: object, name: str) -> Place | None:
+    """Where an attribute of an object is assigned in its class: `self.name = …`, innermost class first."""
+    for cls in classes_of(owner):
+        found = body(cls)
+        if found is None:
+            continue
+        file, node = found
+        for statement in ast.walk(node):
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            if isinstance(statement, ast.AnnAssign | ast.AugAssign):
+                targets = [statement.target]
+            if any(ast.unparse(target) == f"self.{name}" for target in targets):
+                return Place(file, statement.lineno)
+    return None
+
+
+def construction(model: nn.Module, part: nn.Module) -> Place | None:
+    """The call that made a part of a model, in the source of the innermost class of the user's around it."""
+    path = next((name for name, module in model.named_modules() if module is part), None)
+    if path is None:
+        return None
+    if definition(type(part)) is not None and not path:
+        return definition(type(part))
+    names = path.split(".")
+    for depth in range(len(names) - 1, -1, -1):
+        owner = model.get_submodule(".".join(names[:depth]))
+        for cls in classes_of(owner):
+            found = body(cls)
+            made = [call.lineno for call in calls(found[1], type(part).__name__)] if found else []
+            same = [module for module in owner.modules() if type(module) is type(part)]
+            if found and made:  # as many calls as modules: the one at the same rank
+                index = next(i for i, module in enumerate(same) if module is part)
+                return Place(found[0], sorted(made)[index if len(made) == len(same) else -1])
+    for cls in {cls for module in model.modules() for cls in classes_of(module)}:  # made by a function beside the class
+        file = inspect.getsourcefile(cls)
+        for call in calls(tree(file) or ast.Module([], []), type(part).__name__) if file else ():
+            return Place(str(file), call.lineno)
+    return None
+
+
+def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:
+    """Statements that assign an attribute in the innermost class that does, in order, also `self.a, self.b = …`."""
+    found = []
+    for cls in classes_of(owner):
+        if found:
+            break
+        file, node = body(cls) or ("", ast.Module([], []))
+        for statement in ast.walk(node):
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            if isinstance(statement, ast.AnnAssign | ast.AugAssign):
+                targets = [statement.target]
+            flat = [part for target in targets for part in getattr(target, "elts", [target])]
+            if isinstance(statement, ast.stmt) and any(ast.unparse(part) == f"self.{name}" for part in flat):
+                found.append((Place(file, statement.lineno), statement))
+    return sorted(found, key=lambda item: item[0].line)
+
+
+def feeding(file: str, statement: ast.stmt) -> list[ast.stmt]:
+    """The statement, and those before it in its function that define the names it uses, and theirs; nearest first."""
+    function = function_at(Place(file, statement.lineno))
+    steps = ast.walk(function) if function else ()
+    before = [item for item in steps if isinstance(item, ast.Assign | ast.AugAssign)]
+    found, wanted = [statement], _names(statement)
+    for item in sorted(before, key=lambda item: -item.lineno):
+        targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+        made = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        if item.lineno < statement.lineno and made & wanted:
+            found.append(item)
+            wanted |= _names(item)
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}

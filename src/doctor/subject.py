@@ -1,0 +1,202 @@
+"""What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+
+from src.doctor.record import Record
+
+NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
+
+
+class _Enough(BaseException):
+    """Ends the training that the review was part of."""
+
+
+@dataclass
+class Subject:
+    """A training that has just begun: nothing is optimised yet, the first batch is about to be.
+
+    Args:
+        model: in training mode, on the CPU, attached to the trainer.
+        trainer: Lightning's, amid `fit`; its optimizers and schedules are those of configure_optimizers.
+        batches: the first training batches, as the step gets them.
+        val_batches: the first validation batches; none without a validation loader.
+        settings: options of the Trainer that the user chose: max_epochs, gradient_clip_val, …
+    """
+
+    model: pl.LightningModule
+    trainer: pl.Trainer
+    batches: list[Any]
+    val_batches: list[Any] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def data(self) -> pl.LightningDataModule | None:
+        """The data module, unless the loaders are the model's."""
+        return getattr(self.trainer, "datamodule", None)
+
+    def loaders(self, kind: str) -> list[DataLoader]:
+        """Loaders of a kind (train, val, test), built by the user's method, as far as they are torch's."""
+        for owner in (self.data, self.model):
+            method = getattr(owner, f"{kind}_dataloader", None)
+            if method is None or getattr(type(owner), f"{kind}_dataloader", None) in _DEFAULTS:
+                continue
+            return [loader for loader in pytree.tree_leaves(method()) if isinstance(loader, DataLoader)]
+        return []
+
+    def train(self, batch: Any, index: int = 0) -> Tensor | None:
+        """The loss of one training step; nothing is optimised, unless the module does so itself."""
+        return _loss(_call(self.model.training_step, batch, index))
+
+    def validate(self, batch: Any, index: int = 0) -> Any:
+        """The result of one validation step."""
+        return _call(self.model.validation_step, batch, index)
+
+    def recorded(self, batch: Any, training: bool = True) -> tuple[Record, Any]:
+        """A step with all its calls of torch, and what it returned: the loss of a training step."""
+        torch.manual_seed(0)
+        with Record() as record:
+            result = self.train(batch) if training else self.validate(batch)
+        return record, result
+
+    @property
+    def validates(self) -> bool:
+        """Whether there are validation batches and a step for them."""
+        return bool(self.val_batches) and type(self.model).validation_step is not pl.LightningModule.validation_step
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
+        self.model.on_validation_model_eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.model.on_validation_model_train()
+
+
+_DEFAULTS = [
+    getattr(owner, f"{kind}_dataloader", None)
+    for owner in (pl.LightningModule, pl.LightningDataModule)
+    for kind in ("train", "val", "test")
+]
+
+
+def open_subject(
+    model: pl.LightningModule,
+    data: pl.LightningDataModule | None,
+    settings: dict[str, Any],
+    look: Callable[[Subject], None],
+) -> None:
+    """Begins a training with Lightning's Trainer, shows it to `look` at its first batch, and leaves.
+
+    Raises:
+        Exception: whatever the program raises on its way there.
+    """
+    begin = _AtFirstBatch(look, settings)
+    try:
+        trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
+    except _Enough:
+        return
+    if not begin.began:
+        raise ValueError("the training loader has no batch")
+
+
+def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
+    """Lightning's Trainer on the CPU, with the user's settings and nothing that writes or prints."""
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    fixed = {"accelerator": "cpu", "devices": 1, "num_sanity_val_steps": 0, "barebones": False}
+    return pl.Trainer(**{"max_epochs": 1000, **settings, **quiet, **fixed, **more})
+
+
+def rehearse(
+    subject: Subject, watch: pl.Callback, epochs: int = 2, train_batches: int = 8, val_batches: int = 3
+) -> None:
+    """A real training of a few steps, in place of the one that the subject is at the beginning of.
+
+    Args:
+        subject: its model is trained from here on.
+        watch: Lightning's callback that takes notes.
+        epochs: how many.
+        train_batches: of each epoch, at most.
+        val_batches: of each validation, at most.
+
+    Raises:
+        Exception: whatever the program raises.
+    """
+    for name in ("log", "log_dict"):
+        subject.model.__dict__.pop(name, None)
+    limits = {
+        "max_epochs": epochs,
+        "max_steps": -1,
+        "limit_train_batches": train_batches,
+        "limit_val_batches": val_batches,
+    }
+    trainer(subject.settings | limits, callbacks=[watch], log_every_n_steps=1).fit(
+        subject.model, datamodule=subject.data
+    )
+
+
+class _AtFirstBatch(pl.Callback):
+    def __init__(self, look: Callable[[Subject], None], settings: dict[str, Any]) -> None:
+        self.look = look
+        self.settings = settings
+        self.began = False
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.began = True
+        model = pl_module
+        model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for
+        subject = Subject(model, trainer, [], [], self.settings)
+        subject.batches = [_arrive(trainer, item) for item in islice(_batches_of(trainer.train_dataloader), NUM_TRAIN)]
+        for loader in subject.loaders("val")[:1]:
+            subject.val_batches = [_arrive(trainer, item) for item in islice(iter(loader), NUM_VAL)]
+        self.look(subject)
+        raise _Enough
+
+
+def _batches_of(loaders: Any) -> Iterator[Any]:
+    """Batches of one loader, or of several in the structure that the step gets."""
+    if isinstance(loaders, DataLoader) or not isinstance(loaders, CombinedLoader | dict | list | tuple):
+        yield from loaders
+        return
+    combined = loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, "max_size_cycle")
+    for batch, _, _ in combined:  # "max_size_cycle" is what the Trainer takes for several training loaders
+        yield batch
+
+
+def _arrive(trainer: pl.Trainer, batch: Any) -> Any:
+    """A batch after the hooks of its way to the device, as the Trainer runs them."""
+    batch = trainer.precision_plugin.convert_input(batch)
+    batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
+    return trainer.lightning_module._apply_batch_transfer_handler(batch, device=torch.device("cpu"), dataloader_idx=0)
+
+
+def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:
+    names = list(inspect.signature(step).parameters)
+    if names[:1] == ["dataloader_iter"]:
+        raise ValueError("steps that take a dataloader_iter are not reviewed")
+    return step(*(batch, index, 0)[: max(1, len(names))])
+
+
+def _loss(output: Any) -> Tensor | None:
+    found = output.get("loss") if isinstance(output, dict) else output
+    return found if isinstance(found, Tensor) else None

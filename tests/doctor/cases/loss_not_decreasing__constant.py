@@ -1,0 +1,30 @@
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from tests.doctor.programs import Blobs as Data
+from tests.doctor.programs import Classifier
+
+__all__ = ["Data"]
+
+
+class Repaired(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        return F.mse_loss(self(x).sigmoid().squeeze(1), (y > 0).float())
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", F.mse_loss(self(x).sigmoid().squeeze(1), (y > 0).float()))
+
+
+class Model(Repaired):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        probability = F.softmax(self(x), dim=1).squeeze(1)  # here
+        return F.mse_loss(probability, (y > 0).float())

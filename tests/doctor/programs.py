@@ -1,0 +1,52 @@
+"""A plain module and plain data, as people write them, that the cases spoil and repair."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+
+class Classifier(pl.LightningModule):
+    """A perceptron over 8 features and 3 classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        loss = F.cross_entropy(self(x), y)
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", F.cross_entropy(self(x), y))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+
+class Blobs(pl.LightningDataModule):
+    """Three normal clouds in 8 dimensions, in random order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        y = torch.randint(0, 3, (500,), generator=generator)
+        x = torch.randn(500, 8, generator=generator)
+        x[:, :3] += 2.0 * F.one_hot(y, 3)
+        self.train_set: Dataset = TensorDataset(x[:400], y[:400])
+        self.val_set: Dataset = TensorDataset(x[400:], y[400:])
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.train_set, batch_size=20, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.val_set, batch_size=20)
