@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from src.callbacks.checkpoint import Checkpoint
+from src.callbacks.doctor import Doctor
 from src.callbacks.microbatches import MicroBatches
 from src.callbacks.monitors import CheckMonitors
 from src.callbacks.nonfinite import NonFinite
@@ -144,6 +145,8 @@ class CLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(Checkpoint, "checkpoint")
         parser.add_argument("--run_dir", type=str, help="directory of the run")
+        if self.invocation.verb == "fit":
+            parser.add_argument("--doctor", action="store_true", help="review the program first, stop if it is wrong")
         if self.invocation.verb != "fit":  # a recipe that says how it starts can be tested as well
             parser.add_argument("--init_from", type=str, help="for fit")
 
@@ -219,6 +222,8 @@ class CLI(LightningCLI):
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
         if self.invocation.verb == "fit" and not any(isinstance(callback, NonFinite) for callback in callbacks):
             callbacks.append(NonFinite())
+        if self.invocation.verb == "fit" and values.doctor:
+            callbacks.insert(0, Doctor())
         if chosen.enable_progress_bar is not False and not has_bar:
             callbacks.append(Progress())
         if self.invocation.verb == "fit":

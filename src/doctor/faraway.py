@@ -41,7 +41,7 @@ class Far(Tensor):
     """A tensor elsewhere; `near` holds its values."""
 
     near: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
 
     @staticmethod
     def __new__(cls: type["Far"], near: Tensor) -> "Far":
@@ -141,11 +141,11 @@ class _Functions(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         device = kwargs.get("device")
-        given = device is not None and isinstance(device, str | torch.device)
-        if given and torch.device(device).type == "cpu" and _chosen_by_cuda():
+        given = torch.device(device) if isinstance(device, str | torch.device) else None
+        if given is not None and given.type == "cpu" and _chosen_by_cuda():
             kwargs = kwargs | {"device": FAR}
-            device = FAR
-        if func in (torch.tensor, torch.as_tensor, torch.asarray) and given and torch.device(device) == FAR:
+            given = FAR
+        if func in (torch.tensor, torch.as_tensor, torch.asarray) and given == FAR:
             if args and isinstance(args[0], Far):
                 return func(*args, **kwargs)
             return func(*args, **kwargs | {"device": _CPU}).to(FAR)

@@ -18,28 +18,51 @@ PROBE_LIMIT_S = 20.0
 PROGRAM_LIMIT_S = 110.0
 
 # a cause, and what it brings about: when the cause is found, its consequences are not reported
-_CRASHES = [
-    "missing-super-init",
-    "inplace-on-graph",
-    "norm-batch-size-one",
-    "non-scalar-loss",
-    "label-out-of-range",
-    "channel-order",
-    "device-unsafe-tensor",
-    "graph-retained",
-    "batch-mixing",
-    "bad-broadcast",
-]
-CAUSES: dict[str, set[str]] = {name: {"crash"} for name in _CRASHES}
+_POOR_START = {"bad-initial-loss", "loss-not-decreasing", "learning-rate-too-high", "exploding-gradient"}
+CAUSES: dict[str, set[str]] = {
+    "missing-super-init": {"crash"},
+    "inplace-on-graph": {"crash"},
+    "norm-batch-size-one": {"crash"},
+    "non-scalar-loss": {"crash"},
+    "graph-retained": {"crash"},
+    "batch-mixing": {"crash"},
+    "bad-broadcast": {"crash", "loss-not-decreasing"},
+    "device-unsafe-tensor": {"crash"},
+    "unregistered-submodule": {"crash", "device-unsafe-tensor"},
+    "non-finite-data": {"non-finite", "unnormalized-input", *_POOR_START},
+    "label-out-of-range": {"crash", "non-finite", *_POOR_START},
+    "channel-order": {"crash", "unnormalized-input", *_POOR_START},
+    "unnormalized-input": {"dead-units", *_POOR_START},
+    "constant-labels": {"input-independent", "train-not-shuffled", *_POOR_START},
+    "misaligned-labels": {"loss-not-decreasing"},
+    "eval-augmentation": {"eval-nondeterminism"},
+    "non-finite": _POOR_START,
+    "double-softmax": {"bad-initial-loss", "loss-not-decreasing", "vanishing-gradient"},
+    "sigmoid-before-logits-loss": {"bad-initial-loss", "loss-not-decreasing", "vanishing-gradient"},
+    "activation-on-logits": {"bad-initial-loss", "loss-not-decreasing", "dead-units"},
+    "detached-graph": {"loss-not-decreasing"},
+    "parameter-not-optimized": {"loss-not-decreasing"},
+    "dead-units": {"input-independent", "vanishing-gradient"},
+    "vanishing-gradient": {"input-independent", "loss-not-decreasing"},
+    "learning-rate-too-high": {"exploding-gradient", "non-finite"},
+    "scheduler-cadence": {"learning-rate-too-low"},
+}
 
 Build = Callable[[], tuple[pl.LightningModule, pl.LightningDataModule | None]]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One file of probes/: the ids that it can find, and its function."""
+    """One file of probes/.
+
+    Args:
+        ids: of the defects that it can find.
+        light: whether it trains nothing and waits for nothing, so that others may run after it in the same process.
+        look: its function.
+    """
 
     ids: frozenset[str]
+    light: bool
     look: Callable[[Subject], Iterable[Finding | str]]
 
 
@@ -69,7 +92,7 @@ def all_probes() -> dict[str, Probe]:
         module = import_module(f"{probes.__name__}.{info.name}")
         own = [f for name, f in getmembers(module, isfunction) if f.__module__ == module.__name__ and name[0] != "_"]
         assert len(own) == 1, f"{info.name}: expected one public function, got {len(own)}"
-        found[info.name] = Probe(frozenset(module.IDS), own[0])
+        found[info.name] = Probe(frozenset(module.IDS), getattr(module, "LIGHT", False), own[0])
     return found
 
 
@@ -105,20 +128,15 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadli
     answer = _nothing()
 
     def look(seen: Subject) -> None:
-        for name, probe in all_probes().items():
-            if not probe.ids & ids:
+        todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
+        found = _together({name: probe for name, probe in todo.items() if probe.light}, seen)
+        for name, probe in todo.items():
+            result = found.get(name) or _alone(probe, seen, deadline)
+            if "error" in result:
+                answer["notes"].append(f"{name}: {result['error']}")
                 continue
-            left = deadline - time.monotonic()
-            if left < 1:
-                answer["notes"].append(f"{name}: no time was left")
-                continue
-            try:
-                found = sandbox.call(lambda probe=probe: _sorted_out(probe.look(seen)), min(PROBE_LIMIT_S, left))
-            except sandbox.SandboxError as error:
-                answer["notes"].append(f"{name}: {error}")
-                continue
-            answer["findings"] += [item | {"probe": name} for item in found["findings"]]
-            answer["checked"] += found["checked"]
+            answer["findings"] += [item | {"probe": name} for item in result["findings"]]
+            answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(probe.ids & ids)
 
     try:
@@ -131,6 +149,35 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadli
         if failure.id not in ids:
             answer["notes"].append(f"the program does not start: {failure.message}")
     return answer
+
+
+def _together(light: dict[str, Probe], seen: Subject) -> dict[str, dict[str, Any]]:
+    """Results of light probes that ran one after another in one copy of the process; none if one of them ended it."""
+
+    def run() -> dict[str, dict[str, Any]]:
+        results: dict[str, dict[str, Any]] = {}
+        for name, probe in light.items():
+            try:
+                with seen.unchanged():
+                    results[name] = _sorted_out(probe.look(seen))
+            except Exception as error:
+                results[name] = {"error": sandbox.told(error)}
+        return results
+
+    try:
+        return sandbox.call(run, PROBE_LIMIT_S)
+    except sandbox.SandboxError:
+        return {}  # each on its own will tell which
+
+
+def _alone(probe: Probe, seen: Subject, deadline: float) -> dict[str, Any]:
+    left = deadline - time.monotonic()
+    if left < 1:
+        return {"error": "no time was left"}
+    try:
+        return sandbox.call(lambda: _sorted_out(probe.look(seen)), min(PROBE_LIMIT_S, left))
+    except sandbox.SandboxError as error:
+        return {"error": str(error)}
 
 
 def _sorted_out(items: Iterable[Finding | str]) -> dict[str, list[Any]]:

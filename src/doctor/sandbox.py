@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from src.errors import UserError
 
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
@@ -69,6 +71,8 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        torch.set_num_threads(1)  # those of the original do not exist here, nor does its GPU
+        torch.cuda.is_available = lambda: False
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         silence = os.open(os.devnull, os.O_RDWR)
@@ -77,14 +81,19 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
         try:
             answer = {"value": function()}
         except BaseException as error:  # of any kind: it is told to the original
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            answer = {"error": f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"}
+            answer = {"error": told(error)}
         content = json.dumps(answer).encode()
         while content:
             content = content[os.write(writer, content) :]
         code = 0
     finally:
         os._exit(code)
+
+
+def told(error: BaseException) -> str:
+    """An error and where it was raised, in a line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
 
 
 def _receive(reader: int, deadline: float) -> tuple[bytes, bool]:

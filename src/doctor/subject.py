@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from src.doctor.record import Record
+from src.engine.trace import unchanged
 
 NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
 
@@ -74,6 +75,21 @@ class Subject:
     def validates(self) -> bool:
         """Whether there are validation batches and a step for them."""
         return bool(self.val_batches) and type(self.model).validation_step is not pl.LightningModule.validation_step
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Leaves the model's weights, buffers, attributes and modes, and torch's random state, as they were."""
+        weights = [(weight, weight.detach().clone()) for weight in self.model.parameters()]
+        state = torch.get_rng_state()
+        try:
+            with unchanged(self.model):
+                yield
+        finally:
+            torch.set_rng_state(state)
+            for weight, value in weights:
+                weight.grad = None
+                with torch.no_grad():
+                    weight.copy_(value)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -142,6 +158,8 @@ def rehearse(
     """
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
+    for owner in filter(None, (subject.model, subject.data)):
+        owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
     limits = {
         "max_epochs": epochs,
         "max_steps": -1,

@@ -71,7 +71,7 @@ def step(subject: Subject, batches: list[Any], index: int) -> float | None:
         return float(torch.stack([value.double().mean() for value in values]).mean()) if values else None
     optimizer, seen = subject.trainer.optimizers[0], []
 
-    def closure() -> Tensor | None:
+    def closure() -> Any:
         optimizer.zero_grad()
         total = None
         for batch in batches:

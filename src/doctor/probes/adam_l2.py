@@ -9,6 +9,7 @@ from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 
 IDS = ("adam-l2",)
+LIGHT = True
 
 
 def adam_l2(subject: Subject) -> Iterator[Finding | str]:

@@ -137,7 +137,8 @@ def _autocast() -> Iterator[list[bool]]:
     def leave(self: Any, *_: Any) -> None:
         states.pop()
 
-    torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__ = init, enter, leave
+    for name, method in (("__init__", init), ("__enter__", enter), ("__exit__", leave)):
+        setattr(torch.autocast, name, method)
     try:
         yield states
     finally:
@@ -205,7 +206,7 @@ class _Half(TorchDispatchMode):
             or name in ("masked_fill", "masked_fill_", "where", "fill_", "full", "full_like")
         ):
             return
-        for leaf in pytree.tree_leaves(out):
+        for leaf in pytree.tree_leaves(out) if "empty" not in name else ():  # memory as it was found
             if isinstance(leaf, Tensor) and leaf.dtype == torch.float16 and leaf.isinf().any():
                 given = [
                     item for item in pytree.tree_leaves(args) if isinstance(item, Tensor) and item.is_floating_point()
@@ -245,6 +246,8 @@ def _in_half(subject: Subject, batch: Any) -> Finding | None:
     if exact is not None and not bool(exact.isfinite().all()):
         return None
     torch.manual_seed(0)
+    torch.set_autocast_dtype("cpu", torch.float32)  # convolutions compare types before a dispatch mode sees them
+    torch.set_autocast_enabled("cpu", True)
     with torch.no_grad(), _autocast() as states, _Half(states) as half:
         loss = subject.train(batch)
     if half.refused is not None:

@@ -18,6 +18,7 @@ from src.doctor.record import Record
 from src.doctor.subject import Subject
 
 IDS = ("python-loop-over-batch",)
+LIGHT = True
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _ALGORITHMS = (

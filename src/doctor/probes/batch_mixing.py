@@ -12,6 +12,7 @@ from src.doctor.record import Op
 from src.doctor.subject import Subject
 
 IDS = ("batch-mixing",)
+LIGHT = True
 _ROW = 1  # the sample that is replaced
 _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up
 

@@ -11,6 +11,7 @@ from src.doctor.record import Op, tensors
 from src.doctor.subject import Subject
 
 IDS = ("bad-broadcast",)
+LIGHT = True
 _PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__sub__", "__rsub__", "mul", "eq", "div")
 
 

@@ -11,6 +11,7 @@ from src.doctor.record import Op, Record
 from src.doctor.subject import Subject
 
 IDS = ("dead-units",)
+LIGHT = True
 
 _MOST = 0.6
 _WIDTH = 16

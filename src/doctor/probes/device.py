@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from sys import _getframe
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from src.doctor import source
+from src.doctor import faraway, source
 from src.doctor.faraway import FAR, Far, elsewhere
 from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
@@ -36,11 +37,11 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         alive.append(tensor)
         given = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor) and not isinstance(leaf, Far)]
         before = [origins[id(leaf)] for leaf in given if id(leaf) in origins]
-        places, direct = source.callers(_getframe(1))
+        place = _maker(_getframe(1))
         if before:
             origins.setdefault(id(tensor), before[0])
-        elif direct and not given:
-            origins.setdefault(id(tensor), (places[0], ""))
+        elif place is not None and not given:
+            origins.setdefault(id(tensor), (place, ""))
 
     def meeting(name: str, strangers: list[Tensor]) -> None:
         for tensor in strangers:
@@ -70,6 +71,18 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield _finding(place, call, attribute)
     if not found:
         yield "every tensor follows the model to its device"
+
+
+def _maker(frame: FrameType | None) -> Place | None:
+    """The user's line, if it called torch itself: between them are torch and the pretended accelerator."""
+    while frame is not None and frame.f_code.co_filename != __file__:
+        file = frame.f_code.co_filename
+        if source.is_user(file):
+            return Place(file, frame.f_lineno)
+        if not source.is_torch(file) and file != faraway.__file__ and not file.startswith("<"):
+            return None
+        frame = frame.f_back
+    return None
 
 
 def _steps(subject: Subject, pretended: AbstractContextManager[None]) -> None:

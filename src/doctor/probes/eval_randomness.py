@@ -13,6 +13,7 @@ from src.doctor.record import Op, Record, tensors
 from src.doctor.subject import Subject
 
 IDS = ("eval-nondeterminism",)
+LIGHT = True
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _NOISE = ("randn", "randn_like", "normal", "normal_", "rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
 

@@ -16,6 +16,7 @@ from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 
 IDS = ("host-sync",)
+LIGHT = True
 
 _INDICES = (1, 2, 3, 5, 7)  # so that "every 10 steps" does not count
 _READS = {
@@ -145,7 +146,7 @@ def _at(subject: Subject, index: int) -> None:
     loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = index
     loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = index
     loop.epoch_loop.batch_progress.current.ready = index + 1
-    loop.epoch_progress.current.processed = 1
+    setattr(loop.epoch_progress.current, "processed", 1)  # noqa: B010 - typed as its base class
 
 
 def _step(subject: Subject, batch: Any, index: int) -> None:

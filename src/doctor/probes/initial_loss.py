@@ -16,6 +16,7 @@ from src.doctor.record import Op, Record
 from src.doctor.subject import Subject
 
 IDS = ("bad-initial-loss",)
+LIGHT = True
 
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 
@@ -39,6 +40,8 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         return
     goal = max(found, key=_measure)
     ratio, first, ignorant = _measure(goal)
+    if goal.kind == "regression" and not _is_mixed(subject):
+        return
     if min(ratio, median(item[0] for item in ratios)) > 1:
         known = f"{ignorant:.3g}, that of " + (
             "their mean" if goal.kind == "regression" else f"equal logits ({_formula(goal)})"
@@ -47,6 +50,16 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         yield Finding("bad-initial-loss", place, f"the first loss is {first:.3g}, far above {known}", fix)
         return
     yield f"the first loss, {first:.3g}, is near that of a model that knows nothing, {ignorant:.3g}"
+
+
+def _is_mixed(subject: Subject) -> bool:
+    """Whether every batch has values like every other: neighbours in time lie closer together than the whole does."""
+    targets = []
+    for batch in subject.batches:
+        record, _ = subject.recorded(batch)
+        targets += [goal.target.float() for goal in goals(record, batch) if goal.kind == "regression"][:1]
+    means, spreads = torch.stack([t.mean() for t in targets]), torch.stack([t.std() for t in targets])
+    return len(targets) > 1 and bool(means.std() < 0.5 * spreads.mean())
 
 
 def _measure(goal: Goal) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ from src.doctor.record import Op, Record
 from src.doctor.subject import Subject
 
 IDS = ("inplace-on-graph",)
+LIGHT = True
 _SIGNS = (
     "modified by an inplace operation",
     "is being used in an in-place operation",

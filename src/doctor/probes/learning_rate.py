@@ -48,7 +48,7 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
         message += "; 1e-3 is usual"
         yield _finding(subject, "learning-rate-too-low", message, rates[-1] * _USUAL / seen["change"])
         return
-    yield f"the learning rate moves weights by up to {seen['change']:.1g} of themselves in a step; the loss stays finite"
+    yield f"the learning rate moves weights by {seen['change']:.1g} of themselves in a step; the loss stays finite"
 
 
 def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> str:
@@ -68,10 +68,8 @@ def _too_high(subject: Subject, base: float | None, reached: float, change: floa
             break
     scale = min(smaller, key=lambda scale: smaller[scale] if math.isfinite(smaller[scale]) else math.inf)
     least = smaller[scale]
-    if (
-        (not math.isfinite(reached) or reached > 2)
-        and least < 0.9
-        or (reached > 0.9 and least < (0.9 if change > _TORN else 0.5))
+    if ((not math.isfinite(reached) or reached > 2) and least < 0.9) or (
+        reached > 0.9 and least < (0.9 if change > _TORN else 0.5)
     ):
         return f"the loss goes to {reached:.3g} times its first value, at {scale:g} of it to {least:.2g}"
     return ""
@@ -150,7 +148,9 @@ def _place(subject: Subject) -> tuple[Place | None, ast.Call | None]:
     names = [type(optimizer).__name__ for optimizer in subject.trainer.optimizers]
     for cls in source.classes_of(subject.model):
         found = source.body(cls)
-        for call in source.calls(found[1], *names) if found else ():
+        if found is None:
+            continue
+        for call in source.calls(found[1], *names):
             lines = [keyword.value.lineno for keyword in call.keywords if keyword.arg == "lr"]
             return Place(found[0], (lines or [call.lineno])[0]), call
     return source.definition(type(subject.model).configure_optimizers), None

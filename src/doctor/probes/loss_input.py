@@ -11,6 +11,7 @@ from src.doctor.record import Op, Record
 from src.doctor.subject import Subject
 
 IDS = ("double-softmax", "sigmoid-before-logits-loss", "activation-on-logits")
+LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 _SIGMOID = ("sigmoid", "sigmoid_", "hardsigmoid", "logsigmoid", "expit")
 _LIMITED = [

@@ -10,6 +10,7 @@ from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 
 IDS = ("stuck-in-eval",)
+LIGHT = True
 _INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "setup")
 
 

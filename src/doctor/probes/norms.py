@@ -11,6 +11,7 @@ from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 
 IDS = ("bias-before-norm", "norm-batch-size-one")
+LIGHT = True
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 _REFUSED = "more than 1"  # value per channel, spatial element

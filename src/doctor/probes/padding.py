@@ -12,6 +12,7 @@ from src.doctor.record import Op, tensors
 from src.doctor.subject import Subject
 
 IDS = ("padding-leak",)
+LIGHT = True
 _CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
 _LEAST = 4  # positions of padding: a convolution may see that there is some
 

@@ -10,6 +10,7 @@ from src.doctor.findings import Finding
 from src.doctor.subject import Subject
 
 IDS = ("unregistered-submodule",)
+LIGHT = True
 _DEPTH = 4  # of lists in dicts in objects that are looked into
 
 

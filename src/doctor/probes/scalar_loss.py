@@ -7,6 +7,7 @@ from src.doctor.findings import Finding
 from src.doctor.subject import Subject
 
 IDS = ("non-scalar-loss",)
+LIGHT = True
 
 
 def scalar_loss(subject: Subject) -> Iterator[Finding | str]:

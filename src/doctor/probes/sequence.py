@@ -12,6 +12,7 @@ from src.doctor.record import Op, Record, tensors
 from src.doctor.subject import Subject
 
 IDS = ("causal-leak", "unshifted-targets")
+LIGHT = True
 _MATCH = 0.99  # share of positions at which target and input are the same
 _LEAK = 1e-5  # change before a change of the future; clean: exactly 0, defective: 0.08 and up
 

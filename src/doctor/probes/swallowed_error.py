@@ -11,6 +11,7 @@ from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 
 IDS = ("swallowed-error",)
+LIGHT = True
 
 
 class _InjectedError(RuntimeError):

@@ -10,6 +10,7 @@ from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 
 IDS = ("unsafe-load",)
+LIGHT = True
 
 _UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
 

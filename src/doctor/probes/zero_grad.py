@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from src.doctor import source
 from src.doctor.findings import Finding, Place
-from src.doctor.source import callers
 from src.doctor.subject import Subject, rehearse
 
 IDS = ("missing-zero-grad",)
@@ -43,8 +43,9 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
         yield "gradients are zeroed between steps"
         return
     message = f"{stale} of {steps} steps added their gradients to those of the step before"
+    place = watch.place or source.definition(type(subject.model).optimizer_zero_grad)
     yield Finding(
-        "missing-zero-grad", watch.place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)"
+        "missing-zero-grad", place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)"
     )
 
 
@@ -68,5 +69,5 @@ class _Watch(pl.Callback):
         steps, stale = self.counts.get(id(optimizer), (0, 0))
         self.counts[id(optimizer)] = steps + 1, stale + bool(own.keys() & self.kept)
         self.used |= own
-        places, _ = callers(sys._getframe(1))
+        places, _ = source.callers(sys._getframe(1))
         self.place = self.place or (places[0] if places else None)

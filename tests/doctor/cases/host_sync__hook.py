@@ -12,5 +12,5 @@ class Model(Classifier):
     best = 1e9
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if outputs["loss"] < self.best:  # here
+        if outputs["loss"] < self.best:  # noqa: PLR1730 # here
             self.best = outputs["loss"]
