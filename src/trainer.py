@@ -206,7 +206,7 @@ class Trainer(pl.Trainer):
         only: str | None = None,
         skip: str | None = None,
         severity: str = "advice",
-        format: str = "terminal",  # noqa: A002 - the option's name
+        format: str = "terminal",
         write_tests: str | None = None,
         thresholds: dict[str, float] | None = None,
         ckpt_path: str | None = None,

@@ -255,7 +255,9 @@ class CLI(LightningCLI):
             join(self.trainer)
 
     def _show_report(self) -> None:
+        assert isinstance(self.trainer, Trainer)
         report, options = self.trainer.report, self.options
+        assert report is not None
         args = ["doctor", *self.invocation.given]
         show(report, options.format, self._title(), options.write_tests, args)
         if any(item["severity"] == "critical" for item in report.findings):

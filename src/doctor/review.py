@@ -1,5 +1,6 @@
 """The review: builds the program in a sandbox, lets every probe look at it, and keeps what is a cause."""
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from src.doctor.subject import Subject
 
 PROBE_LIMIT_S = 20.0
 PROGRAM_LIMIT_S = 110.0
+LANES = 2  # more gain little: the longest probe and the start remain
 
 # a cause, and what it brings about: when the cause is found, its consequences are not reported
 _POOR_START = {"bad-initial-loss", "loss-not-decreasing", "learning-rate-too-high", "exploding-gradient"}
@@ -111,6 +113,7 @@ def review(
         limit_s: seconds for everything.
     """
     start = time.monotonic()
+    answer: dict[str, Any]
     try:
         answer = sandbox.call(lambda: _examine(build, settings or {}, ids, start + limit_s), limit_s + 5)
     except sandbox.SandboxError as error:
@@ -120,16 +123,16 @@ def review(
     return Report(findings, answer["checked"], answer["notes"], answer["looked_for"], time.monotonic() - start)
 
 
-def _nothing() -> dict[str, list[Any]]:
+def _nothing() -> dict[str, Any]:
     return {"findings": [], "checked": [], "notes": [], "looked_for": []}
 
 
-def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadline: float) -> dict[str, list[Any]]:
+def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadline: float) -> dict[str, Any]:
     answer = _nothing()
 
     def look(seen: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
-        found = _together({name: probe for name, probe in todo.items() if probe.light}, seen)
+        found = _in_lanes(todo, seen, deadline)
         for name, probe in todo.items():
             result = found.get(name) or _alone(probe, seen, deadline)
             if "error" in result:
@@ -149,6 +152,25 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadli
         if failure.id not in ids:
             answer["notes"].append(f"the program does not start: {failure.message}")
     return answer
+
+
+def _in_lanes(todo: dict[str, Probe], seen: Subject, deadline: float) -> dict[str, dict[str, Any]]:
+    """Results of the probes, from as many processes at a time as there are cores; without those that ended theirs.
+
+    The first process runs the light probes one after another, and then its share of the others, each in its own copy.
+    """
+    light = {name: probe for name, probe in todo.items() if probe.light}
+    others = [name for name in todo if name not in light]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
+
+    def run(lane: list[str], first: dict[str, Probe]) -> dict[str, dict[str, Any]]:
+        results = _together(first, seen) if first else {}
+        return results | {name: _alone(todo[name], seen, deadline) for name in lane}
+
+    jobs = [lambda lane=lane, first=light if not index else {}: run(lane, first) for index, lane in enumerate(lanes)]
+    answers = sandbox.calls(jobs, max(1.0, deadline - time.monotonic()))
+    return {name: result for answer in answers if isinstance(answer, dict) for name, result in answer.items()}
 
 
 def _together(light: dict[str, Probe], seen: Subject) -> dict[str, dict[str, Any]]:

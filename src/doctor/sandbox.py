@@ -35,32 +35,47 @@ def call(function: Callable[[], Any], limit_s: float) -> Any:
         limit_s: seconds until the copy and what it started are ended.
 
     Raises:
-        SandboxError: with what happened, and the last lines of the traceback if it raised.
+        SandboxError: with what happened, and the last line of the traceback if it raised.
     """
+    answer = calls([function], limit_s)[0]
+    if isinstance(answer, SandboxError):
+        raise answer
+    return answer
+
+
+def calls(functions: list[Callable[[], Any]], limit_s: float) -> list[Any]:
+    """What each of several functions returns that run at the same time; a SandboxError in its place if it does not."""
     if not hasattr(os, "fork"):
         raise UserError("doctor: needs fork, which this system lacks; Linux, macOS and WSL have it")
+    started = [_start(function) for function in functions]
+    deadline = time.monotonic() + limit_s
+    return [_finish(process, reader, deadline, limit_s) for process, reader in started]
+
+
+def _start(function: Callable[[], Any]) -> tuple[int, int]:
     reader, writer = os.pipe()
     process = os.fork()
     if process == 0:
         os.close(reader)
         _run_and_leave(function, writer)
     os.close(writer)
+    return process, reader
+
+
+def _finish(process: int, reader: int, deadline: float, limit_s: float) -> Any:
     try:
-        received, in_time = _receive(reader, time.monotonic() + limit_s)
+        received, in_time = _receive(reader, deadline)
     finally:
         os.close(reader)
         _end(process)
         _, status = os.waitpid(process, 0)
     if not in_time:
-        raise SandboxError(f"took more than {limit_s:g} s")
+        return SandboxError(f"took more than {limit_s:g} s")
     try:
         answer = json.loads(received)
     except ValueError:
-        number = os.waitstatus_to_exitcode(status)
-        raise SandboxError(f"ended its process with {number}") from None
-    if "error" in answer:
-        raise SandboxError(answer["error"])
-    return answer["value"]
+        return SandboxError(f"ended its process with {os.waitstatus_to_exitcode(status)}")
+    return SandboxError(answer["error"]) if "error" in answer else answer["value"]
 
 
 def _run_and_leave(function: Callable[[], Any], writer: int) -> None:

@@ -7,7 +7,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
@@ -49,7 +49,7 @@ def is_torch(file: str) -> bool:
 def callers(frame: FrameType | None) -> tuple[tuple[Place, ...], bool]:
     """The user's lines from this frame outwards, and whether the innermost called torch itself.
 
-    The call is the user's own if only torch stands between: a library, as Lightning or torchmetrics, may do as it likes.
+    The call is the user's own if only torch stands between: libraries as Lightning may do as they like.
     """
     places: list[Place] = []
     direct = True
@@ -102,9 +102,8 @@ def function_at(place: Place) -> ast.FunctionDef | None:
     """The innermost function around a line."""
     found = None
     for node in ast.walk(tree(place.file) or ast.Module([], [])):
-        holds = isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0)
-        if holds and (found is None or node.lineno > found.lineno):
-            found = node
+        if isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0):
+            found = node if found is None or node.lineno > found.lineno else found
     return found
 
 
@@ -149,6 +148,23 @@ def calls(node: ast.AST, *names: str) -> Iterator[ast.Call]:
             yield found
 
 
+def statements(*functions: Callable[..., Any] | type | None) -> Iterator[tuple[Place, ast.AST]]:
+    """Everything with a line in functions or classes of the user's, one after another, from the outside in."""
+    for function in functions:
+        found = body(function) if function is not None else None
+        for node in ast.walk(found[1]) if found is not None else ():
+            if found is not None and hasattr(node, "lineno"):
+                yield Place(found[0], node.lineno), node  # type: ignore[attr-defined]
+
+
+def first_call(functions: Iterable[Callable[..., Any] | type | None], *names: str) -> Place | None:
+    """The first call whose last name is one of these, in functions or classes of the user's."""
+    for place, node in statements(*functions):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
+            return place
+    return None
+
+
 def assignment(owner: object, name: str) -> Place | None:
     """Where an attribute of an object is assigned in its class: `self.name = …`, innermost class first."""
     for cls in classes_of(owner):
@@ -157,9 +173,9 @@ def assignment(owner: object, name: str) -> Place | None:
             continue
         file, node = found
         for statement in ast.walk(node):
-            targets = statement.targets if isinstance(statement, ast.Assign) else []
-            if isinstance(statement, ast.AnnAssign | ast.AugAssign):
-                targets = [statement.target]
+            if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+                continue
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             if any(ast.unparse(target) == f"self.{name}" for target in targets):
                 return Place(file, statement.lineno)
     return None

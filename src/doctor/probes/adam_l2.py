@@ -31,8 +31,5 @@ def adam_l2(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _place(subject: Subject, name: str) -> Place | None:
-    for cls in source.classes_of(subject.model):
-        found = source.body(cls)
-        for call in source.calls(found[1], name) if found else ():
-            return Place(found[0], call.lineno)
-    return source.definition(type(subject.model).configure_optimizers)
+    method = type(subject.model).configure_optimizers
+    return source.first_call([method, *source.classes_of(subject.model)], name) or source.definition(method)

@@ -20,8 +20,8 @@ _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, 
 def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
 
-    Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Batches whose
-    tensors do not share their first dimension (graphs) are not looked at.
+    Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Batches
+    whose tensors do not share their first dimension (graphs) are not looked at.
     """
     batch = few((subject.val_batches if subject.validates else subject.batches)[0])
     size = num_samples(batch) if batch is not None else None

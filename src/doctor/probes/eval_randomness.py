@@ -21,9 +21,9 @@ _NOISE = ("randn", "randn_like", "normal", "normal_", "rand", "rand_like", "bern
 def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     """Runs a validation step under two seeds, and names the call that makes the difference.
 
-    Dropout counts wherever it is active. Noise counts if it is drawn inside a model's forward and added or multiplied as
-    it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or that
-    chooses positions (masking) is how such models are evaluated.
+    Dropout counts wherever it is active. Noise counts if it is drawn inside a model's forward and added or multiplied
+    as it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or
+    that chooses positions (masking) is how such models are evaluated.
     """
     if not subject.validates:
         return
@@ -121,9 +121,4 @@ def _finding(subject: Subject, op: Op, message: str) -> Finding:
 
 def _switch(subject: Subject) -> Place | None:
     """Where the user's code turns training mode on."""
-    for owner in [*subject.model.modules()]:
-        for cls in source.classes_of(owner):
-            found = source.body(cls)
-            for call in source.calls(found[1], "train") if found else ():
-                return Place(found[0], call.lineno)
-    return None
+    return source.first_call([cls for part in subject.model.modules() for cls in source.classes_of(part)], "train")

@@ -121,11 +121,9 @@ def _made(model: nn.Module, name: str) -> Place | None:
 
 
 def _optimizer(subject: Subject) -> Place | None:
+    method = type(subject.model).configure_optimizers
     kinds = {type(optimizer).__name__ for optimizer in subject.trainer.optimizers}
-    found = source.body(type(subject.model).configure_optimizers)
-    for call in source.calls(found[1], *kinds) if found else ():
-        return Place(found[0], call.lineno)
-    return source.definition(type(subject.model).configure_optimizers)
+    return source.first_call([method, *source.classes_of(subject.model)], *kinds) or source.definition(method)
 
 
 def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:

@@ -84,11 +84,12 @@ def _operands(record: Record) -> Iterator[tuple]:
 
 def _finding(subject: Subject, defect: str, maker: Op, loss: Op, fix: str) -> Finding:
     where = f" at line {loss.place.line}" if loss.place else ""
-    made = source.construction(subject.model, maker.module) if _in_sequence(subject, maker.module) else None
+    layer = maker.module
+    made = source.construction(subject.model, layer) if layer is not None and _in_sequence(subject, layer) else None
     return Finding(defect, made or maker.place, f"the result of {maker.name} goes into {loss.name}{where}", fix)
 
 
-def _in_sequence(subject: Subject, layer: nn.Module | None) -> bool:
+def _in_sequence(subject: Subject, layer: nn.Module) -> bool:
     """Whether a layer stands in an nn.Sequential, so that no line of forward names it."""
     containers = [part for part in subject.model.modules() if isinstance(part, nn.Sequential)]
     return any(layer is child for part in containers for child in part.children())

@@ -109,16 +109,10 @@ def _use(model: nn.Module, name: str, method: str) -> Place | None:
     """The first line outside of __init__ that reads an attribute, or calls this method of it."""
     wanted = f"self.{name}.{method}(" if method else f"self.{name}"
     for cls in source.classes_of(model):
-        found = source.body(cls)
-        for function in ast.walk(found[1]) if found else ():
-            if isinstance(function, ast.FunctionDef) and function.name != "__init__":
-                for node in ast.walk(function):
-                    if (
-                        isinstance(node, ast.stmt)
-                        and not isinstance(node, ast.FunctionDef)
-                        and wanted in ast.unparse(node)
-                    ):
-                        return Place(found[0], node.lineno)  # type: ignore[index]
+        functions = [value for own, value in vars(cls).items() if callable(value) and own != "__init__"]
+        for place, node in source.statements(*functions):
+            if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and wanted in ast.unparse(node):
+                return place
     return None
 
 
@@ -136,33 +130,22 @@ def _means(subject: Subject, watch: _Watch) -> Iterator[Problem]:
     """Lists of batch means that the end of validation averages, with a shorter last batch."""
     if not _is_uneven(subject):
         return
-    for name in _ENDS:
-        found = source.body(vars(type(subject.model))[name]) if name in vars(type(subject.model)) else None
-        for node in ast.walk(found[1]) if found else ():
-            text = ast.unparse(node) if isinstance(node, ast.Call | ast.BinOp) else ""
-            for attribute in watch.growing:
-                averages = text.endswith(".mean()") or "mean(" in text or ("sum(" in text and "/ len(" in text)
-                value = getattr(subject.model, attribute, None)
-                if (
-                    averages
-                    and f"self.{attribute}" in text
-                    and isinstance(value, list)
-                    and f"cat(self.{attribute}" not in text
-                ):
-                    message = (
-                        f"the mean of batch means in self.{attribute} counts the shorter last batch as much as others"
-                    )
-                    fix = "self.log(name, value, on_epoch=True)  # weighs by batch size; or sum and count"
-                    yield attribute, message, Place(found[0], node.lineno), fix  # type: ignore[index, attr-defined]
-                    return
+    ends = [vars(type(subject.model)).get(name) for name in _ENDS]
+    for place, node in source.statements(*ends):
+        text = ast.unparse(node) if isinstance(node, ast.Call | ast.BinOp) else ""
+        averages = "mean(" in text or ("sum(" in text and "/ len(" in text)
+        for name in watch.growing if averages else ():
+            if isinstance(getattr(subject.model, name, None), list) and f"self.{name}" in text and "cat(" not in text:
+                message = f"the mean of batch means in self.{name} counts the shorter last batch as much as others"
+                yield name, message, place, "self.log(name, value, on_epoch=True)  # weighs by batch size"
+                return
 
 
 def _is_uneven(subject: Subject) -> bool:
     for loader in subject.loaders("val")[:1]:
         try:
-            return (
-                bool(loader.batch_size) and not loader.drop_last and len(loader.sampler) % (loader.batch_size or 1) > 0
-            )  # type: ignore[arg-type]
+            sampler: Any = loader.sampler
+            return bool(loader.batch_size) and not loader.drop_last and len(sampler) % (loader.batch_size or 1) > 0
         except TypeError:
             return False
     return False

@@ -33,7 +33,8 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     if not stuck or _is_meant(subject):
         yield "trainable parts are in training mode"
         return
-    message = f"{', '.join(outermost[:3]) or 'the module'}: in evaluation mode at the first training step, with trainable weights"
+    names = ", ".join(outermost[:3]) or "the module"
+    message = f"{names}: in evaluation mode at the first training step, with trainable weights"
     yield Finding("stuck-in-eval", _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
 
 
@@ -59,9 +60,5 @@ def _is_meant(subject: Subject) -> bool:
 
 
 def _place(subject: Subject) -> Place | None:
-    for part in subject.model.modules():
-        for cls in source.classes_of(part):
-            found = source.body(cls)
-            for call in source.calls(found[1], "eval") if found else ():
-                return Place(found[0], call.lineno)
-    return source.definition(type(subject.model))
+    classes = [cls for part in subject.model.modules() for cls in source.classes_of(part)]
+    return source.first_call(classes, "eval") or source.definition(type(subject.model))

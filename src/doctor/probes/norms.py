@@ -33,11 +33,8 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
     cancelled: dict[int, nn.Module] = {}
 
     def after(module: nn.Module, args: Any, output: Any) -> None:
-        if (
-            isinstance(module, _LAYERS)
-            and isinstance(getattr(module, "bias", None), Tensor)
-            and module.bias.requires_grad
-        ):  # type: ignore[union-attr]
+        bias = getattr(module, "bias", None) if isinstance(module, _LAYERS) else None
+        if isinstance(bias, Tensor) and bias.requires_grad:
             made[id(output)] = module
             kept.append(output)
 
@@ -97,10 +94,5 @@ def _remainder(subject: Subject) -> int | None:
 
 
 def _loader(subject: Subject) -> Place | None:
-    for owner in (subject.data, subject.model):
-        method = getattr(type(owner), "train_dataloader", None)
-        found = source.body(method) if method else None
-        if found:
-            made = [call.lineno for call in source.calls(found[1], "DataLoader")]
-            return Place(found[0], made[0] if made else source.definition(method).line)  # type: ignore[union-attr,arg-type]
-    return None
+    methods = [getattr(type(owner), "train_dataloader", None) for owner in (subject.data, subject.model)]
+    return source.first_call(methods, "DataLoader") or source.definition(methods[0])

@@ -94,7 +94,8 @@ def _change(before: Tensor, after: Tensor, length: int) -> float | None:
 
 def _lets_in(one: Op, other: Op, length: int) -> bool:
     """Whether the results that belong to real positions differ."""
-    for before, after in zip(one.outputs[:1], other.outputs[:1], strict=False):
+    for result, shorter in zip(one.outputs[:1], other.outputs[:1], strict=False):
+        before, after = result, shorter
         if before.dim() != after.dim() or not before.is_floating_point():
             continue
         for dim in range(before.dim()):

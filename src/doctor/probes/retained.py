@@ -3,6 +3,7 @@
 import ast
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import lightning.pytorch as pl
@@ -23,11 +24,11 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
     """
     watch = _Watch()
-    rehearse(subject, watch, epochs=1, train_batches=_STEPS, val_batches=0)
+    rehearse(subject, watch, epochs=1, train_batches=_STEPS, val_batches=1)
     counts = watch.counts[1:]  # the first step makes what lasts
     if len(counts) < 3:
         return
-    if not all(later > earlier for earlier, later in zip(counts, counts[1:], strict=False)):
+    if not all(later > earlier for earlier, later in pairwise(counts)):
         yield "no graph outlives its step"
         return
     name, place = _holder(subject)
@@ -67,12 +68,10 @@ def _holder(subject: Subject) -> tuple[str | None, Place | None]:
 
 def _given(owner: object, name: str) -> Place | None:
     for cls in source.classes_of(owner):
-        found = source.body(cls)
-        functions = [node for node in ast.walk(found[1]) if isinstance(node, ast.FunctionDef)] if found else []
-        for function in functions:
-            for node in ast.walk(function) if function.name != "__init__" else ():
-                if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and _gives(node, name):
-                    return Place(found[0], node.lineno)  # type: ignore[index]
+        functions = [value for own, value in vars(cls).items() if callable(value) and own != "__init__"]
+        for place, node in source.statements(*functions):
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and _gives(node, name):
+                return place
     return source.assignment(owner, name)
 
 

@@ -1,6 +1,5 @@
 """Learning-rate schedules: how long they are, and how often they are stepped."""
 
-import ast
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +64,7 @@ def _by_epoch(scheduler: Any, per_epoch: int) -> str | None:
 def _by_step(scheduler: Any, per_epoch: int, epochs: int | None) -> str | None:
     horizon = getattr(scheduler, "T_max", None)
     if horizon and 2 * horizon <= per_epoch and epochs != 1:
-        return f"its half period of {horizon} steps passes {per_epoch / horizon:.3g} times in an epoch of {per_epoch} batches"
+        return f"its half period of {horizon} steps passes {per_epoch / horizon:.3g} times in an epoch"
     if epochs == 1 or per_epoch > 5000 or horizon or isinstance(scheduler, OneCycleLR):
         return None
     rates = _rates(scheduler, per_epoch // 2)
@@ -104,7 +103,7 @@ def _never_stepped(subject: Subject) -> str | None:
 
 
 def _steps_of(optimizer: torch.optim.Optimizer) -> list[int]:
-    """Steps of the schedules that were made for an optimizer: what holds it is either the schedule or its dictionary."""
+    """Steps of the schedules that were made for an optimizer, which they or their dictionaries hold."""
     holders = [
         thing if isinstance(thing, dict) else vars(thing) for thing in gc.get_referrers(optimizer) if _is_holder(thing)
     ]
@@ -117,12 +116,6 @@ def _is_holder(thing: object) -> bool:
 
 def _place(subject: Subject, scheduler: LRScheduler | None) -> Place | None:
     """The schedule's construction in configure_optimizers, or in another function of the class."""
-    name = type(scheduler).__name__ if scheduler is not None else ""
-    for node in (type(subject.model).configure_optimizers, *source.classes_of(subject.model)):
-        found = source.body(node)
-        for call in ast.walk(found[1]) if found else ():
-            if isinstance(call, ast.Call):
-                called = ast.unparse(call.func).rpartition(".")[2]
-                if called == name or (not name and hasattr(torch.optim.lr_scheduler, called)):
-                    return Place(found[0], call.lineno)
-    return source.definition(type(subject.model).configure_optimizers)
+    method = type(subject.model).configure_optimizers
+    names = [type(scheduler).__name__] if scheduler is not None else dir(torch.optim.lr_scheduler)
+    return source.first_call([method, *source.classes_of(subject.model)], *names) or source.definition(method)

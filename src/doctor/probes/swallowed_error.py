@@ -58,8 +58,7 @@ def _is_swallowed(subject: Subject, step: Any, batch: Any) -> bool:
 def _handler(subject: Subject, step: str) -> Place | None:
     """The broad `except` of the step, or of another method of its class."""
     functions = [getattr(type(subject.model), step), *source.classes_of(subject.model)]
-    for found in map(source.body, functions):
-        for node in ast.walk(found[1]) if found else ():
-            if isinstance(node, ast.ExceptHandler) and (node.type is None or "Exception" in ast.unparse(node.type)):
-                return Place(found[0], node.lineno)
+    for place, node in source.statements(*functions):
+        if isinstance(node, ast.ExceptHandler) and (node.type is None or "Exception" in ast.unparse(node.type)):
+            return place
     return source.definition(functions[0])

@@ -32,7 +32,7 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
                 found = True
                 fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
                 yield Finding("unsafe-load", place, f"{name} with weights_only=False", fix)
-            elif (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and _is_open(call, tree):
+            elif (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and _is_open(call):
                 found = True
                 message = f"{name} reads a pickle from a path that is given from outside"
                 yield Finding("unsafe-load", place, message, "torch.load(path, weights_only=True)  # or safetensors")
@@ -44,7 +44,7 @@ def _is_false(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 
 
-def _is_open(call: ast.Call, tree: ast.Module) -> bool:
+def _is_open(call: ast.Call) -> bool:
     """Whether what is read is not a constant: an argument, an attribute, a computed path."""
     return not (call.args and isinstance(call.args[0], ast.Constant))
 

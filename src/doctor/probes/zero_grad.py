@@ -32,7 +32,7 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
     hook = register_optimizer_step_pre_hook(watch.before_step)
     torch.autograd.backward = watched
     try:
-        rehearse(subject, watch, epochs=1, train_batches=6, val_batches=0)
+        rehearse(subject, watch, epochs=1, train_batches=6, val_batches=1)
     finally:
         torch.autograd.backward = backward
         hook.remove()
@@ -44,9 +44,7 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
         return
     message = f"{stale} of {steps} steps added their gradients to those of the step before"
     place = watch.place or source.definition(type(subject.model).optimizer_zero_grad)
-    yield Finding(
-        "missing-zero-grad", place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)"
-    )
+    yield Finding("missing-zero-grad", place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)")
 
 
 class _Watch(pl.Callback):
