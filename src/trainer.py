@@ -1,7 +1,7 @@
 """The verbs that need a model: every public method here that takes one is a verb of the command line."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -12,11 +12,10 @@ from src.callbacks.predictions import WritePredictions
 from src.checkpoints.io import describe, load, misfits, weights_of
 from src.deploy import export
 from src.doctor.command import chosen, examine
-from src.doctor.render import FORMATS
 from src.doctor.review import Report
 from src.engine import finders
 from src.engine.sweeps import Sweep, Trial, report, write_trials
-from src.errors import UserError, nearest
+from src.errors import UserError
 from src.loggers import MetricsCSV
 from src.runs import Run, is_checkpoint
 
@@ -205,8 +204,8 @@ class Trainer(pl.Trainer):
         datamodule: pl.LightningDataModule | None = None,
         only: str | None = None,
         skip: str | None = None,
-        severity: str = "advice",
-        format: str = "terminal",
+        severity: Literal["critical", "warning", "advice"] = "advice",
+        format: Literal["terminal", "json", "markdown", "sarif"] = "terminal",
         write_tests: str | None = None,
         thresholds: dict[str, float] | None = None,
         ckpt_path: str | None = None,
@@ -219,13 +218,11 @@ class Trainer(pl.Trainer):
             only: ids of the defects to look for, with commas between them.
             skip: ids of the defects to leave out, likewise.
             severity: the least that is reported: critical, warning or advice.
-            format: terminal, json, markdown or sarif.
+            format: of the report: terminal, json, markdown or sarif.
             write_tests: file for tests that assert what the review has verified.
             thresholds: of probes, as {dead_units.share: 0.7}.
             ckpt_path: review the configuration of this run: best, last, a run directory or a checkpoint file.
         """
-        if format not in FORMATS:
-            raise UserError(f"--format {format}: expected one of {', '.join(FORMATS)}{nearest(format, FORMATS)}")
         self.report = examine(self, model, datamodule, chosen(only, skip, severity), thresholds or {})
         return self.report
 

@@ -189,11 +189,8 @@ class CLI(LightningCLI):
         except Exception as error:
             if self.invocation.verb != "doctor" or source.raised_at(error) is None:
                 raise
-            failure(error, self.options.format, self._title())
+            failure(error, self.options.format, self.invocation.recipe or self.options.model.class_path)
             raise SystemExit(1) from None
-
-    def _title(self) -> str:
-        return self.invocation.recipe or str(self.options.model.class_path)
 
     def _stop_if_finished(self) -> None:
         metrics = self.run.read_metrics()
@@ -258,8 +255,8 @@ class CLI(LightningCLI):
         assert isinstance(self.trainer, Trainer)
         report, options = self.trainer.report, self.options
         assert report is not None
-        args = ["doctor", *self.invocation.given]
-        show(report, options.format, self._title(), options.write_tests, args)
+        title = self.invocation.recipe or type(self.model).__name__
+        show(report, options.format, title, options.write_tests, ["doctor", *self.invocation.given])
         if any(item["severity"] == "critical" for item in report.findings):
             raise SystemExit(1)
 

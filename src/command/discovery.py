@@ -8,7 +8,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent
 CONFIGS = SRC.parent / "configs"
-PLAIN_TYPES = ("int", "float", "str", "str | None")
+PLAIN_TYPES = ("int", "float", "str | None", "Literal")
 SUPPORT = ("__init__", "base", "loader", "foreign", "resident")  # files that hold no choice
 KINDS = ("tasks", "nets", "data", "callbacks", "optim")
 PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that stack on a recipe
@@ -61,7 +61,7 @@ def model_verbs() -> dict[str, str]:
 def verb_options(verb: str) -> dict[str, str]:
     """Options that a verb has beside the common ones, with their texts: the numbers and paths its method takes."""
     node = _verb_methods()[verb]
-    plain = [arg.arg for arg in node.args.args if ast.unparse(arg.annotation or arg) in PLAIN_TYPES]
+    plain = [arg.arg for arg in node.args.args if ast.unparse(arg.annotation or arg).partition("[")[0] in PLAIN_TYPES]
     lines = " ".join((ast.get_docstring(node) or "").partition("Args:")[2].split())
     texts = dict(re.findall(r"(\w+): (.*?)(?=\.(?: \w+: |$))", lines))
     return {name: texts[name] for name in plain if name != "ckpt_path" and name in texts}

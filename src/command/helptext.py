@@ -37,6 +37,7 @@ EXAMPLES = {
     "predict": ["--ckpt_path best"],
     "find_lr": ["--config configs/vision/cnn-digits.yaml"],
     "find_batch_size": ["--config configs/vision/cnn-digits.yaml"],
+    "doctor": ["--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning"],
     "export": ["--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time> --output cnn.safetensors"],
 }
 

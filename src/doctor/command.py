@@ -40,7 +40,7 @@ def show(report: Report, form: str, title: str, write_tests: str | None, args: l
 
     Args:
         report: of the review.
-        form: one of render.FORMATS.
+        form: terminal, json, markdown or sarif.
         title: what was reviewed.
         write_tests: the file for the tests, if any.
         args: of the command, which the tests repeat.
@@ -64,12 +64,8 @@ def chosen(only: str | None, skip: str | None, severity: str) -> frozenset[str]:
         severity: the least severe that is looked for.
 
     Raises:
-        UserError: there is no such id or severity.
+        UserError: there is no such id.
     """
-    if severity not in SEVERITIES:
-        raise UserError(
-            f"--severity {severity}: expected one of {', '.join(SEVERITIES)}{nearest(severity, SEVERITIES)}"
-        )
     ids = _listed("only", only) or frozenset(DEFECTS)
     heavy = SEVERITIES[: SEVERITIES.index(severity) + 1]
     return frozenset(name for name in ids - _listed("skip", skip) if DEFECTS[name][0] in heavy)
@@ -79,7 +75,8 @@ def _listed(option: str, text: str | None) -> frozenset[str]:
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
         if name not in DEFECTS:
-            raise UserError(f"--{option} {name}: no such defect{nearest(name, DEFECTS)}; all: {', '.join(DEFECTS)}")
+            close = nearest(name, DEFECTS) or f", expected some of: {', '.join(DEFECTS)}"
+            raise UserError(f"--{option} {name}: no such defect{close}")
     return frozenset(names)
 
 

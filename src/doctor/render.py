@@ -8,7 +8,6 @@ from typing import Any
 from src.doctor.findings import DEFECTS, SEVERITIES
 from src.doctor.review import Report
 
-FORMATS = ("terminal", "json", "markdown", "sarif")
 PERFORMANCE = ("host-sync", "slow-loader", "python-loop-over-batch", "dtype-promotion", "bias-before-norm")
 QUALITY = ("swallowed-error", "unused-parameter", "unsafe-load", "adam-l2")
 _LEVELS = {"critical": "error", "warning": "warning", "advice": "note"}  # as SARIF calls them
@@ -19,7 +18,7 @@ def render(report: Report, form: str, title: str) -> str:
 
     Args:
         report: of one program.
-        form: one of FORMATS.
+        form: terminal, json, markdown or sarif.
         title: what was reviewed.
     """
     if form == "json":
@@ -70,7 +69,7 @@ def _terminal(report: Report, title: str) -> str:
     if report.notes:
         lines += ["", "Not looked at", *(f"  {text}" for text in report.notes)]
     if report.checked:
-        lines += ["", "Tests to add   --write-tests tests/test_review.py writes one for each thing that is good"]
+        lines += ["", "Tests to add   --write_tests tests/test_review.py writes one for each thing that is good"]
     return "\n".join(lines)
 
 

@@ -46,7 +46,7 @@ CAUSES: dict[str, set[str]] = {
     "parameter-not-optimized": {"loss-not-decreasing"},
     "dead-units": {"input-independent", "vanishing-gradient"},
     "vanishing-gradient": {"input-independent", "loss-not-decreasing"},
-    "learning-rate-too-high": {"exploding-gradient", "non-finite"},
+    "learning-rate-too-high": {"exploding-gradient"},
     "scheduler-cadence": {"learning-rate-too-low"},
 }
 

@@ -1,12 +1,14 @@
 """A test file that repeats a review and asserts what it has verified."""
 
+import json
 from pathlib import Path
 
 from src.doctor.findings import DEFECTS
 from src.doctor.review import Report
 from src.errors import UserError
 
-_TEMPLATE = '''"""Written by `python -m src {command}`: the review finds none of these defects, and must not later."""
+_REPLACED = ("--only", "--skip", "--severity", "--format", "--write_tests")  # options that the tests set themselves
+_TEMPLATE = '''"""What a review has verified: none of these defects is found, and none must be later."""
 
 import json
 import subprocess
@@ -14,7 +16,7 @@ import sys
 
 import pytest
 
-COMMAND = {args!r}
+COMMAND = {command}
 VERIFIED = {verified}
 
 
@@ -47,6 +49,17 @@ def write(file: Path, report: Report, args: list[str]) -> None:
     verified = [name for name in DEFECTS if name in report.looked_for and name not in found]
     listed = "[\n" + "".join(f'    "{name}",\n' for name in verified) + "]"
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = _TEMPLATE.format(command=" ".join(args), args=args, verified=listed)
+    text = _TEMPLATE.format(command=json.dumps(_kept(args)), verified=listed)
     file.write_text(text, encoding="utf-8")
     print(f"tests  {file.as_posix()} ({len(verified)})")
+
+
+def _kept(args: list[str]) -> list[str]:
+    kept: list[str] = []
+    remaining = iter(args)
+    for arg in remaining:
+        if arg.partition("=")[0] not in _REPLACED:
+            kept.append(arg)
+        elif "=" not in arg:
+            next(remaining, None)
+    return kept

@@ -106,7 +106,7 @@ def test_verbs_are_the_methods_of_the_trainer_that_take_a_model() -> None:
         if inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["model"]
     ]
     assert list(discovery.model_verbs()) == expected
-    assert expected == ["fit", "validate", "test", "predict", "find_lr", "find_batch_size", "export"]
+    assert expected == ["fit", "validate", "test", "predict", "find_lr", "find_batch_size", "doctor", "export"]
     for name, summary in discovery.model_verbs().items():
         assert (getattr(Trainer, name).__doc__ or "").startswith(summary)
         assert summary.endswith(".")

@@ -1,6 +1,7 @@
 """Which parameters the loss reaches, and which of those an optimizer moves."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -78,7 +79,8 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
     if subject.validates:
         steps.append((subject.val_batches[0], False))
     for batch, training in steps:
-        record, _ = subject.recorded(batch, training)
+        with nullcontext() if training else subject.evaluating():
+            record, _ = subject.recorded(batch, training)
         for index, op in enumerate(record.ops):
             for tensor in op.inputs:
                 if isinstance(tensor, nn.Parameter):

@@ -24,8 +24,11 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder. Masked language
     models match neither.
     """
-    with subject.evaluating(), torch.enable_grad():
-        record, _ = subject.recorded(subject.batches[0])
+    try:
+        with subject.evaluating(), torch.enable_grad():
+            record, _ = subject.recorded(subject.batches[0])
+    except Exception:  # detectors have no loss in evaluation mode
+        return
     for loss in losses(record):
         for module, arguments, output in record.calls:
             for read in tensors(arguments):
