@@ -216,14 +216,14 @@ class Trainer(pl.Trainer):
             model: what is reviewed; it stays as it is.
             datamodule: the data.
             only: ids of the defects to look for, with commas between them.
-            skip: ids of the defects to leave out, likewise.
+            skip: ids of those to leave out, likewise.
             severity: the least that is reported: critical, warning or advice.
             format: of the report: terminal, json, markdown or sarif.
             write_tests: file for tests that assert what the review has verified.
             thresholds: of probes, as {dead_units.share: 0.7}.
-            ckpt_path: review the configuration of this run: best, last, a run directory or a checkpoint file.
+            ckpt_path: review this run's configuration: best, last, a run directory or a checkpoint file.
         """
-        self.report = examine(self, model, datamodule, chosen(only, skip, severity), thresholds or {})
+        self.report = examine(self, model, datamodule, chosen(only, skip, severity), thresholds, ckpt_path)
         return self.report
 
     def export(
@@ -262,8 +262,7 @@ class Trainer(pl.Trainer):
             return
         merged = _merged(results)
         self.run.create()
-        key = "val" if verb == "validate" else verb
-        self.run.update_metrics(**{key: merged})
+        self.run.update_metrics(**{"val" if verb == "validate" else verb: merged})
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{verb}: nothing was logged")
 
 

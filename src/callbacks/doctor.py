@@ -37,7 +37,7 @@ class Doctor(Callback):
         if stage != "fit" or not is_first_process():
             return
         ids = frozenset(DEFECTS) - (set() if self.all_probes else DEAR)
-        report = examine(trainer, pl_module, getattr(trainer, "datamodule", None), ids, {})
+        report = examine(trainer, pl_module, getattr(trainer, "datamodule", None), ids)
         title = type(pl_module).__name__
         critical = [item for item in report.findings if item["severity"] == "critical"]
         if report.findings:

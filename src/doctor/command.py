@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from src.checkpoints.io import load
 from src.doctor import written_tests
 from src.doctor.findings import DEFECTS, SEVERITIES
 from src.doctor.render import render
@@ -20,7 +21,8 @@ def examine(
     model: pl.LightningModule,
     data: pl.LightningDataModule | None,
     ids: frozenset[str],
-    thresholds: dict[str, float],
+    thresholds: dict[str, float] | None = None,
+    checkpoint: str | None = None,
 ) -> Report:
     """Reviews a module and its data that are built already.
 
@@ -30,8 +32,11 @@ def examine(
         data: likewise.
         ids: of the defects to look for.
         thresholds: of probes, by «probe.name».
+        checkpoint: of the run; its configuration is all that counts, but the file must be sound.
     """
-    tune(thresholds)
+    if checkpoint is not None:
+        load(Path(checkpoint))
+    tune(thresholds or {})
     return review(lambda: (model, data), {name: getattr(trainer, name) for name in SETTINGS}, ids)
 
 
