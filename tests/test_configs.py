@@ -22,7 +22,7 @@ SHRUNK = ("--config", str(ROOT / "configs/debug/one-batch.yaml"))
 def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few made-up samples of every data set that is not embedded, where and as they are published."""
     for name in ("MNIST", "FashionMNIST"):
-        write_mnist(Path("data"), name)
+        write_mnist(Path("data"), name, num_train=600)
     archive(Path("data/cifar10_jpeg.tar.xz"), usual(size=(32, 32)))
     monkeypatch.setenv("XDG_CACHE_HOME", str(workdir / "cache"))
     write_cifar10(Path("data"))

@@ -22,12 +22,12 @@ def idx(values: Any) -> bytes:
     return bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes() + values.astype(np.uint8).tobytes()
 
 
-def write_mnist(root: Path, name: str = "MNIST", packed: bool = True) -> dict[str, Any]:
+def write_mnist(root: Path, name: str = "MNIST", packed: bool = True, num_train: int = 30) -> dict[str, Any]:
     generator = np.random.default_rng(0)
     folder = root / name / "raw"
     folder.mkdir(parents=True)
     arrays = {}
-    for prefix, count in (("train", 30), ("t10k", 12)):
+    for prefix, count in (("train", num_train), ("t10k", 12)):
         arrays[f"{prefix}-images-idx3-ubyte"] = generator.integers(0, 256, (count, 28, 28))
         arrays[f"{prefix}-labels-idx1-ubyte"] = generator.integers(0, 10, (count,))
     for file, values in arrays.items():

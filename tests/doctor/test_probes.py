@@ -26,7 +26,9 @@ def defect_of(name: str) -> str:
     return name.partition("__")[0].replace("_", "-")
 
 
-@pytest.mark.parametrize("name", DEFECTIVE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "__" in name else name for name in DEFECTIVE]
+)
 def test_finds_the_defect_and_not_its_repair(name: str) -> None:
     defect = defect_of(name)
     report = reviewed(name, ids=frozenset({defect}))
