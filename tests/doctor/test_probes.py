@@ -45,9 +45,9 @@ def test_finds_the_defect_and_not_its_repair(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in DEFECTIVE])
 def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
-    report = reviewed(name, repaired=name in DEFECTIVE)
+    report = reviewed(name)
     assert not report.findings, report
     assert not report.notes, report
 
