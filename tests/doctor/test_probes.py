@@ -49,7 +49,6 @@ def test_finds_the_defect_and_not_its_repair(name: str) -> None:
 def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
     report = reviewed(name)
     assert not report.findings, report
-    assert not report.notes, report
 
 
 def test_every_probe_has_a_case() -> None:

@@ -27,6 +27,9 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
     if all(torch.equal(a, b) for a, b in zip(_leaves(batch), _leaves(rolled), strict=True)):
         return
+    with torch.no_grad():
+        for weight in subject.model.parameters():  # branches that begin at zero let nothing through yet
+            weight.add_(0.01 * torch.randn_like(weight))
     before, after = _both(subject, batch, rolled)
     pairs = list(zip(predictions(before), predictions(after), strict=False))
     pairs += list(zip(outputs(before, size), outputs(after, size), strict=False))[-1 if pairs else None :]
