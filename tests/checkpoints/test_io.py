@@ -267,6 +267,11 @@ def test_changed_byte_anywhere_in_a_foreign_file_is_a_fault_or_harmless(foreign:
     assert not wrong
 
 
+def test_another_pickle_protocol_is_calm(tmp_path: Path) -> None:
+    torch.save(FORMER, tmp_path / "three.ckpt", pickle_protocol=3)
+    assert torch.equal(load(tmp_path / "three.ckpt")["state_dict"]["w"], FORMER["state_dict"]["w"])
+
+
 class Payload:
     """Calls something when it is unpickled without care."""
 
