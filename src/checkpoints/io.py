@@ -117,7 +117,9 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
             with safe_open(path, framework="pt") as file:
                 weights = {name: file.get_tensor(name).to(map_location) for name in file.keys()}  # noqa: SIM118  # it is no dict
                 return {**(file.metadata() or {}), "state_dict": weights}
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of the pickle's protocol: others load too
+        with warnings.catch_warnings(
+            action="ignore", category=UserWarning
+        ):  # of the pickle's protocol: others load too
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     if not isinstance(checkpoint, dict):
         raise UserError(f"{path.as_posix()}: expected a checkpoint, found a {type(checkpoint).__name__}")

@@ -40,7 +40,7 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
     """
     deadline, counts, failed = time.monotonic() + limit_s, dict[tuple[str, int], int](), list[Exception]()
 
-    def after(frame: FrameType, line: int, result: Any) -> None:
+    def after(frame: FrameType, line: int, result: Any) -> None:  # pragma: no cover - a tracer is not traced
         if time.monotonic() > deadline:
             raise _Stop
         key = (frame.f_code.co_filename, line)
@@ -55,7 +55,7 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
         if stop:
             raise _Stop
 
-    def enter(frame: FrameType, event: str, _: Any) -> Any:
+    def enter(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
         if event != "call" or not is_user(frame.f_code.co_filename):
             return None
         previous = [0]
@@ -80,7 +80,7 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
         raise failed[0]
 
 
-def _values(frame: FrameType) -> dict[str, Any]:
+def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer is not traced
     found = {name: value for name, value in frame.f_locals.items() if name != "self"}
     own = frame.f_locals.get("self")
     if own is not None and not isinstance(own, nn.Module) and hasattr(own, "__dict__"):
@@ -170,7 +170,7 @@ def first_line(
     """
     found: list[Place] = []
 
-    def see(place: Place, values: dict[str, Any]) -> bool:
+    def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         for value in _parts(values.values()):
             seen = array(value)
             if seen is not None and holds(seen, value):

@@ -91,18 +91,18 @@ def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
 
 
 def _trace(run: Callable[[], Any], lines: Counter[tuple[str, int]], entries: Counter[tuple[str, int]]) -> None:
-    def step(frame: FrameType, event: str, _: Any) -> Any:
+    def step(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
         if event == "line":
             lines[frame.f_code.co_filename, frame.f_lineno] += 1
         return step
 
-    def turn(frame: FrameType, event: str, _: Any) -> Any:
+    def turn(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
         # a comprehension calls or yields once a turn: count the jumps back, which are opcodes of one line
         if event == "opcode" and frame.f_code.co_code[frame.f_lasti] in _BACK:
             entries[frame.f_code.co_filename, frame.f_code.co_firstlineno] += 1
         return turn
 
-    def enter(frame: FrameType, event: str, _: Any) -> Any:
+    def enter(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
         if event != "call" or not source.is_user(frame.f_code.co_filename):
             return None
         if frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):

@@ -130,7 +130,7 @@ def _place(subject: Subject, record: Record, batch: Any, x: Tensor, channels: in
         return None
     shape = tuple(leaf.shape[1:])
 
-    def alike(array: np.ndarray, _: Any) -> bool:
+    def alike(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
         return tuple(array.shape) == shape or tuple(array.shape[1:]) == shape
 
     return replay.first_line(subject, lambda array, value: isinstance(value, torch.Tensor) and alike(array, value)) or (

@@ -98,7 +98,7 @@ def _place(subject: Subject, value: float) -> Place | None:
     """Where so many equal whole numbers are made; if nowhere, where a sample's label is."""
     number = max([size(loader.dataset) or 0 for loader in train_loaders(subject)], default=0)
 
-    def constant(array: np.ndarray, _: Any) -> bool:
+    def constant(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
         enough = array.size >= max(32, number // 2) and array.size < 10**6 and array.dtype.kind in "iubf"
         return enough and array.ndim <= 2 and float(np.mean(array == value)) >= 0.98
 

@@ -118,7 +118,7 @@ def _place(subject: Subject, leaf: Tensor, operand: Tensor) -> Place | None:
     values = (leaf if leaf.is_floating_point() else operand).double()
     size = values.square().mean().sqrt().item()
 
-    def alike(array: np.ndarray) -> bool:
+    def alike(array: np.ndarray) -> bool:  # pragma: no cover - a tracer is not traced
         if array.dtype.kind != "f" or array.size < 2 or array.size < leaf.numel() // max(1, len(leaf)):
             return False
         finite = array[np.isfinite(array)].astype(np.float64)

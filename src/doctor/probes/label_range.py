@@ -122,7 +122,7 @@ def _place(subject: Subject, target: Tensor, high: float) -> Place | None:
     """Where labels with these values are made: all of them at once, or the first sample's that is out of range."""
     values = {float(value) for value in target.unique().tolist()}
 
-    def all_of_them(array: np.ndarray, _: Any) -> bool:
+    def all_of_them(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
         if array.dtype.kind not in "iuf" or array.size < 8 or (array.dtype.kind == "f" and array.size > 10**5):
             return False
         found = {float(value) for value in np.unique(array)} if array.size < 10**6 else set()

@@ -92,7 +92,7 @@ def _hottest(run: Any) -> Place | None:
     spent: dict[Place, float] = {}
     last = [time.perf_counter()]
 
-    def see(place: Place, _: dict[str, Any]) -> bool:
+    def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         now = time.perf_counter()
         spent[place] = spent.get(place, 0.0) + now - last[0]
         last[0] = time.perf_counter()

@@ -137,7 +137,7 @@ def _lost(subject: Subject, x: np.ndarray, y: np.ndarray) -> tuple[Place, float,
     values = set(np.unique(y).tolist())
     known: dict[Any, tuple[float, float | None]] = {}
 
-    def see(place: Place, local: dict[str, Any]) -> bool:
+    def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = _candidates(local, values)
         seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
         for signal, kept in seen:
