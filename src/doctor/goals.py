@@ -130,10 +130,10 @@ def _classes(record: Record, op: Op, out: Tensor, integers: list[Tensor]) -> Goa
 
 def _binary(record: Record, op: Op, out: Tensor, labels: dict[int, Tensor]) -> Goal | None:
     for label in labels.values():
-        ones = label.shape == out.shape and label.numel() > 1 and bool(((label == 0) | (label == 1)).all())
-        if not ones or not _meet(record, out, label):
+        alike = label.numel() == out.numel() > 1 and label.shape[:1] == out.shape[:1]  # (B,) and (B, 1) are
+        if not alike or not bool(((label == 0) | (label == 1)).all()) or not _meet(record, out, label):
             continue
-        target = label.detach().to(out.dtype)
+        target = label.detach().to(out.dtype).reshape(out.shape)
 
         def plain(value: Tensor, target: Tensor = target) -> Tensor:
             return F.binary_cross_entropy_with_logits(value, target)

@@ -20,13 +20,8 @@ def built(subject: Subject, kind: str) -> list[tuple[DataLoader, list[Place]]]:
     original = DataLoader.__init__
 
     def init(self: DataLoader, *args: Any, **kwargs: Any) -> None:
-        frame, found = _getframe(1), []
-        while frame is not None:
-            if source.is_user(frame.f_code.co_filename):
-                found.append(Place(frame.f_code.co_filename, frame.f_lineno))
-            frame = frame.f_back
         original(self, *args, **kwargs)
-        places[id(self)] = found
+        places[id(self)] = list(source.callers(_getframe(1))[0])
 
     DataLoader.__init__ = init
     try:
@@ -59,7 +54,7 @@ def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | Non
         call = call_at(place, "DataLoader") or call_at(place)
         for keyword in call.keywords if call else ():
             if keyword.arg == name:
-                if isinstance(keyword.value, ast.Name) and number + 1 < len(places):
+                if _is_parameter(keyword.value, place) and number + 1 < len(places):
                     return places[number + 1], None  # the caller decides
                 return Place(place.file, keyword.value.lineno), keyword.value
     for place in places[:1]:  # given by **options?
@@ -73,6 +68,12 @@ def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | Non
                     if isinstance(key, ast.Constant) and key.value == name:
                         return Place(place.file, value.lineno), value
     return (places[0] if places else None), None
+
+
+def _is_parameter(value: ast.expr, place: Place) -> bool:
+    function = source.function_at(place)
+    names = {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)} if function else ()
+    return isinstance(value, ast.Name) and value.id in names
 
 
 def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | None:

@@ -12,6 +12,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from src.doctor.findings import Place
 from src.doctor.samples import owner
@@ -145,9 +146,11 @@ def array(value: Any) -> np.ndarray | None:
 
 
 def _parts(values: Iterable[Any]) -> Iterator[Any]:
-    """The values, and what small tuples and dicts among them hold."""
+    """The values, and what small tuples and dicts and data sets of tensors among them hold."""
     for value in values:
         yield value
+        if isinstance(value, TensorDataset):
+            yield from value.tensors
         if isinstance(value, tuple) and len(value) <= 8:
             yield from value
         elif isinstance(value, dict) and len(value) <= 32:
