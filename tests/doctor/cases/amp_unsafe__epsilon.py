@@ -1,0 +1,33 @@
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.doctor.programs import Blobs as Data
+from tests.doctor.programs import Classifier
+
+__all__ = ["Data"]
+
+
+class Repaired(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, y)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        return self.loss(self(x).squeeze(1), (y > 0).float())
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", self.loss(self(x).squeeze(1), (y > 0).float()))
+
+
+class Model(Repaired):
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        p = torch.sigmoid(logits)
+        return -(y * torch.log(p + 1e-8) + (1 - y) * torch.log(1 - p + 1e-8)).mean()  # here
