@@ -14,6 +14,7 @@ from src.doctor.review import Report, all_probes, failed, review
 from src.errors import UserError, nearest
 
 SETTINGS = ("max_epochs", "gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches")
+LIMIT_S = 600.0  # of which small models take few
 
 
 def examine(
@@ -37,7 +38,7 @@ def examine(
     if checkpoint is not None:
         load(Path(checkpoint))
     tune(thresholds or {})
-    return review(lambda: (model, data), {name: getattr(trainer, name) for name in SETTINGS}, ids)
+    return review(lambda: (model, data), {name: getattr(trainer, name) for name in SETTINGS}, ids, LIMIT_S)
 
 
 def show(report: Report, form: str, title: str, write_tests: str | None, args: list[str]) -> None:

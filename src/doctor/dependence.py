@@ -8,18 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from src.doctor.batches import num_samples
 from src.doctor.findings import Place
 from src.doctor.losses import losses
 from src.doctor.record import Op, Record, tensors
 from src.doctor.subject import Subject
 
 SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
-
-
-def num_samples(batch: Any) -> int | None:
-    """B, if every tensor of the batch has it as its first dimension."""
-    sizes = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
-    return sizes.pop() if len(sizes) == 1 else None
 
 
 def mapped(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -15,8 +15,8 @@ from src.doctor import probes, sandbox, source, subject
 from src.doctor.findings import DEFECTS, SEVERITIES, Finding, Place
 from src.doctor.subject import Subject
 
-PROBE_LIMIT_S = 20.0
-PROGRAM_LIMIT_S = 110.0
+LIMIT_S = 110.0  # for a program
+PROBE_SHARE = 0.2  # of it
 LANES = 2  # more gain little: the longest probe and the start remain
 
 # a cause, and what it brings about: when the cause is found, its consequences are not reported
@@ -102,7 +102,7 @@ def review(
     build: Build,
     settings: dict[str, Any] | None = None,
     ids: frozenset[str] = frozenset(DEFECTS),
-    limit_s: float = PROGRAM_LIMIT_S,
+    limit_s: float = LIMIT_S,
 ) -> Report:
     """Reviews one program, in copies of this process: whatever it does, the caller goes on.
 
@@ -110,12 +110,12 @@ def review(
         build: makes the module and its data.
         settings: options of Lightning's Trainer that the user chose.
         ids: of the defects to look for; a probe that can find none of them is not run.
-        limit_s: seconds for everything.
+        limit_s: seconds for everything; a probe gets a fifth of them.
     """
     start = time.monotonic()
     answer: dict[str, Any]
     try:
-        answer = sandbox.call(lambda: _examine(build, settings or {}, ids, start + limit_s), limit_s + 5)
+        answer = sandbox.call(lambda: _examine(build, settings or {}, ids, limit_s), limit_s + 5)
     except sandbox.SandboxError as error:
         answer = _nothing() | {"notes": [f"the program could not be reviewed: {error}"]}
     findings = [item for item in _suppressed(_causes(answer["findings"])) if item["id"] in ids]
@@ -127,14 +127,14 @@ def _nothing() -> dict[str, Any]:
     return {"findings": [], "checked": [], "notes": [], "looked_for": []}
 
 
-def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadline: float) -> dict[str, Any]:
-    answer = _nothing()
+def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_s: float) -> dict[str, Any]:
+    answer, deadline, share_s = _nothing(), time.monotonic() + limit_s, PROBE_SHARE * limit_s
 
     def look(seen: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
-        found = _in_lanes(todo, seen, deadline)
+        found = _in_lanes(todo, seen, deadline, share_s)
         for name, probe in todo.items():
-            result = found.get(name) or _alone(probe, seen, deadline)
+            result = found.get(name) or _alone(probe, seen, deadline, share_s)
             if "error" in result:
                 answer["notes"].append(f"{name}: {result['error']}")
                 continue
@@ -154,7 +154,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], deadli
     return answer
 
 
-def _in_lanes(todo: dict[str, Probe], seen: Subject, deadline: float) -> dict[str, dict[str, Any]]:
+def _in_lanes(todo: dict[str, Probe], seen: Subject, deadline: float, share_s: float) -> dict[str, dict[str, Any]]:
     """Results of the probes, from as many processes at a time as there are cores; without those that ended theirs.
 
     The first process runs the light probes one after another, and then its share of the others, each in its own copy.
@@ -165,20 +165,23 @@ def _in_lanes(todo: dict[str, Probe], seen: Subject, deadline: float) -> dict[st
     lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
 
     def run(lane: list[str], first: dict[str, Probe]) -> dict[str, dict[str, Any]]:
-        results = _together(first, seen) if first else {}
-        return results | {name: _alone(todo[name], seen, deadline) for name in lane}
+        results = _together(first, seen, share_s) if first else {}
+        return results | {name: _alone(todo[name], seen, deadline, share_s) for name in lane}
 
     jobs = [lambda lane=lane, first=light if not index else {}: run(lane, first) for index, lane in enumerate(lanes)]
     answers = sandbox.calls(jobs, max(1.0, deadline - time.monotonic()))
     return {name: result for answer in answers if isinstance(answer, dict) for name, result in answer.items()}
 
 
-def _together(light: dict[str, Probe], seen: Subject) -> dict[str, dict[str, Any]]:
+def _together(light: dict[str, Probe], seen: Subject, share_s: float) -> dict[str, dict[str, Any]]:
     """Results of light probes that ran one after another in one copy of the process; none if one of them ended it."""
 
     def run() -> dict[str, dict[str, Any]]:
         results: dict[str, dict[str, Any]] = {}
+        end = time.monotonic() + share_s / 2
         for name, probe in light.items():
+            if time.monotonic() > end:  # the others each on its own
+                break
             try:
                 with seen.unchanged():
                     results[name] = _sorted_out(probe.look(seen))
@@ -187,17 +190,17 @@ def _together(light: dict[str, Probe], seen: Subject) -> dict[str, dict[str, Any
         return results
 
     try:
-        return sandbox.call(run, PROBE_LIMIT_S)
+        return sandbox.call(run, share_s)
     except sandbox.SandboxError:
         return {}  # each on its own will tell which
 
 
-def _alone(probe: Probe, seen: Subject, deadline: float) -> dict[str, Any]:
+def _alone(probe: Probe, seen: Subject, deadline: float, share_s: float) -> dict[str, Any]:
     left = deadline - time.monotonic()
     if left < 1:
         return {"error": "no time was left"}
     try:
-        return sandbox.call(lambda: _sorted_out(probe.look(seen)), min(PROBE_LIMIT_S, left))
+        return sandbox.call(lambda: _sorted_out(probe.look(seen)), min(share_s, left))
     except sandbox.SandboxError as error:
         return {"error": str(error)}
 

@@ -1,6 +1,7 @@
 """What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +15,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from src.doctor.record import Record
+from src.doctor import sandbox
+from src.doctor.batches import first
+from src.doctor.record import Record, tensors
 from src.engine.trace import unchanged
 
-NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
+NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
+_LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 
 
 class _Enough(BaseException):
@@ -34,6 +38,8 @@ class Subject:
         batches: the first training batches, as the step gets them.
         val_batches: the first validation batches; none without a validation loader.
         settings: options of the Trainer that the user chose: max_epochs, gradient_clip_val, …
+        seconds: that a training step takes.
+        samples: that each batch was cut to, where that is long.
     """
 
     model: pl.LightningModule
@@ -41,6 +47,8 @@ class Subject:
     batches: list[Any]
     val_batches: list[Any] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    samples: int | None = None
 
     @property
     def data(self) -> pl.LightningDataModule | None:
@@ -70,6 +78,21 @@ class Subject:
         with Record() as record:
             result = self.train(batch) if training else self.validate(batch)
         return record, result
+
+    def shorten(self) -> None:
+        """Keeps fewer samples of each batch, where a step with all of them takes long."""
+        try:
+            self.seconds = sandbox.call(lambda: _seconds(self), _LONGEST_S)
+        except sandbox.SandboxError as error:  # if it raises, a probe will tell
+            self.seconds = _LONGEST_S if "took more" in str(error) else 0.0
+        if self.seconds < _LONG_S:
+            return
+        size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
+        number = max(_LEAST, int(size * _LONG_S / self.seconds))
+        cut = [first(batch, number) for batch in (*self.batches, *self.val_batches)]
+        if all(batch is not None for batch in cut):
+            self.samples = number
+            self.batches, self.val_batches = cut[: len(self.batches)], cut[len(self.batches) :]
 
     @property
     def validates(self) -> bool:
@@ -158,6 +181,11 @@ def rehearse(
     """
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
+    if (number := subject.samples) is not None:
+        train_batches, val_batches = min(train_batches, _FEW), min(val_batches, _FEW)
+        move = subject.model._apply_batch_transfer_handler
+        cut = lambda batch, **where: first(batch := move(batch, **where), number) or batch  # noqa: E731
+        setattr(subject.model, move.__name__, cut)
     for owner in filter(None, (subject.model, subject.data)):
         owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
     limits = {
@@ -187,8 +215,15 @@ class _AtFirstBatch(pl.Callback):
         subject.batches = [_arrive(trainer, item) for item in islice(_batches_of(trainer.train_dataloader), NUM_TRAIN)]
         for loader in subject.loaders("val")[:1]:
             subject.val_batches = [_arrive(trainer, item) for item in islice(iter(loader), NUM_VAL)]
+        subject.shorten()
         self.look(subject)
         raise _Enough
+
+
+def _seconds(subject: Subject) -> float:
+    start = time.perf_counter()
+    subject.train(subject.batches[0])
+    return time.perf_counter() - start
 
 
 def _batches_of(loaders: Any) -> Iterator[Any]:

@@ -8,11 +8,9 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader
 
 from src.doctor import source
+from src.doctor.batches import first, num_samples
 from src.doctor.findings import Finding, Place
 from src.doctor.record import Record
 from src.doctor.subject import Subject
@@ -36,26 +34,27 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
     one call could do them all. Where shapes differ from sample to sample it is left alone.
     """
     batch = subject.batches[0]
-    size = _size(subject, batch)
-    if size is None or size < 4:
+    size = num_samples(batch)
+    given = getattr(subject.trainer.train_dataloader, "batch_size", None)
+    if size is None or size < 4 or given not in (None, size, subject.samples and given):
         return
     half = size // 2
     if not (whole := _turns(subject, batch, size)):
         yield "no Python loop goes over the batch"
         return
-    part = _turns(subject, _first(batch, size, half), half)
+    part = _turns(subject, first(batch, half), half)
     loops = [loop for loop in whole if loop in part]
     loops = [loop for loop in loops if not any(_within(loop, other) for other in loops)]
     shapes = _shapes(subject, batch, loops)
     for loop in loops:
-        file, first, _, target = loop
+        file, line, _, target = loop
         if not shapes[loop]:
             continue
         message = f"this loop turns {whole[loop]} times for {size} samples, {part[loop]} times for {half}: "
         message += f"{shapes[loop]} calls of torch, which one vectorized call each could make"
         yield Finding(
             "python-loop-over-batch",
-            Place(file, first),
+            Place(file, line),
             message,
             f"# without `for {target}`: call it once on the whole batch",
         )
@@ -148,28 +147,3 @@ def _shapes(subject: Subject, batch: Any, loops: list[Loop]) -> dict[Loop, int]:
 
 def _within(inner: Loop, outer: Loop) -> bool:
     return inner != outer and inner[0] == outer[0] and outer[1] <= inner[1] and inner[2] <= outer[2]
-
-
-def _size(subject: Subject, batch: Any) -> int | None:
-    """B, if every tensor of the batch has it first and the loader says so too."""
-    sizes = {len(leaf) if leaf.dim() else 0 for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)}
-    if len(sizes) != 1:
-        return None
-    loader = subject.trainer.train_dataloader
-    size = sizes.pop()
-    given = loader.batch_size if isinstance(loader, DataLoader) else None
-    return size if given in (None, size) else None
-
-
-def _first(batch: Any, size: int, count: int) -> Any:
-    """The first samples; lists of one thing a sample are shortened as well."""
-
-    def cut(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            return leaf[:count]
-        simple = (
-            isinstance(leaf, list | tuple) and len(leaf) == size and not any(isinstance(item, Tensor) for item in leaf)
-        )
-        return leaf[:count] if simple else leaf
-
-    return pytree.tree_map(cut, batch, is_leaf=lambda leaf: isinstance(leaf, list | tuple) and len(leaf) == size)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.doctor.dependence import evaluated, few, mapped, num_samples, outputs, predictions
+from src.doctor.batches import num_samples
+from src.doctor.dependence import evaluated, few, mapped, outputs, predictions
 from src.doctor.findings import Finding, Place
 from src.doctor.record import Record
 from src.doctor.subject import Subject

@@ -64,6 +64,8 @@ def _step(subject: Subject) -> float:
         if loss is not None and loss.requires_grad:
             loss.sum().backward()
 
+    if subject.samples is not None:
+        return subject.seconds
     try:
         return min(_timed(step) for _ in range(5))
     except (RuntimeError, ValueError, IndexError):

@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from src.doctor import source
-from src.doctor.dependence import mapped, num_samples, owner_of
+from src.doctor.batches import num_samples
+from src.doctor.dependence import mapped, owner_of
 from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject
 

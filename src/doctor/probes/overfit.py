@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from src.doctor import sandbox
+from src.doctor.batches import first
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
 from src.doctor.losses import losses
@@ -157,7 +157,8 @@ def _stuck(subject: Subject) -> Finding | None:
     """A finding if 8 samples cannot be learned by the user's loss, but by the plain one."""
     if not subject.model.automatic_optimization:
         return None
-    batch = _few(subject.batches[0])
+    batch = subject.batches[0]
+    batch = first(batch, _SAMPLES) or batch
     for module in subject.model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
@@ -170,15 +171,15 @@ def _stuck(subject: Subject) -> Finding | None:
         found.append(float(loss.detach()) if loss is not None and loss.dim() == 0 else 0.0)
     if min(found) <= 0 or abs(found[0] - found[1]) > 1e-4 * found[0]:
         return None
-    first, last = sandbox.call(lambda: _learn(subject, batch, plain=False), 8.0)
-    if not last > _STUCK * first:
+    start, last = sandbox.call(lambda: _learn(subject, batch, plain=False), 8.0)
+    if not last > _STUCK * start:
         return None
     plain_first, plain_last = sandbox.call(lambda: _learn(subject, batch, plain=True), 8.0)
     if not 0 <= plain_last < _LEARNED * plain_first:
         return None
     record, _ = subject.recorded(batch)
     found = goals(record, batch)
-    message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {last / first:.2f} of the first, "
+    message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {last / start:.2f} of the first, "
     message += f"where the plain loss reaches {plain_last / plain_first:.2f}"
     place = found[-1].op.place if found else _last_line(record)
     return Finding(
@@ -214,11 +215,3 @@ def _learn(subject: Subject, batch: Any, plain: bool) -> tuple[float, float]:
         if time.monotonic() > deadline:
             return values[0], min(values) if plain else (sum(values[-5:]) / 5 if len(values) > 60 else 0.0)
     return values[0], sum(values[-5:]) / 5
-
-
-def _few(batch: Any) -> Any:
-    """The first samples, if every tensor has them first."""
-    sizes = {len(leaf) if leaf.dim() else 0 for leaf in tensors(batch)}
-    if len(sizes) != 1 or any(isinstance(leaf, str) for leaf in pytree.tree_leaves(batch)):
-        return batch
-    return pytree.tree_map_only(Tensor, lambda leaf: leaf[:_SAMPLES], batch)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from src.doctor.dependence import change, evaluated, first_where, mapped, num_samples, outputs
+from src.doctor.batches import num_samples
+from src.doctor.dependence import change, evaluated, first_where, mapped, outputs
 from src.doctor.findings import Finding
 from src.doctor.record import Op, tensors
 from src.doctor.subject import Subject
