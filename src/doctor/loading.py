@@ -1,11 +1,9 @@
 """Where the user's loaders and data sets are made, line by line."""
 
 import ast
-from functools import partial
 from sys import _getframe
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from src.doctor import source
@@ -85,14 +83,3 @@ def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | Non
                 for place, statement in reversed(source.assigned(keeper, name)):
                     return place, statement
     return None
-
-
-def transfer(subject: Subject, batch: Any) -> Any:
-    """A validation batch after the hooks on its way to the device, with the Trainer in its validating state."""
-    trainer = subject.trainer
-    stage, trainer.validating = trainer.state.stage, True
-    try:
-        move = partial(trainer.lightning_module._apply_batch_transfer_handler, device=torch.device("cpu"))
-        return move(trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0), dataloader_idx=0)
-    finally:
-        trainer.state.stage = stage

@@ -34,7 +34,7 @@ CAUSES: dict[str, set[str]] = {
     "non-finite-data": {"non-finite", "unnormalized-input", *_POOR_START},
     "label-out-of-range": {"crash", "non-finite", *_POOR_START},
     "channel-order": {"crash", "unnormalized-input", *_POOR_START},
-    "unnormalized-input": {"dead-units", *_POOR_START},
+    "unnormalized-input": {"dead-units", "amp-unsafe", *_POOR_START},
     "constant-labels": {"input-independent", "train-not-shuffled", *_POOR_START},
     "misaligned-labels": {"loss-not-decreasing"},
     "eval-augmentation": {"eval-nondeterminism"},

@@ -114,6 +114,15 @@ class Subject:
                 with torch.no_grad():
                     weight.copy_(value)
 
+    def arrived(self, batch: Any) -> Any:
+        """A validation batch after the hooks on its way to the device, which may ask whether this is training."""
+        stage, self.trainer.validating = self.trainer.state.stage, True
+        try:
+            with self.evaluating():
+                return _arrive(self.trainer, batch)
+        finally:
+            self.trainer.state.stage = stage
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
@@ -214,7 +223,7 @@ class _AtFirstBatch(pl.Callback):
         subject = Subject(model, trainer, [], [], self.settings)
         subject.batches = [_arrive(trainer, item) for item in islice(_batches_of(trainer.train_dataloader), NUM_TRAIN)]
         for loader in subject.loaders("val")[:1]:
-            subject.val_batches = [_arrive(trainer, item) for item in islice(iter(loader), NUM_VAL)]
+            subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
         subject.shorten()
         self.look(subject)
         raise _Enough

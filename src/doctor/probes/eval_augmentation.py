@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from src.doctor import replay, source
 from src.doctor.findings import Finding, Place
-from src.doctor.loading import built, dataset_line, transfer
+from src.doctor.loading import built, dataset_line
 from src.doctor.samples import base, indices, leaves, observe, size
 from src.doctor.subject import Subject
 
@@ -20,6 +20,7 @@ IDS = ("eval-augmentation",)
 
 _ITEMS = 24
 _SHARE = 0.1  # of the samples that change
+_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
 def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
@@ -64,7 +65,7 @@ def _changes(subject: Subject, loader: DataLoader, numbers: list[int]) -> tuple[
     found = _augmented(subject, *[_rows(leaves(batch)) for batch in batches])
     if found:
         return *found, "collate"
-    moved = [_seeded(seed, lambda: transfer(subject, loader.collate_fn(list(items)))) for seed in (1, 2)]
+    moved = [_seeded(seed, lambda: subject.arrived(loader.collate_fn(list(items)))) for seed in (1, 2)]
     found = _augmented(subject, *[_rows(leaves(batch)) for batch in moved])
     return (*found, "hook") if found else None
 
@@ -158,7 +159,7 @@ def _place(subject: Subject, loader: DataLoader, places: list[Place], through: s
     """The line that draws, or the one that made the validation data if the data set can be made without drawing."""
     if through == "hook":
         batch = loader.collate_fn([loader.dataset[number]])
-        return _draws(lambda: transfer(subject, batch))
+        return _draws(lambda: subject.arrived(batch), _HOOKS) or _draws(lambda: subject.arrived(batch))
     if through == "collate":
         return _draws(lambda: loader.collate_fn([loader.dataset[number]]))
     made = dataset_line(subject, loader.dataset)
@@ -168,8 +169,8 @@ def _place(subject: Subject, loader: DataLoader, places: list[Place], through: s
     return place
 
 
-def _draws(run: Callable[[], Any]) -> Place | None:
-    """The first line that moves a random state."""
+def _draws(run: Callable[[], Any], within: tuple[str, ...] = ()) -> Place | None:
+    """The first line that moves a random state, in functions of these names if there are any."""
     found: list[Place] = []
 
     def states() -> list[Any]:
@@ -178,7 +179,8 @@ def _draws(run: Callable[[], Any]) -> Place | None:
     before = states()
 
     def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        if states() != before:
+        function = source.function_at(place) if within else None
+        if states() != before and (not within or (function is not None and function.name in within)):
             found.append(place)
         return bool(found)
 

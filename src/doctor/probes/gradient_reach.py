@@ -1,5 +1,6 @@
 """Which parameters the loss reaches, and which of those an optimizer moves."""
 
+import ast
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -44,7 +45,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
         yield Finding("parameter-not-optimized", _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
-    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n], notes.ops) for n in cut}).items():
+    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut}).items():
         message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
         yield Finding("detached-graph", place, message, "# leave out what cuts the graph: detach, data, item, no_grad")
     for place, names in _by_place({n: _made(subject.model, n) for n in unused}).items():
@@ -60,7 +61,6 @@ class _Notes(pl.Callback):
         self.reached: set[str] = set()
         self.optimised: set[int] = set()
         self.steps = 0
-        self.ops: list[Op] = []
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
@@ -88,7 +88,7 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
     return found
 
 
-def _cut(ops: list[Op], parameter: Tensor, _: list[Op]) -> Place | None:
+def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
     """The call that leaves a parameter behind: made without gradients, or taking its values alone."""
     for op in ops:
         if not op.grad and any(tensor is parameter for tensor in op.inputs):
@@ -125,7 +125,12 @@ def _made(model: nn.Module, name: str) -> Place | None:
 def _optimizer(subject: Subject) -> Place | None:
     method = type(subject.model).configure_optimizers
     kinds = {type(optimizer).__name__ for optimizer in subject.trainer.optimizers}
-    return source.first_call([method, *source.classes_of(subject.model)], *kinds) or source.definition(method)
+    functions = [method, *source.classes_of(subject.model)]
+    for place, node in source.statements(*functions):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in kinds:
+            chosen = "parameters(" in ast.unparse(node)  # if not there, then before
+            return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
+    return source.definition(method)
 
 
 def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:

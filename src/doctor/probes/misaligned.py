@@ -10,7 +10,7 @@ from torch import Tensor
 from src.doctor import replay, source
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import losses
-from src.doctor.samples import copies, epoch, leaves, observe, owner, train_loaders
+from src.doctor.samples import copies, epoch, leaves, observe, owner, train_loaders, whole
 from src.doctor.subject import Subject
 
 IDS = ("misaligned-labels",)
@@ -30,12 +30,12 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
     pairs = _pairs(subject)
     if pairs is None:
         return
-    x, y = pairs
+    x, y, everything = pairs
     final = _signal(_features(x), y)
     if final > _WEAK:
         yield f"inputs tell of labels ({final:.0f} standard deviations over chance)"
         return
-    found = _lost(subject, x, y)
+    found = _lost(subject, x, y, everything)
     if found is not None:
         place, before, kept = found
         message = f"only {kept:.0%} of the inputs have the label that stood beside them when they could be told apart"
@@ -44,8 +44,8 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
         yield Finding("misaligned-labels", place, message, fix)
 
 
-def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
-    """Inputs as rows of numbers, and the labels, of some training samples."""
+def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
+    """Inputs as rows of numbers, and the labels, of some training samples; all labels, if at hand."""
     if not subject.batches or len(train_loaders(subject)) != 1:
         return None
     batch = subject.batches[0]
@@ -70,7 +70,9 @@ def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray] | None:
                 break
         if number < _FEWEST or any(len(a) != len(b) for a, b in zip(rows, labels, strict=True)):
             return None
-        return np.concatenate(rows), np.concatenate(labels)
+        known = whole(train_loaders(subject)[0].dataset) or {}
+        everything = known[paths[0]].flatten().numpy() if paths[0] in known else None
+        return np.concatenate(rows), np.concatenate(labels), everything
     return None
 
 
@@ -130,7 +132,9 @@ def _agreement(predicted: Tensor, goal: Tensor) -> float:
     return ((predicted * goal).sum() - chance.mean()).item() / (chance.std().item() + 1e-12)
 
 
-def _lost(subject: Subject, x: np.ndarray, y: np.ndarray) -> tuple[Place, float, float] | None:
+def _lost(
+    subject: Subject, x: np.ndarray, y: np.ndarray, everything: np.ndarray | None
+) -> tuple[Place, float, float] | None:
     """The line after which labels are others, how well they were told before, and the share that stayed."""
     places: list[Place] = []
     strong: list[tuple[float, float]] = []  # how strong, and how many of the training samples have the same label
@@ -138,7 +142,7 @@ def _lost(subject: Subject, x: np.ndarray, y: np.ndarray) -> tuple[Place, float,
     known: dict[Any, tuple[float, float | None]] = {}
 
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        inputs, labels = _candidates(local, values)
+        inputs, labels = _candidates(local, values, everything)
         seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
         for signal, kept in seen:
             if signal > _STRONG and kept is not None:
@@ -178,12 +182,14 @@ def _kept(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> float |
         least, index = distances.min(dim=1)
         same = (least < 0.25 * distances.median(dim=1).values).numpy()
         if same.mean() > 0.8:
-            return float((b[index.numpy()] == y[:200])[same].mean())
+            return float(np.isclose(b[index.numpy()], y[:200], atol=1e-3 * y.std())[same].mean())
     return None
 
 
-def _candidates(local: dict[str, Any], values: set[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Arrays with a row a sample, and arrays with the labels' values, among what a line knows."""
+def _candidates(
+    local: dict[str, Any], values: set[Any], everything: np.ndarray | None = None
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Arrays with a row a sample, and arrays with the labels' values, perhaps scaled, among what a line knows."""
     things = list(local.values())
     things += [inner for value in local.values() if isinstance(value, dict) for inner in value.values()]
     things += [inner for value in local.values() if isinstance(value, tuple) for inner in value[:8]]
@@ -193,10 +199,22 @@ def _candidates(local: dict[str, Any], values: set[Any]) -> tuple[list[np.ndarra
         if array is None or not array.ndim or len(array) < _FEWEST:
             continue
         if array.ndim == 1 or array[0].size == 1:
-            labels += [array.reshape(-1)] if set(np.unique(array).tolist()) >= values else []
+            found = set(np.unique(array).tolist())
+            if found >= values and len(found) <= 1.2 * len(values) + 2:
+                labels.append(array.reshape(-1))
+            elif everything is not None and (scaled := _rescaled(array.reshape(-1), everything)) is not None:
+                labels.append(scaled)
         elif array[0].size > 1:
             inputs.append(array)
     return inputs[:6], labels[:6]
+
+
+def _rescaled(values: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+    """Values on the scale of the labels, if they are the same but for scale, shift and order."""
+    if values.shape != labels.shape or len(np.unique(labels)) < _FEWEST or not values.std():
+        return None
+    scaled = (values - values.mean()) / values.std() * labels.std() + labels.mean()
+    return scaled if np.allclose(np.sort(scaled), np.sort(labels), atol=1e-3 * labels.std()) else None
 
 
 def _taken(subject: Subject) -> Place | None:

@@ -18,13 +18,18 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     """Looks at the modes at the first batch of training: Lightning keeps those that it finds.
 
     Reported are trainable parts in evaluation mode that hold something which the mode changes. Frozen parts are right
-    in evaluation mode, and so is what the module puts there on purpose, in `train()` or a hook of the training.
+    in evaluation mode, and so is what the module puts there on purpose, in `train()` or a hook of the training. A step
+    must leave the modes as it found them: the next one runs with them.
     """
-    stuck = [
-        (name, part)
-        for name, part in subject.model.named_modules()
-        if not part.training and any(p.requires_grad for p in part.parameters()) and any(map(_depends, part.modules()))
-    ]
+    before = {part for part in subject.model.modules() if part.training}
+    if _is_trained(subject):
+        left = [part for part in before if not part.training and _matters(part)]
+        if left:
+            message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
+            fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
+            yield Finding("stuck-in-eval", _place(subject), message, fix)
+            return
+    stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and _matters(part)]
     outermost = [
         name
         for name, _ in stuck
@@ -36,6 +41,18 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     names = ", ".join(outermost[:3]) or "the module"
     message = f"{names}: in evaluation mode at the first training step, with trainable weights"
     yield Finding("stuck-in-eval", _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
+
+
+def _is_trained(subject: Subject) -> bool:
+    try:
+        subject.train(subject.batches[0])
+    except Exception:  # another probe tells
+        return False
+    return True
+
+
+def _matters(part: nn.Module) -> bool:
+    return any(p.requires_grad for p in part.parameters()) and any(map(_depends, part.modules()))
 
 
 def _depends(part: nn.Module) -> bool:

@@ -11,13 +11,14 @@ from src.doctor import sandbox
 from src.doctor.batches import first
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
-from src.doctor.losses import losses
-from src.doctor.record import Record, tensors
+from src.doctor.losses import SHAPE_ONLY, losses
+from src.doctor.record import Op, Record, tensors
 from src.doctor.subject import Subject
 
 IDS = ("loss-not-decreasing",)
 
 _OPPOSED = -0.5
+_RANDOM = ("randn", "randn_like", "normal", "normal_")  # a mean of zero, so that it is no label with some noise
 _STUCK, _LEARNED = 0.65, 0.4
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
 
@@ -27,7 +28,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
        cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05).
-    2. The gradients of all parameters are zero on every batch: a constant loss.
+    2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
+       step, which the prediction was not made of: it can only learn the mean.
     3. Adam at 3e-3 on 8 samples, 150 steps, without dropout: the loss stays above 0.65 of the first (clean: below
        0.5), while the plain loss in its place falls below 0.4. Without the second half nothing is said: then it is the
        model or the data that sets the limit.
@@ -37,6 +39,9 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
         return
     if (constant := _constant(subject)) is not None:
         yield constant
+        return
+    if (noise := _noise(subject)) is not None:
+        yield noise
         return
     opposed = _opposed(subject, subject.batches[0])
     if opposed is not None and all(_opposed(subject, batch) is not None for batch in subject.batches[1:3]):
@@ -97,6 +102,37 @@ def _constant(subject: Subject) -> Finding | None:
         message,
         "# compute the loss of logits that differ: not over a dimension of size 1, not clamped",
     )
+
+
+def _noise(subject: Subject) -> Finding | None:
+    """A finding if the target is random numbers that the step draws, and the prediction is made without them."""
+    record, _ = subject.recorded(subject.batches[0])
+    for loss in losses(record):
+        if loss.kind != "regression" or loss.prediction.dim() == 0:
+            continue
+        drawn = record.producer(loss.target, SHAPE_ONLY)
+        if drawn is None or drawn.name not in _RANDOM or drawn.out is None:
+            continue
+        if id(drawn.out) not in _ancestors(record, loss.prediction):
+            message = f"the target is what {drawn.name} drew in this step, and the prediction is made without it"
+            return Finding(
+                "loss-not-decreasing", loss.op.place, message, "# add the same noise to the input that is to be learned"
+            )
+    return None
+
+
+def _ancestors(record: Record, tensor: Tensor) -> set[int]:
+    """All that a tensor was computed from, by identity."""
+    makers: dict[int, list[Op]] = {}
+    for op in record.ops:
+        for out in op.outputs:
+            makers.setdefault(id(out), []).append(op)  # in place, a tensor is made several times
+    found, todo = {id(tensor)}, [tensor]
+    while todo:
+        inputs = [leaf for op in makers.get(id(todo.pop()), []) for leaf in op.inputs]
+        todo += [leaf for leaf in inputs if id(leaf) not in found]
+        found |= {id(leaf) for leaf in inputs}
+    return found
 
 
 def _opposed(subject: Subject, batch: Any) -> tuple[float, Place | None, str] | None:

@@ -21,7 +21,8 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     """Looks at each schedule's length beside the number of batches, and whether it is stepped at all.
 
     torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that is over, or has risen
-    and fallen several times, within one epoch of batches was made for epochs. Lengths that could be either pass.
+    and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
+    epochs that ends amid one. Lengths that could be either pass.
     """
     batches = subject.trainer.num_training_batches
     per_epoch = int(batches) if batches != float("inf") else 10**6
@@ -63,8 +64,8 @@ def _by_epoch(scheduler: Any, per_epoch: int) -> str | None:
 
 def _by_step(scheduler: Any, per_epoch: int, epochs: int | None) -> str | None:
     horizon = getattr(scheduler, "T_max", None)
-    if horizon and 2 * horizon <= per_epoch and epochs != 1:
-        return f"its half period of {horizon} steps passes {per_epoch / horizon:.3g} times in an epoch"
+    if horizon and (2 * horizon <= per_epoch or (horizon < 2 * per_epoch and horizon % per_epoch)) and epochs != 1:
+        return f"after {horizon} steps, {horizon / per_epoch:.2g} epochs, the rate rises again"
     if epochs == 1 or per_epoch > 5000 or horizon or isinstance(scheduler, OneCycleLR):
         return None
     rates = _rates(scheduler, per_epoch // 2)

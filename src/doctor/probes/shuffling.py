@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
 
 from src.doctor.findings import Finding
@@ -47,7 +47,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
             f"a batch has {classes:.1f} of {len(counts)} classes on average"
         )
         made = built(subject, "train")
-        place = option(made[0][1], "shuffle")[0] if made else None
+        place = option(made[0][1], "shuffle" if loaders[0].batch_size else "batch_sampler")[0] if made else None
         fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
         if isinstance(loaders[0].dataset, IterableDataset):
             fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
@@ -59,10 +59,9 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
 def _in_order(loader: DataLoader) -> bool:
     if isinstance(loader.dataset, IterableDataset):
         return True
-    if loader.batch_size is None:  # a whole graph, perhaps
+    if type(loader.batch_sampler) is not BatchSampler:  # the user's own, or a whole graph at a time
         return False
-    usual = type(loader.batch_sampler) in (torch.utils.data.BatchSampler, type(None))
-    return usual and type(loader.sampler) is SequentialSampler
+    return type(loader.batch_sampler.sampler) is SequentialSampler
 
 
 def _mixed(labels: Tensor) -> float:

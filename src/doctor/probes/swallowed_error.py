@@ -1,10 +1,12 @@
 """Errors that the steps catch and forget."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from sys import _getframe
 from typing import Any
 
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from src.doctor import source
 from src.doctor.findings import Finding, Place
@@ -19,20 +21,75 @@ class _InjectedError(RuntimeError):
 
 
 def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
-    """Injects an error into the first module that a step calls; it must come out of the step."""
+    """Injects an error into the first module that a step calls; it must come out of the step.
+
+    So must one in the first call of torch inside each `try` with a broad `except` and each `suppress(Exception)` of
+    the user's classes.
+    """
     steps = [("training_step", subject.train, subject.batches)]
     if subject.validates:
         steps.append(("validation_step", subject.validate, subject.val_batches))
     swallowed = False
     for name, step, batches in steps:
-        if batches and _is_swallowed(subject, step, batches[0]):
+        place = _swallows(subject, name, step, batches[0]) if batches else None
+        if place is not None:
             swallowed = True
-            place = _handler(subject, name)
             message = f"an error raised inside the model does not come out of {name}"
             fix = "# remove the try, or name the one error that can happen: except torch.cuda.OutOfMemoryError:"
             yield Finding("swallowed-error", place, message, fix)
     if not swallowed:
         yield "errors inside the steps come out of them"
+
+
+class _Fail(TorchFunctionMode):
+    """Raises in the first call of torch that comes from these lines."""
+
+    def __init__(self, file: str, first: int, last: int) -> None:
+        super().__init__()
+        self.file, self.lines = file, range(first, last + 1)
+        self.raised = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        places, _ = source.callers(_getframe(1))
+        if any(place.file == self.file and place.line in self.lines for place in places):
+            self.raised = True
+            raise _InjectedError
+        return func(*args, **(kwargs or {}))
+
+
+def _swallows(subject: Subject, name: str, step: Any, batch: Any) -> Place | None:
+    """The line that catches an error inside a step for good, if one does."""
+    if _is_swallowed(subject, step, batch):
+        return _handler(subject, name)
+    classes = {cls for part in subject.model.modules() for cls in source.classes_of(part)}
+    for place, node in source.statements(*classes):
+        catcher = _catcher(node)
+        if catcher is None:
+            continue
+        body = node.body  # pyright: ignore[reportAttributeAccessIssue]  # of a Try or a With
+        with _Fail(place.file, body[0].lineno, body[-1].end_lineno or 0) as injected:
+            try:
+                step(batch)
+            except Exception:  # it comes out, or another does
+                injected.raised = False
+        if injected.raised:
+            return Place(place.file, catcher)
+    return None
+
+
+def _catcher(node: ast.AST) -> int | None:
+    """The line of a broad handler."""
+    if isinstance(node, ast.Try):
+        broad = [
+            handler for handler in node.handlers if handler.type is None or "Exception" in ast.unparse(handler.type)
+        ]
+        return broad[0].lineno if broad else None
+    if isinstance(node, ast.With):
+        texts = [ast.unparse(item.context_expr) for item in node.items]
+        return node.lineno if any("suppress(" in text and "Exception" in text for text in texts) else None
+    return None
 
 
 def _is_swallowed(subject: Subject, step: Any, batch: Any) -> bool:

@@ -22,6 +22,17 @@ def test_rows_and_labels_are_found_among_local_values(pairs: tuple[np.ndarray, n
     assert [len(found) for found in labels] == [200, 200]
 
 
+def test_scaled_labels_are_recognised_in_any_order() -> None:
+    labels = np.random.default_rng(0).normal(size=200)
+    scaled = misaligned._rescaled(3 * labels[::-1] + 7, labels)
+    assert scaled is not None
+    np.testing.assert_allclose(scaled, labels[::-1])
+    assert misaligned._rescaled(labels**3, labels) is None
+    assert misaligned._rescaled(labels[:100], labels) is None
+    found = misaligned._candidates({"offset": 3 * labels + 7}, set(labels.tolist()), labels)[1]
+    np.testing.assert_allclose(found, [labels])
+
+
 @pytest.mark.parametrize("shift", [0.0, 100.0])
 def test_the_share_of_labels_that_stayed(pairs: tuple[np.ndarray, np.ndarray], shift: float) -> None:
     x, y = pairs
