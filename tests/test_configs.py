@@ -61,6 +61,14 @@ def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
         assert torch.equal(value, second[name]), name
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipe_passes_the_review(cli: Cli, recipe: str) -> None:
+    done = cli("doctor", "--config", str(ROOT / recipe), "--format", "json")
+    assert done.code == 0, done.err
+    assert not json.loads(done.out)["findings"]
+
+
 @pytest.mark.parametrize("partial", PARTIALS)
 def test_partial_stacks_on_a_recipe(cli: Cli, partial: str) -> None:
     small = ("--model.net.widths", "[4]", "--data.shift", "0")

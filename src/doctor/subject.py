@@ -126,12 +126,15 @@ class Subject:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
+        modes = {part: part.training for part in self.model.modules()}
         self.model.on_validation_model_eval()
         try:
             with torch.no_grad():
                 yield
         finally:
             self.model.on_validation_model_train()
+            for part, training in modes.items():  # Lightning's hook would put all of them into training mode
+                part.training = training
 
 
 _DEFAULTS = [
