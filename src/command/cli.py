@@ -139,7 +139,7 @@ class CLI(LightningCLI):
             args=[invocation.verb, *args],
         )
 
-    def subcommands(self) -> dict[str, set[str]]:  # static there; ours knows the verb
+    def subcommands(self) -> dict[str, set[str]]:
         return {self.invocation.verb: set(SKIPPED)}  # building the parsers of the other verbs costs start-up
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -246,7 +246,7 @@ class CLI(LightningCLI):
                 self._show_report()
         except Exception:  # of any kind; it goes on
             if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
-                launcher.kill(signal.SIGKILL)  # an int to Lightning
+                launcher.kill(signal.SIGKILL)
             raise
         finally:
             join(self.trainer)

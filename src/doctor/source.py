@@ -17,7 +17,7 @@ from torch import nn
 from src.doctor.findings import Place
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
-_TORCH = tuple(os.path.dirname(os.path.abspath(sys.modules[name].__file__ or "")) for name in ("torch",))
+_TORCH = os.path.dirname(os.path.abspath(sys.modules["torch"].__file__ or "")) + os.sep
 _DEPTH = 12  # of the user's frames that are kept of a stack
 _LIBRARIES = (
     sysconfig.get_path("stdlib"),
@@ -43,7 +43,7 @@ def is_user(file: str) -> bool:
 @cache
 def is_torch(file: str) -> bool:
     """Whether a file belongs to torch itself."""
-    return os.path.abspath(file).startswith(tuple(folder + os.sep for folder in _TORCH))
+    return os.path.abspath(file).startswith(_TORCH)
 
 
 def callers(frame: FrameType | None) -> tuple[tuple[Place, ...], bool]:
@@ -166,19 +166,8 @@ def first_call(functions: Iterable[Callable[..., Any] | type | None], *names: st
 
 
 def assignment(owner: object, name: str) -> Place | None:
-    """Where an attribute of an object is assigned in its class: `self.name = …`, innermost class first."""
-    for cls in classes_of(owner):
-        found = body(cls)
-        if found is None:
-            continue
-        file, node = found
-        for statement in ast.walk(node):
-            if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-                continue
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            if any(ast.unparse(target) == f"self.{name}" for target in targets):
-                return Place(file, statement.lineno)
-    return None
+    """Where an attribute of an object is assigned first in its class: `self.name = …`, innermost class first."""
+    return next((place for place, _ in assigned(owner, name)), None)
 
 
 def construction(model: nn.Module, part: nn.Module) -> Place | None:

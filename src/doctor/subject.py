@@ -196,8 +196,12 @@ def rehearse(
     if (number := subject.samples) is not None:
         train_batches, val_batches = min(train_batches, _FEW), min(val_batches, _FEW)
         move = subject.model._apply_batch_transfer_handler
-        cut = lambda batch, **where: first(batch := move(batch, **where), number) or batch  # noqa: E731
-        setattr(subject.model, move.__name__, cut)
+
+        def shortened(batch: Any, **where: Any) -> Any:
+            whole = move(batch, **where)
+            return first(whole, number) or whole
+
+        setattr(subject.model, move.__name__, shortened)
     for owner in filter(None, (subject.model, subject.data)):
         owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
     limits = {
