@@ -43,7 +43,9 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
             continue
         among = f" in each of {workers} workers" if workers > 1 else ""
-        message = f"a batch takes {fetch * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms"
+        message = f"a batch takes {fetch * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
+        together = max(share, step) if loader.num_workers else share + step
+        message += f"without the wait an epoch takes {step / together:.0%} of the time"
         fix = "# compute it once, in setup or on disk; or DataLoader(…, num_workers=4, persistent_workers=True)"
         yield Finding("slow-loader", _hottest(run), message, fix)
 
