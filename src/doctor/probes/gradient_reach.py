@@ -1,6 +1,7 @@
 """Which parameters the loss reaches, and which of those an optimizer moves."""
 
 import ast
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -16,6 +17,7 @@ from src.doctor.record import Op
 from src.doctor.subject import Subject, rehearse
 
 IDS = ("detached-graph", "unused-parameter", "parameter-not-optimized")
+_STEPS = 6  # at least: a branch may have nothing to learn in some, as boxes in images without objects
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
 
 
@@ -32,7 +34,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     notes = _Notes(parameters)
     hook = register_optimizer_step_pre_hook(notes.before_step)
     try:
-        rehearse(subject, notes, epochs=1)
+        rehearse(subject, notes, epochs=max(1, math.ceil(_STEPS / subject.trainer.num_training_batches)))
     finally:
         hook.remove()
     if not notes.steps:
@@ -40,7 +42,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     trainable = {name: p for name, p in parameters.items() if p.requires_grad}
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
     stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
-    cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses]
+    cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
     unused = [n for n, p in stuck.items() if id(p) not in uses]
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
@@ -86,6 +88,13 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
                 if isinstance(tensor, nn.Parameter):
                     found.setdefault(id(tensor), record.ops[index:] if training else [op])
     return found
+
+
+def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
+    """Whether what is cut off is also used with its graph: then there was nothing to learn in these steps."""
+    cut = {id(leaf) for op in ops if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
+    others = [op for op in ops if op.grad and op.name not in _CUTS and any(id(leaf) in cut for leaf in op.inputs)]
+    return any(out.requires_grad for op in others for out in op.outputs)
 
 
 def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
