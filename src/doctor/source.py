@@ -107,6 +107,13 @@ def function_at(place: Place) -> ast.FunctionDef | None:
     return found
 
 
+def is_in_loop(place: Place) -> bool:
+    """Whether a line is inside a loop of its function."""
+    function = function_at(place)
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)] if function else []
+    return any(loop.body[0].lineno <= place.line <= (loop.end_lineno or 0) for loop in loops)
+
+
 def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
     """The file and the syntax tree of a function or class of the user's."""
     place = definition(function)

@@ -1,6 +1,7 @@
 """Gradients that vanish or blow up between the last layers and the first."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 from typing import Any
@@ -21,6 +22,7 @@ IDS = ("vanishing-gradient", "exploding-gradient")
 _VANISHED = 1e-5
 _EXPLODED = 1e3
 _DEPTH = 4
+_STRETCH, _TURNS = 2.5, 10  # what weights do to a vector's length; of one layer in a step
 _SQUASHING = (nn.Sigmoid, nn.Tanh, nn.Softsign, nn.Hardsigmoid, nn.Hardtanh, nn.LogSigmoid)
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients", "clip_grads_with_norm_")
 
@@ -139,7 +141,7 @@ def _clips(subject: Subject) -> bool:
 
 
 def _wild(subject: Subject) -> Place | None:
-    """The initialisation of the layer whose weights stretch a vector the most."""
+    """The initialisation of the layer whose weights stretch a vector the most; a loop over layers that do not much."""
     worst, found = 0.0, None
     for module in subject.model.modules():
         for parameter in module.parameters(recurse=False):
@@ -151,7 +153,19 @@ def _wild(subject: Subject) -> Place | None:
             elif parameter.dim() > 2:
                 gain = float(parameter.detach().std()) * math.sqrt(parameter[0].numel())
                 worst, found = max((worst, found), (gain, module), key=lambda item: item[0])
-    return initialisation(subject.model, found) if found is not None else None
+    looped = _looped(subject) if worst < _STRETCH else None
+    return looped or (initialisation(subject.model, found) if found is not None else None)
+
+
+def _looped(subject: Subject) -> Place | None:
+    """The line in a loop of the user's that calls the same layer many times."""
+    record, _ = subject.recorded(subject.batches[0])
+    counts = Counter(op.module for op in record.ops if op.module is not None and op.name == "linear")
+    for module, count in counts.most_common(1):
+        op = next(op for op in record.ops if op.module is module)
+        inside = [place for place in op.places if source.is_in_loop(place)]
+        return inside[0] if inside and count >= _TURNS else None
+    return None
 
 
 def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None, str, str]:
