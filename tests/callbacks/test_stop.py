@@ -13,6 +13,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from src.loggers import MetricsCSV
 from tests.conftest import CNN_DIGITS, ROOT, Cli, Result, cli_process
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no POSIX signals")
@@ -20,9 +21,9 @@ ARGS = ("--config", CNN_DIGITS, "--ckpt_path", "last", "--trainer.max_epochs", "
 
 
 def start(workdir: Path, run: str, *args: str) -> subprocess.Popen[str]:
-    """Starts a training and waits until it trains."""
+    """Starts a training and waits until a step is logged."""
     process = cli_process("fit", *ARGS, "--run_dir", run, *args, cwd=workdir, new_group=True)
-    while not (workdir / run / "metrics.json").exists():
+    while not MetricsCSV(workdir / run / "metrics.csv").read():
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     return process
