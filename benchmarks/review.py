@@ -3,7 +3,7 @@
     uv run --with torch-audit==0.3.0 python benchmarks/review.py DIR [torch-audit lightning doctor]
 
 DIR holds programs with `Model` and `Data`, and manifest.json: a list of {"file", "defect", "lines"}, with null for a
-program without a defect. Each way runs every program in a process of its own, imports not counted. What the others say
+program without a defect. Each program runs in a process of its own, imports not counted. What the others say
 is mapped to our ids as generously as it can be: an exception counts as whatever the defect is, at the program's
 innermost line; torch-audit names no lines. As shown by default: torch-audit from WARN on, Lightning without its advice
 on the number of workers, ours from warning on.
@@ -101,8 +101,7 @@ def ran(run: Any) -> list[dict[str, Any]]:
         try:
             run()
         except Exception as error:  # whatever the program raises
-            lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-            found.append({"ids": ["*"], "message": f"{type(error).__name__}: {error}", "stack": lines})
+            found.append(raised(error))
     for item in said:
         if not re.search(QUIET, str(item.message)):
             ids = [id_ for words, ids in LIGHTNING.items() if re.search(words, str(item.message)) for id_ in ids]
@@ -110,13 +109,16 @@ def ran(run: Any) -> list[dict[str, Any]]:
     return found
 
 
+def raised(error: Exception) -> dict[str, Any]:
+    lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    return {"ids": ["*"], "message": f"{type(error).__name__}: {error}", "stack": lines}
+
+
 def look(way: str, folder: Path, name: str) -> None:
     """One program, in this process; prints what is said of it, and the seconds."""
     sys.path.insert(0, str(folder))
-    import lightning.pytorch as pl  # noqa: F401  # imports do not count
-
-    if way == "torch-audit":
-        importlib.import_module("torch_audit")
+    for imported in ("lightning.pytorch", "torch_audit")[: 2 if way == "torch-audit" else 1]:
+        importlib.import_module(imported)
     start = time.monotonic()
     found = []
     try:
@@ -124,8 +126,7 @@ def look(way: str, folder: Path, name: str) -> None:
         model, data = module.Model(), module.Data()
         found = (audited if way == "torch-audit" else checked)(model, data)
     except Exception as error:  # it does not even start
-        lines = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-        found = [{"ids": ["*"], "message": str(error), "stack": lines}]
+        found = [raised(error)]
     for item in found:
         own = [line for file, line in item.pop("stack", []) if Path(file).stem == name]
         item["line"] = own[-1] if own else None

@@ -186,7 +186,7 @@ class CLI(LightningCLI):
         try:
             with restored(from_checkpoint=self.checkpoint is not None):
                 super().instantiate_classes()
-        except Exception as error:
+        except Exception as error:  # for the review, what the user's own class raises is a finding
             if self.invocation.verb != "doctor" or source.raised_at(error) is None:
                 raise
             failure(error, self.options.format, self.invocation.recipe or self.options.model.class_path)

@@ -126,7 +126,7 @@ def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: boo
 
 def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
     parser = ET.XMLParser(target=_WithoutDoctype())  # noqa: S314 - without declarations there is nothing to expand
-    root = ET.fromstring(file.read_bytes(), parser)  # noqa: S314
+    root = ET.fromstring(file.read_bytes(), parser)  # noqa: S314 - likewise
     width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
     if min(width, height) < 1:
         raise ValueError("expected a size with width and height above 0")

@@ -41,7 +41,7 @@ class Far(Tensor):
     """A tensor elsewhere; `near` holds its values."""
 
     near: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]  # as torch's subclasses do
 
     @staticmethod
     def __new__(cls: type["Far"], near: Tensor) -> "Far":

@@ -114,8 +114,31 @@ class Record(TorchFunctionMode):
         module = self._within[-1] if self._within else None
         op = Op(_name(func), tuple(args), kwargs, None, places, direct, torch.is_grad_enabled(), module)
         self.ops.append(op)
+        self.before(op)
         op.out = func(*args, **kwargs)
         return op.out
+
+    def before(self, op: Op) -> None:
+        """Called with each call before it is made; may raise in its place."""
+
+    def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, made: True) -> set[int]:
+        """The tensor and all that it was computed from, by identity.
+
+        Args:
+            tensor: of a call in the record.
+            follow: whether to go on to the inputs of a call that made a tensor.
+        """
+        makers: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for out in op.outputs:
+                makers.setdefault(id(out), []).append(op)  # in place, a tensor is made several times
+        found, todo = {id(tensor)}, [tensor]
+        while todo:
+            made = todo.pop()
+            inputs = [leaf for op in makers.get(id(made), []) if follow(op, made) for leaf in op.inputs]
+            todo += [leaf for leaf in inputs if id(leaf) not in found]
+            found |= {id(leaf) for leaf in inputs}
+        return found
 
     def origin(self, tensor: Tensor, through: frozenset[str]) -> Tensor:
         """The tensor at the beginning of a chain of calls of these names, each by its first argument."""

@@ -50,8 +50,8 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
             return
         try:
             stop = see(Place(*key), _values(frame) | ({} if result is None else {"return": result}))
-        except Exception as error:
-            failed.append(error)  # ours, which the user's code must not catch
+        except Exception as error:  # ours, which the user's code must not catch
+            failed.append(error)
             raise _Stop from error
         if stop:
             raise _Stop

@@ -185,7 +185,7 @@ def _together(light: dict[str, Probe], seen: Subject, share_s: float) -> dict[st
             try:
                 with seen.unchanged():
                     results[name] = _sorted_out(probe.look(seen))
-            except Exception as error:
+            except Exception as error:  # of one probe; the others go on
                 results[name] = {"error": sandbox.told(error)}
         return results
 

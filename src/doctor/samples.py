@@ -120,7 +120,7 @@ def observe(subject: Subject, batch: Any, training: bool = True) -> tuple[Record
     with Record() as record:
         try:
             _ = subject.train(batch) if training else subject.validate(batch)
-        except Exception as raised:
+        except Exception as raised:  # whatever it is, the caller decides
             error = raised
     return record, error
 
@@ -154,22 +154,14 @@ def class_leaf(subject: Subject) -> tuple[str, int] | None:
 
 def from_data(record: Record, tensor: Tensor, batch: Any) -> bool:
     """Whether a tensor was computed from values of the batch, and not only from shapes."""
-    given, seen, todo = {id(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}, set(), [tensor]
-    makers: dict[int, Op] = {}
-    for op in record.ops:
-        for out in op.outputs:
-            if all(out is not item for item in op.inputs):
-                makers.setdefault(id(out), op)
-    while todo:
-        item = todo.pop()
-        if id(item) in given:
-            return True
-        op = makers.get(id(item))
-        if id(item) in seen or op is None or op.name.endswith("_like") or op.name.startswith("new_"):
-            continue
-        seen.add(id(item))
-        todo += op.inputs
-    return False
+    given = {id(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
+    return not given.isdisjoint(record.ancestors(tensor, _takes_values))
+
+
+def _takes_values(op: Op, made: Tensor) -> bool:
+    if op.name.endswith("_like") or op.name.startswith("new_"):
+        return False
+    return all(made is not item for item in op.inputs)
 
 
 def owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:

@@ -161,7 +161,7 @@ def statements(*functions: Callable[..., Any] | type | None) -> Iterator[tuple[P
         found = body(function) if function is not None else None
         for node in ast.walk(found[1]) if found is not None else ():
             if found is not None and hasattr(node, "lineno"):
-                yield Place(found[0], node.lineno), node  # type: ignore[attr-defined]
+                yield Place(found[0], node.lineno), node  # type: ignore[attr-defined]  # asked above
 
 
 def first_call(functions: Iterable[Callable[..., Any] | type | None], *names: str) -> Place | None:

@@ -106,6 +106,6 @@ def _place(subject: Subject, value: float) -> Place | None:
     datasets = [loader.dataset for loader in train_loaders(subject) if size(loader.dataset)]
     if place is not None or not datasets:
         return place
-    sample = max(0, len(datasets[0]) - 1)  # type: ignore[arg-type]
+    sample = max(0, len(datasets[0]) - 1)  # type: ignore[arg-type]  # size() says that it has one
     run = partial(datasets[0].__getitem__, sample)
     return replay.first_line(subject, lambda array, _: array.ndim == 0 and float(array) == value, run=run)

@@ -62,7 +62,7 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     hook = nn.modules.module.register_module_forward_pre_hook(arrive)
     try:
         _steps(subject, elsewhere(meeting, made))
-    except Exception:
+    except Exception:  # after a meeting of devices, which is what is looked for, or our own fault
         if not found:
             raise
     finally:

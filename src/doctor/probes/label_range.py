@@ -146,7 +146,7 @@ def _place(subject: Subject, target: Tensor, high: float) -> Place | None:
             if any(bad & _first_values(leaf.numpy()) for leaf in whole_numbers):
                 wanted = bad - {float(number)}  # the index may be equal to the label
                 run = partial(loader.dataset.__getitem__, number)
-                return replay.first_line(subject, lambda array, _: bool(wanted & _first_values(array)), run=run)  # noqa: B023
+                return replay.first_line(subject, lambda array, _: bool(wanted & _first_values(array)), run=run)  # noqa: B023  # called before the next turn
     return None
 
 

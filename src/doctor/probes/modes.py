@@ -7,6 +7,7 @@ from torch import nn
 
 from src.doctor import source
 from src.doctor.findings import Finding, Place
+from src.doctor.samples import observe
 from src.doctor.subject import Subject
 
 IDS = ("stuck-in-eval",)
@@ -22,7 +23,8 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     must leave the modes as it found them: the next one runs with them.
     """
     before = {part for part in subject.model.modules() if part.training}
-    if _is_trained(subject):
+    _, error = observe(subject, subject.batches[0])
+    if error is None:  # if there is one, another probe tells
         left = [part for part in before if not part.training and _matters(part)]
         if left:
             message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
@@ -41,14 +43,6 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     names = ", ".join(outermost[:3]) or "the module"
     message = f"{names}: in evaluation mode at the first training step, with trainable weights"
     yield Finding("stuck-in-eval", _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
-
-
-def _is_trained(subject: Subject) -> bool:
-    try:
-        subject.train(subject.batches[0])
-    except Exception:  # another probe tells
-        return False
-    return True
 
 
 def _matters(part: nn.Module) -> bool:

@@ -57,7 +57,7 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
             hook.remove()
     for layer in cancelled.values():
         name, kind = owner_of(subject.model, layer), type(layer).__name__
-        message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]
+        message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]  # it has a bias
         yield Finding(
             "bias-before-norm", source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)"
         )
@@ -86,7 +86,7 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
 def _remainder(subject: Subject) -> int | None:
     for loader in subject.loaders("train")[:1]:
         try:
-            count, size = len(loader.sampler), loader.batch_size  # type: ignore[arg-type]
+            count, size = len(loader.sampler), loader.batch_size  # type: ignore[arg-type]  # a TypeError is caught
         except TypeError:
             return None
         if size and not loader.drop_last:

@@ -12,7 +12,7 @@ from src.doctor.batches import first
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
 from src.doctor.losses import SHAPE_ONLY, losses
-from src.doctor.record import Op, Record, tensors
+from src.doctor.record import Record, tensors
 from src.doctor.subject import Subject
 
 IDS = ("loss-not-decreasing",)
@@ -113,26 +113,12 @@ def _noise(subject: Subject) -> Finding | None:
         drawn = record.producer(loss.target, SHAPE_ONLY)
         if drawn is None or drawn.name not in _RANDOM or drawn.out is None:
             continue
-        if id(drawn.out) not in _ancestors(record, loss.prediction):
+        if id(drawn.out) not in record.ancestors(loss.prediction):
             message = f"the target is what {drawn.name} drew in this step, and the prediction is made without it"
             return Finding(
                 "loss-not-decreasing", loss.op.place, message, "# add the same noise to the input that is to be learned"
             )
     return None
-
-
-def _ancestors(record: Record, tensor: Tensor) -> set[int]:
-    """All that a tensor was computed from, by identity."""
-    makers: dict[int, list[Op]] = {}
-    for op in record.ops:
-        for out in op.outputs:
-            makers.setdefault(id(out), []).append(op)  # in place, a tensor is made several times
-    found, todo = {id(tensor)}, [tensor]
-    while todo:
-        inputs = [leaf for op in makers.get(id(todo.pop()), []) for leaf in op.inputs]
-        todo += [leaf for leaf in inputs if id(leaf) not in found]
-        found |= {id(leaf) for leaf in inputs}
-    return found
 
 
 def _opposed(subject: Subject, batch: Any) -> tuple[float, Place | None, str] | None:

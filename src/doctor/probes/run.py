@@ -15,7 +15,7 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     """Trains and validates two short epochs with Lightning's Trainer, hooks and all."""
     try:
         rehearse(subject, pl.Callback())
-    except Exception as error:
+    except Exception as error:  # whatever the program raises is the finding
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         yield Finding("crash", source.raised_at(error), text, "")
         return

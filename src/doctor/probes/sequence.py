@@ -9,6 +9,7 @@ from src.doctor.dependence import change, first_where
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import Loss, losses
 from src.doctor.record import Op, Record, tensors
+from src.doctor.samples import observe
 from src.doctor.subject import Subject
 
 IDS = ("causal-leak", "unshifted-targets")
@@ -24,10 +25,9 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder. Masked language
     models match neither.
     """
-    try:
-        with subject.evaluating(), torch.enable_grad():
-            record, _ = subject.recorded(subject.batches[0])
-    except Exception:  # detectors have no loss in evaluation mode
+    with subject.evaluating(), torch.enable_grad():
+        record, error = observe(subject, subject.batches[0])
+    if error is not None:  # detectors have no loss in evaluation mode
         return
     for loss in losses(record):
         for module, arguments, output in record.calls:

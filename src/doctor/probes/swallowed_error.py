@@ -1,15 +1,14 @@
 """Errors that the steps catch and forget."""
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
-from sys import _getframe
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from src.doctor import source
 from src.doctor.findings import Finding, Place
+from src.doctor.record import Op, Record
 from src.doctor.subject import Subject
 
 IDS = ("swallowed-error",)
@@ -41,22 +40,18 @@ def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
         yield "errors inside the steps come out of them"
 
 
-class _Fail(TorchFunctionMode):
-    """Raises in the first call of torch that comes from these lines."""
+class _Fail(Record):
+    """Raises in the calls of torch that come from these lines."""
 
     def __init__(self, file: str, first: int, last: int) -> None:
         super().__init__()
         self.file, self.lines = file, range(first, last + 1)
         self.raised = False
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        places, _ = source.callers(_getframe(1))
-        if any(place.file == self.file and place.line in self.lines for place in places):
+    def before(self, op: Op) -> None:
+        if any(place.file == self.file and place.line in self.lines for place in op.places):
             self.raised = True
             raise _InjectedError
-        return func(*args, **(kwargs or {}))
 
 
 def _swallows(subject: Subject, name: str, step: Any, batch: Any) -> Place | None:
@@ -69,12 +64,10 @@ def _swallows(subject: Subject, name: str, step: Any, batch: Any) -> Place | Non
         if catcher is None:
             continue
         body = node.body  # pyright: ignore[reportAttributeAccessIssue]  # of a Try or a With
-        with _Fail(place.file, body[0].lineno, body[-1].end_lineno or 0) as injected:
-            try:
-                step(batch)
-            except Exception:  # it comes out, or another does
-                injected.raised = False
-        if injected.raised:
+        injected = _Fail(place.file, body[0].lineno, body[-1].end_lineno or 0)
+        with injected:
+            ended = _ends_well(step, batch)
+        if ended and injected.raised:
             return Place(place.file, catcher)
     return None
 
@@ -102,14 +95,17 @@ def _is_swallowed(subject: Subject, step: Any, batch: Any) -> bool:
 
     hook = nn.modules.module.register_module_forward_pre_hook(fail)
     try:
-        step(batch)
-    except _InjectedError:
-        return False
-    except Exception:
-        return False
+        return _ends_well(step, batch) and bool(called)
     finally:
         hook.remove()
-    return bool(called)
+
+
+def _ends_well(step: Any, batch: Any) -> bool:
+    try:
+        step(batch)
+    except Exception:  # the injected one comes out, or another does
+        return False
+    return True
 
 
 def _handler(subject: Subject, step: str) -> Place | None:

@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from tests.doctor.programs import Blobs, Classifier
+from tests.doctor.programs import Blobs, OneStep
 
 
-class Model(Classifier):
+class Model(OneStep):
     """Who likes what: the users' features tell of the users, and hardly of what they like."""
 
     def __init__(self) -> None:
@@ -20,12 +20,6 @@ class Model(Classifier):
         features, item, liked = batch
         logits = self.net(torch.cat([features, self.items(item)], dim=1)).squeeze(1)
         return F.binary_cross_entropy_with_logits(logits, liked)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.step(batch)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.step(batch))
 
 
 class Likes(Dataset):

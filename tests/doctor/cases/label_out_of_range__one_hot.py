@@ -4,19 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.doctor.programs import Blobs, Classifier
+from tests.doctor.programs import Blobs, OneStep
 
 
-class Model(Classifier):
+class Model(OneStep):
     def step(self, batch: Any) -> Tensor:
         x, y = batch
         return F.cross_entropy(self(x), F.one_hot(y, num_classes=3).float())
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.step(batch)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.step(batch))
 
 
 class Data(Blobs):

@@ -1,7 +1,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.doctor.programs import Blobs as Data
 from tests.doctor.programs import Classifier
@@ -10,9 +10,7 @@ __all__ = ["Data"]
 
 
 class Repaired(Classifier):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    outputs = 1
 
     def evidence(self, x: Tensor, y: Tensor) -> Tensor:
         p = torch.sigmoid(self(x)).squeeze(1).clamp(1e-6, 1 - 1e-6)

@@ -3,26 +3,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from tests.doctor.programs import Blobs, Classifier
+from tests.doctor.programs import Blobs, OneStep
 
 
-class Model(Classifier):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+class Model(OneStep):
+    outputs = 1
 
     def step(self, batch: Any) -> Tensor:
         x, y = batch
         return F.mse_loss(self(x).squeeze(1), y)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.step(batch)
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.step(batch))
 
 
 def measured(number: int, seed: int) -> dict[str, Any]:
