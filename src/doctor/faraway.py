@@ -130,7 +130,7 @@ class _Dispatch(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
-    """torch.tensor fills an accelerator's tensor below what a dispatch mode sees; here it is made, then sent."""
+    """torch.tensor fills an accelerator's tensor below what a dispatch mode sees: it is made here, then sent."""
 
     def __torch_function__(
         self,
@@ -149,6 +149,9 @@ class _Functions(TorchFunctionMode):
             if args and isinstance(args[0], Far):
                 return func(*args, **kwargs)
             return func(*args, **kwargs | {"device": _CPU}).to(FAR)
+        if func is Tensor.new_tensor and isinstance(args[0], Far):
+            kwargs = {"dtype": args[0].dtype} | kwargs | {"device": _CPU}
+            return torch.tensor(*args[1:], **kwargs).to(given or FAR)
         if func in (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__repr__, Tensor.__format__):
             args = [leaf.near if isinstance(leaf, Far) else leaf for leaf in args]
         if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():

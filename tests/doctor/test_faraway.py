@@ -48,6 +48,9 @@ def test_what_is_read_on_the_host_is_a_value(met: list[str]) -> None:
         x.unsqueeze_(0)
         assert x.shape == (1, 2)
         assert torch.as_tensor(x, device=FAR) is x
+        made = x.new_tensor([3, 4])
+        assert (made.device, made.dtype, made.tolist()) == (FAR, torch.float32, [3.0, 4.0])
+        assert x.new_tensor([3], device="cpu").device.type == "cpu"
         with torch.autocast(FAR.type, torch.bfloat16):
             assert (x @ x.T).tolist() == [[5.0]]
 
