@@ -1,6 +1,7 @@
 """Reads the command line and its configs as far as that needs no torch, so that common mistakes are told at once."""
 
 import contextlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class Invocation:
         settings: values of the resolved options, from the command line or else the last config that has one.
         nodes: the syntax tree of every config file, for the lines of errors.
         known: dotted names of the options that exist here, for the nearest ones.
-        given: what follows the verb, as it was typed.
+        given: all that follows the verb.
         inline: whether some YAML came on the command line itself.
         running: whether everything is built, and the verb has begun.
     """
@@ -68,6 +69,7 @@ def read(verb: str, args: list[str]) -> Invocation:
     configs: list[Path] = []
     inlines: list[str] = []
     settings: dict[str, str | None] = {}
+    args = [_underscored(arg) for arg in args]
     remaining = iter(args)
     for arg in remaining:
         name, equals, value = arg.partition("=")
@@ -105,6 +107,12 @@ def read(verb: str, args: list[str]) -> Invocation:
             "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
         )
     return invocation
+
+
+def _underscored(arg: str) -> str:
+    """--run_dir for --run-dir; what follows a dot may be the key of a dict, and stays as it is."""
+    name = re.match(r"--[\w-]+", arg)
+    return "--" + name[0][2:].replace("-", "_") + arg[name.end() :] if name else arg
 
 
 def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: int = 0) -> dict[str, Any]:

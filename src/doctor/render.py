@@ -69,7 +69,7 @@ def _terminal(report: Report, title: str) -> str:
     if report.notes:
         lines += ["", "Not looked at", *(f"  {text}" for text in report.notes)]
     if report.checked:
-        lines += ["", "Tests to add   --write_tests tests/test_review.py writes one for each thing that is good"]
+        lines += ["", "Tests to add   --write-tests tests/test_review.py writes one for each thing that is good"]
     return "\n".join(lines)
 
 

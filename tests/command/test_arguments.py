@@ -52,6 +52,13 @@ def test_forms_of_resolved_options(option: str, form: str) -> None:
     assert invocation.args == ["--model.net", "CNN", "rest"], "resolved before the parser sees it"
 
 
+def test_dashes_in_names_are_underscores() -> None:
+    invocation = read("doctor", ["--run-dir", "a-b", "--write-tests=x-y.py", "--data.labels.red-cell", "c-d"])
+    assert invocation.settings == {"run_dir": "a-b"}
+    assert invocation.args == ["--write_tests=x-y.py", "--data.labels.red-cell", "c-d"]
+    assert invocation.given == ["--run_dir", "a-b", *invocation.args]
+
+
 @pytest.mark.parametrize(
     ("args", "got"),
     [

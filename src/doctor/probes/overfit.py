@@ -59,6 +59,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
 def _backward(subject: Subject, batch: Any) -> tuple[Record, Tensor | None, dict[int, Tensor]]:
     """A recorded step with its loss and the gradient at every tensor of it, by identity."""
     grads: dict[int, Tensor] = {}
+    subject.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
     if subject.model.automatic_optimization:
         record, loss = subject.recorded(batch)
         _catch(record, grads)
@@ -86,7 +87,6 @@ def _constant(subject: Subject) -> Finding | None:
     record = None
     for batch in subject.batches[:4]:
         record, loss, grads = _backward(subject, batch)
-        subject.model.zero_grad()
         if loss is None or not loss.requires_grad or not grads or not float(loss.detach().abs().sum()):
             return None
         reached = [grads[id(p)] for p in subject.model.parameters() if p.requires_grad and id(p) in grads]
