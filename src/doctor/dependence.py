@@ -13,6 +13,7 @@ from src.doctor.findings import Place
 from src.doctor.losses import losses
 from src.doctor.record import Op, Record, tensors
 from src.doctor.subject import Subject
+from src.engine.trace import unchanged
 
 SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
 
@@ -35,8 +36,11 @@ def few(batch: Any) -> Any:
 
 
 def evaluated(subject: Subject, batch: Any, training: bool = False, gradients: bool = False) -> Record:
-    """A step in evaluation mode, always with the same random numbers; the validation step unless there is none."""
-    with subject.evaluating(), torch.enable_grad() if gradients else nullcontext():
+    """A step in evaluation mode, always with the same random numbers; the validation step unless there is none.
+
+    What it keeps for the next step, as a recurrent state, is forgotten.
+    """
+    with unchanged(subject.model), subject.evaluating(), torch.enable_grad() if gradients else nullcontext():
         return subject.recorded(batch, training=training or not subject.validates)[0]
 
 

@@ -145,7 +145,7 @@ def array(value: Any) -> np.ndarray | None:
     return value
 
 
-def _parts(values: Iterable[Any]) -> Iterator[Any]:
+def parts(values: Iterable[Any]) -> Iterator[Any]:
     """The values, and what small tuples and dicts and data sets of tensors among them hold."""
     for value in values:
         yield value
@@ -174,7 +174,7 @@ def first_line(
     found: list[Place] = []
 
     def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        for value in _parts(values.values()):
+        for value in parts(values.values()):
             seen = array(value)
             if seen is not None and holds(seen, value):
                 found.append(place)

@@ -44,7 +44,7 @@ CAUSES: dict[str, set[str]] = {
     "activation-on-logits": {"bad-initial-loss", "loss-not-decreasing", "dead-units"},
     "detached-graph": {"loss-not-decreasing"},
     "parameter-not-optimized": {"loss-not-decreasing"},
-    "dead-units": {"input-independent", "vanishing-gradient"},
+    "dead-units": {"input-independent", "loss-not-decreasing", "vanishing-gradient"},
     "vanishing-gradient": {"input-independent", "loss-not-decreasing"},
     "learning-rate-too-high": {"exploding-gradient"},
     "scheduler-cadence": {"learning-rate-too-low"},

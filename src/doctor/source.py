@@ -178,7 +178,10 @@ def assignment(owner: object, name: str) -> Place | None:
 
 
 def construction(model: nn.Module, part: nn.Module) -> Place | None:
-    """The call that made a part of a model, in the source of the innermost class of the user's around it."""
+    """The call that made a part of a model, in the source of the innermost class of the user's around it.
+
+    Where no call has its name, the line that puts it, or what it is in, into an attribute.
+    """
     path = next((name for name, module in model.named_modules() if module is part), None)
     if path is None:
         return None
@@ -198,7 +201,8 @@ def construction(model: nn.Module, part: nn.Module) -> Place | None:
         file = inspect.getsourcefile(cls)
         for call in calls(tree(file) or ast.Module([], []), type(part).__name__) if file else ():
             return Place(str(file), call.lineno)
-    return None
+    owners = ((model.get_submodule(".".join(names[:depth])), names[depth]) for depth in reversed(range(len(names))))
+    return next(filter(None, (assignment(owner, name) for owner, name in owners)), None)
 
 
 def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:

@@ -94,7 +94,16 @@ def _is_smoother(x: Tensor) -> bool:
     number, channels, height, width = images.shape
     other = images.reshape(number, height, width, channels).permute(0, 3, 1, 2)
     rough, smooth = _roughness(images), _roughness(other)
-    return bool(((smooth < _SMOOTHER * rough) & (rough > 0)).double().mean() > 0.8)
+    smoother = ((smooth < _SMOOTHER * rough) & (rough > 0)).double().mean() > 0.8
+    return bool(smoother or _is_interleaved(images.flatten(1), channels))
+
+
+def _is_interleaved(values: Tensor, channels: int) -> bool:
+    """Whether neighbours in memory are less alike than every third value, as with pixels of three channels."""
+    distances = [(values[:, lag:] - values[:, :-lag]).abs().mean(dim=1) for lag in range(1, 3 * channels + 1)]
+    same = torch.stack(distances[channels - 1 :: channels])  # (3, B), of the same channel
+    others = torch.stack([item for lag, item in enumerate(distances, 1) if lag % channels])
+    return bool((same.amax(dim=0) < 0.9 * others.amin(dim=0)).double().mean() > 0.6)
 
 
 def _roughness(images: Tensor) -> Tensor:

@@ -18,17 +18,21 @@ _SECONDS = 0.5
 def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     """Counts the samples that an epoch of a validation or test loader asks for.
 
-    Samplers choose samples for good reasons: only an incomplete batch that is dropped counts, and draws that miss
-    samples by chance. drop_last costs nothing where the batches come out even.
+    Samplers choose samples for good reasons: only an incomplete batch that is dropped counts, draws that miss samples
+    by chance, and batches put together by a sampler of the user's own without samples that no other loader has.
+    drop_last costs nothing where the batches come out even.
     """
     good = 0
     for kind in ("val", "test"):
         for loader, places in built(subject, kind):
             number, missing, reason = _missing(loader)
             if not missing:
+                number, missing, reason = _left_out(loader, subject)
+            if not missing:
                 good += 1
                 continue
-            place = option(places, "drop_last" if "drop_last" in reason else "sampler")[0]
+            names = {"drop_last": "drop_last", "batch_sampler": "batch_sampler"}
+            place = option(places, next((names[name] for name in names if name in reason), "sampler"))[0]
             message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
             fix = (
                 "DataLoader(dataset, batch_size=…, drop_last=False)"
@@ -64,6 +68,23 @@ def _missing(loader: DataLoader) -> tuple[int, int, str]:
                 f"{type(loader.sampler).__name__} draws {'with replacement' if drawn else 'only a part'}",
             )
     return number, 0, ""
+
+
+def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
+    """The samples that a batch sampler of the user's own gives to no batch, and that are not trained with either."""
+    sampler, number = loader.batch_sampler, size(loader.dataset) or 0
+    if sampler is None or type(sampler).__module__.startswith(("torch.", "lightning.")):
+        return number, 0, ""
+    seen: set[int] = set()
+    deadline = time.monotonic() + _SECONDS
+    for other in (loader, *(other for other, _ in built(subject, "train"))):
+        if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
+            continue  # else the samples are divided between the loaders by their numbers
+        for batch in other.batch_sampler or []:
+            seen |= set(batch)
+            if time.monotonic() > deadline:
+                return number, 0, ""
+    return number, number - len(seen), f"its batch_sampler, {type(sampler).__name__}, leaves them out"
 
 
 def _of_stream(loader: DataLoader) -> tuple[int, int, str]:

@@ -50,7 +50,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut}).items():
         message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
         yield Finding("detached-graph", place, message, "# leave out what cuts the graph: detach, data, item, no_grad")
-    for place, names in _by_place({n: _made(subject.model, n) for n in unused}).items():
+    for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
         message = f"{_listed(names)}: no call takes them, and no gradient arrives in {notes.steps} steps"
         yield Finding("unused-parameter", place, message, "# use the layer in forward, or delete it")
     if not (forgotten or cut or unused):
@@ -121,8 +121,18 @@ def _leads_to(tensor: Tensor, parameter: Tensor) -> bool:
     return False
 
 
+def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> str:
+    """The largest part of the model with this parameter of which no parameter is used, or the parameter itself."""
+    path = name.split(".")
+    for depth in range(1, len(path)):
+        part = ".".join(path[:depth])
+        if all(other in unused for other in trainable if other.startswith(f"{part}.")):
+            return part
+    return name
+
+
 def _made(model: nn.Module, name: str) -> Place | None:
-    """Where the layer of a parameter is assigned, in the innermost module of the user's."""
+    """Where a part of the model is assigned, in the innermost module of the user's around it."""
     path = name.split(".")
     for depth in range(len(path) - 1, -1, -1):
         owner = model.get_submodule(".".join(path[:depth]))

@@ -90,11 +90,12 @@ def _look(subject: Subject, batch: Any) -> _Seen:
         weights = [p for p in module.parameters(recurse=False) if p.dim() > 1 and p.requires_grad]
         found = [leaf for leaf in tensors(output) if leaf.requires_grad and leaf.is_floating_point()]
         if weights and found and module in names:
-            outputs.append((names[module] or type(module).__name__, leaf_norm(found[0])))
+            outputs.append((names[module] or type(module).__name__, norms_of(found)))
 
-    def leaf_norm(leaf: Tensor) -> list[float]:
+    def norms_of(leaves: list[Tensor]) -> list[float]:
         cell: list[float] = []
-        leaf.register_hook(lambda grad: cell.append(float(grad.detach().double().norm())))
+        for leaf in leaves:  # recurrent layers give their results and their last state
+            leaf.register_hook(lambda grad: cell.append(float(grad.detach().double().norm())))
         return cell
 
     squares: list[float] = []
@@ -115,7 +116,7 @@ def _look(subject: Subject, batch: Any) -> _Seen:
             hook.remove()
         for parameter in subject.model.parameters():
             parameter.grad = None
-    reached = [(name, cell[0]) for name, cell in outputs if cell and cell[0] > 0]
+    reached = [(name, max(cell)) for name, cell in outputs if any(cell)]
     seen.layers, seen.norms, seen.squares = [name for name, _ in reached], [norm for _, norm in reached], squares
     return seen
 

@@ -121,11 +121,14 @@ def _finding(subject: Subject, name: str, target: Tensor, low: float, high: floa
 def _place(subject: Subject, target: Tensor, high: float) -> Place | None:
     """Where labels with these values are made: all of them at once, or the first sample's that is out of range."""
     values = {float(value) for value in target.unique().tolist()}
+    bad = {value for value in values if value < 0 or value > high}
 
     def all_of_them(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
         if array.dtype.kind not in "iuf" or array.size < 8 or (array.dtype.kind == "f" and array.size > 10**5):
             return False
         found = {float(value) for value in np.unique(array)} if array.size < 10**6 else set()
+        if array.ndim > 1 and len(found) > 1 and found <= values and found & bad:
+            return True  # of a mask, all at once are rare
         return (
             len(found) < 2000
             and values <= found
@@ -136,7 +139,6 @@ def _place(subject: Subject, target: Tensor, high: float) -> Place | None:
     place = replay.first_line(subject, all_of_them, None)
     if place is not None:
         return place
-    bad = {value for value in values if value < 0 or value > high}
     deadline = time.monotonic() + 2 * _SECONDS
     for loader in train_loaders(subject)[:1]:
         for number in range(size(loader.dataset) or 0):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 from src.doctor import source
 from src.doctor.findings import Finding
@@ -49,6 +49,10 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     seen = set()
     for operand, softmax, where in _operands(record):
         maker = record.producer(operand, SHAPE_ONLY)
+        if softmax and where.name == "cross_entropy" and _are_shares(operand):
+            below = record.ancestors(operand)
+            made = [op for op in record.named("softmax") if any(id(out) in below for out in op.outputs)]
+            maker = made[-1] if made else maker
         if maker is None or maker.place in seen:
             continue
         seen.add(maker.place)
@@ -78,8 +82,21 @@ def _operands(record: Record) -> Iterator[tuple]:
                 yield maker.inputs[0], True, maker
     for op in record.named("log_softmax", "logsumexp"):
         maker = record.producer(op.inputs[0], SHAPE_ONLY) if op.inputs else None
-        if op.grad and maker is not None and maker.name in _SOFTMAX:
+        if op.grad and maker is not None and (maker.name in _SOFTMAX or _is_entropy(record, op)):
             yield op.inputs[0], True, op
+
+
+def _is_entropy(record: Record, op: Op) -> bool:
+    """Whether a value is picked for each sample from what goes into logsumexp, or comes out of log_softmax."""
+    scores = op.inputs[0] if op.name == "logsumexp" else op.out
+    picks = [pick for pick in record.named("gather", "take_along_dim") if pick.inputs[0] is scores]
+    return any(pick.grad and not pick.inputs[-1].is_floating_point() for pick in picks)
+
+
+def _are_shares(values: Tensor) -> bool:
+    """Whether the classes' values are probabilities, of which no logits have the sum."""
+    dim = 1 if values.dim() > 1 else 0
+    return bool(values.shape[dim] > 1 and values.min() >= 0 and ((values.sum(dim) - 1).abs() < 1e-3).all())
 
 
 def _finding(subject: Subject, defect: str, maker: Op, loss: Op, fix: str) -> Finding:

@@ -1,21 +1,26 @@
 """Labels that were put in another order than the inputs."""
 
+import copy
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from src.doctor import replay, source
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import losses
-from src.doctor.samples import copies, epoch, leaves, observe, owner, train_loaders, whole
+from src.doctor.samples import copies, epoch, leaves, observe, owner, size, train_loaders, whole
 from src.doctor.subject import Subject
 
 IDS = ("misaligned-labels",)
 
 _SAMPLES, _FEWEST, _SECONDS = 400, 60, 0.3
+_TOGETHER = 12  # samples for the collate function
+_ORDERS = ("sort", "argsort", "sorted", "randperm", "permutation", "shuffle", "sample")
 _WEAK, _STRONG = 6.0, 8.0  # standard deviations over chance
 
 
@@ -26,7 +31,16 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
     chance (below 6 standard deviations), the data are made again line by line. If inputs and labels stood side by side
     there that tell of each other (above 8), if the training inputs are those inputs, and if most have another label
     now, then the order was lost on the way. Labels that could not be told from the start are not reported.
+
+    Before that, a collate function of the user's own gets some samples together and each alone: what it puts in another
+    order, it must put in the same order everywhere.
     """
+    for loader in train_loaders(subject):
+        if (paths := _torn(loader)) is not None:
+            message = f"collate_fn leaves two parts of a batch in different orders: {paths[0]} and {paths[1]}"
+            fix = "return x[order], y[order]  # one order for all parts"
+            yield Finding("misaligned-labels", _ordering(loader.collate_fn), message, fix)
+            return
     pairs = _pairs(subject)
     if pairs is None:
         return
@@ -42,6 +56,48 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
         message += f" ({before:.0f} standard deviations over chance then, {max(0.0, final):.0f} now)"
         fix = "order = rng.permutation(len(x)); x, y = x[order], y[order]  # one order for both"
         yield Finding("misaligned-labels", place, message, fix)
+
+
+def _torn(loader: DataLoader) -> tuple[str, str] | None:
+    """Two parts of a batch whose rows are in different orders, as the user's collate function leaves them."""
+    number = min(_TOGETHER, size(loader.dataset) or 0)
+    if loader.batch_sampler is None or _ordering(loader.collate_fn) is None or number < 4:
+        return None
+    samples = [loader.dataset[index] for index in range(number)]
+    try:
+        together = leaves(loader.collate_fn(copy.deepcopy(samples)))
+        alone = [leaves(loader.collate_fn([copy.deepcopy(sample)])) for sample in samples]
+    except Exception:  # it may need more than one sample; if it always fails, another probe tells
+        return None
+    rows = {path: leaf for path, leaf in together.items() if leaf.dim() and len(leaf) == number}
+    matches = {
+        path: np.array([[_begins(row, one[path][0]) for row in leaf] for one in alone])  # (sample, row)
+        for path, leaf in rows.items()
+        if all(path in one and len(one[path]) == 1 for one in alone)
+    }
+    for path, match in matches.items():
+        order = match.argmax(axis=1)
+        if (match.sum(axis=1) != 1).any() or (order == np.arange(number)).all():
+            continue
+        for other, fits in matches.items():
+            if fits.diagonal().all() and not fits[np.arange(number), order].all():
+                return path, other
+    return None
+
+
+def _begins(row: Tensor, one: Tensor) -> bool:
+    """Whether a row is a sample, perhaps padded."""
+    if row.dim() != one.dim() or any(length < own for length, own in zip(row.shape, one.shape, strict=True)):
+        return False
+    return torch.equal(row[tuple(slice(length) for length in one.shape)], one)
+
+
+def _ordering(collate: Any) -> Place | None:
+    """The line of a function of the user's that makes an order, or its own."""
+    collate = getattr(collate, "func", collate)
+    function = collate if inspect.isroutine(collate) else type(collate).__call__
+    place = source.definition(function)
+    return place and (source.first_call([function], *_ORDERS) or place)
 
 
 def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:

@@ -1,10 +1,12 @@
 """Models that predict the next element of a sequence: do they see it, and is it the next."""
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
+from src.doctor import source
 from src.doctor.dependence import change, first_where
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import Loss, losses
@@ -30,14 +32,14 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     if error is not None:  # detectors have no loss in evaluation mode
         return
     for loss in losses(record):
-        for module, arguments, output in record.calls:
+        for module, arguments, _ in record.calls:
             for read in tensors(arguments):
-                if read.dim() < 2 or read.shape[1] < 4 or next(module.parameters(), None) is None:
+                if read.dim() < 2 or next(module.parameters(), None) is None:
                     continue
-                shift = _shift(read, loss)
+                axis, shift = _shift(read, loss)
                 if shift is None:
                     continue
-                leak, place = _leak(subject, module, arguments, read, output)
+                leak, place = _leak(subject, module, arguments, read, axis)
                 if leak is None:
                     continue
                 if shift == 1 and leak > _LEAK:
@@ -55,22 +57,24 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
                 return
 
 
-def _shift(read: Tensor, loss: Loss) -> int | None:
-    """0 if the target is what is read, 1 if it is what is read one step later, otherwise nothing."""
-    num, length = read.shape[:2]
-    target, rest = loss.target, read.shape[2:]
-    if target.is_floating_point() != read.is_floating_point():
-        return None
-    for steps in (length, length - 1):
-        if target.numel() != num * steps * rest.numel():
+def _shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
+    """The dimension of time, and 0 if the target is what is read, 1 if it is that one step later, otherwise nothing."""
+    ignored = loss.op.argument(4, "ignore_index", -100) if loss.kind == "classes" else None
+    for axis in (1, -1) if read.dim() > 2 else (1,):
+        ours = read.movedim(axis, 1)
+        num, length, *rest = ours.shape
+        if length < 4 or loss.target.is_floating_point() != read.is_floating_point():
             continue
-        wanted = target.reshape(num, steps, *rest)
-        ignored = loss.op.argument(4, "ignore_index", -100) if loss.kind == "classes" else None
-        if steps == length and _same(wanted, read, ignored):
-            return 0
-        if _same(wanted[:, : length - 1], read[:, 1:], ignored):
-            return 1
-    return None
+        for steps in (length, length - 1):
+            shape = [num, *rest, steps] if axis == -1 else [num, steps, *rest]
+            if loss.target.numel() != math.prod(shape):
+                continue
+            wanted = loss.target.reshape(shape).movedim(axis, 1)
+            if steps == length and _same(wanted, ours, ignored):
+                return axis, 0
+            if _same(wanted[:, : length - 1], ours[:, 1:], ignored):
+                return axis, 1
+    return 1, None
 
 
 def _same(wanted: Tensor, read: Tensor, ignored: int | None) -> bool:
@@ -81,14 +85,15 @@ def _same(wanted: Tensor, read: Tensor, ignored: int | None) -> bool:
 
 
 def _leak(
-    subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, output: object
+    subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, axis: int
 ) -> tuple[float | None, Place | None]:
     """The change of a module's results in the first half of the time that it reads, and the call that lets it in."""
-    half, length = read.shape[1] // 2, read.shape[1]
+    length = read.shape[axis]
+    half = length // 2
     later = read.roll(1, 0)
     if torch.equal(later, read):
-        later = read.flip(1)
-    other = torch.cat([read[:, :half], later[:, half:]], dim=1)
+        later = read.flip(axis)
+    other = torch.cat([read.narrow(axis, 0, half), later.narrow(axis, half, length - half)], dim=axis)
     args, kwargs = arguments
     changed_args = [other if item is read else item for item in args]
     changed_kwargs = {name: other if item is read else item for name, item in kwargs.items()}
@@ -101,9 +106,14 @@ def _leak(
             records.append(record)
     worst = None
     for before, after in zip(*results, strict=True):
-        if before.shape[:2] == read.shape[:2] == after.shape[:2] and before.is_floating_point():
-            worst = max(worst or 0.0, change(before, after)[:, :half].max().item())
-    return worst, first_where(*records, breaks=lambda one, two: _lets_in(one, two, half, length))
+        times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] == length]
+        if times and before.shape == after.shape and len(before) == len(read) and before.is_floating_point():
+            worst = max(worst or 0.0, change(before, after).narrow(times[0], 0, half).max().item())
+    place = first_where(*records, breaks=lambda one, two: _lets_in(one, two, half, length))
+    for op in records[0].ops:
+        if op.place == place and op.name.startswith("conv") and op.module is not None:
+            return worst, source.construction(subject.model, op.module) or place  # its padding lets it in
+    return worst, place
 
 
 def _lets_in(one: Op, other: Op, half: int, length: int) -> bool:

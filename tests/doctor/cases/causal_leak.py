@@ -13,12 +13,12 @@ class Model(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(12, 16)
-        self.conv = nn.Conv1d(16, 16, 3, padding=1)
+        self.conv = nn.Conv1d(16, 16, 3, padding=1)  # here
         self.out = nn.Linear(16, 12)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embed(tokens).transpose(1, 2)
-        x = self.conv(x)  # here
+        x = self.conv(x)
         return self.out(x.transpose(1, 2))
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
