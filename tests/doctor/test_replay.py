@@ -71,4 +71,4 @@ def test_array(value: Any, expected: np.ndarray | None) -> None:
 
 
 def test_small_tuples_and_dicts_are_looked_into() -> None:
-    assert list(replay._parts([(1, 2), {"a": 3}, [4]])) == [(1, 2), 1, 2, {"a": 3}, 3, [4]]
+    assert list(replay.parts([(1, 2), {"a": 3}, [4]])) == [(1, 2), 1, 2, {"a": 3}, 3, [4]]
