@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 from src.doctor import source
@@ -14,6 +15,7 @@ IDS = ("double-softmax", "sigmoid-before-logits-loss", "activation-on-logits")
 LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 _SIGMOID = ("sigmoid", "sigmoid_", "hardsigmoid", "logsigmoid", "expit")
+_MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
 _LIMITED = [
     "relu",
     "relu_",
@@ -48,11 +50,9 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     record, _ = subject.recorded(subject.batches[0])
     seen = set()
     for operand, softmax, where in _operands(record):
-        maker = record.producer(operand, SHAPE_ONLY)
-        if softmax and where.name == "cross_entropy" and _are_shares(operand):
-            below = record.ancestors(operand)
-            made = [op for op in record.named("softmax") if any(id(out) in below for out in op.outputs)]
-            maker = made[-1] if made else maker
+        maker = (_mixed(record, operand, softmax) if where.name in _MIXABLE else None) or record.producer(
+            operand, SHAPE_ONLY
+        )
         if maker is None or maker.place in seen:
             continue
         seen.add(maker.place)
@@ -89,14 +89,24 @@ def _operands(record: Record) -> Iterator[tuple]:
 def _is_entropy(record: Record, op: Op) -> bool:
     """Whether a value is picked for each sample from what goes into logsumexp, or comes out of log_softmax."""
     scores = op.inputs[0] if op.name == "logsumexp" else op.out
-    picks = [pick for pick in record.named("gather", "take_along_dim") if pick.inputs[0] is scores]
-    return any(pick.grad and not pick.inputs[-1].is_floating_point() for pick in picks)
+    picks = [
+        pick
+        for pick in record.named("gather", "take_along_dim", "__getitem__")
+        if pick.inputs and pick.inputs[0] is scores
+    ]
+    return any(pick.grad and leaf.dtype == torch.long for pick in picks for leaf in pick.inputs[1:])
 
 
-def _are_shares(values: Tensor) -> bool:
-    """Whether the classes' values are probabilities, of which no logits have the sum."""
+def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
+    """The last softmax or sigmoid, if values are probabilities made of its results, as their mean, without weights."""
     dim = 1 if values.dim() > 1 else 0
-    return bool(values.shape[dim] > 1 and values.min() >= 0 and ((values.sum(dim) - 1).abs() < 1e-3).all())
+    if values.numel() < 8 or values.min() < 0 or values.max() > 1:
+        return None
+    if softmax and (values.shape[dim] < 2 or ((values.sum(dim) - 1).abs() > 1e-3).any()):
+        return None
+    before = record.ancestors(values, lambda op, _: not any(isinstance(leaf, nn.Parameter) for leaf in op.inputs))
+    made = list(record.named("softmax" if softmax else "sigmoid"))
+    return next((op for op in reversed(made) if any(id(out) in before for out in op.outputs)), None)
 
 
 def _finding(subject: Subject, defect: str, maker: Op, loss: Op, fix: str) -> Finding:
