@@ -48,7 +48,9 @@ def test_recipe(cli: Cli, recipe: str) -> None:
     assert any(Path("run/predictions").iterdir())
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", [name if "digits" in name else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
+)
 def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
     import torch
 
