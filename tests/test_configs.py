@@ -31,7 +31,9 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_voc(Path("data/bccd"), ("Platelets", "RBC"))
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=pytest.mark.slow) if "retinanet" in name else name for name in RECIPES]
+)
 def test_recipe(cli: Cli, recipe: str) -> None:
     done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", "run")
     assert done.code == 0, done.err

@@ -98,18 +98,18 @@ def _place(subject: Subject, value: float) -> Place | None:
     """Where so many equal whole numbers are made; if nowhere, where a sample's label is."""
     number = max([size(loader.dataset) or 0 for loader in train_loaders(subject)], default=0)
 
-    first: dict[str, Place] = {}  # by the name of what is constant
+    first: dict[tuple[str, int], Place] = {}  # by name and part of what is constant
 
     def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         for name, given in values.items():
-            for part in replay.parts([given]):
+            for index, part in enumerate(replay.parts([given])):
                 array = replay.array(part)
                 if array is None or not max(32, number // 2) <= array.size < 10**6 or array.ndim > 2:
                     continue
                 if float(np.mean(array == value)) >= 0.98:
-                    first.setdefault(name, place)
-                elif array is part or isinstance(part, Tensor):
-                    first.pop(name, None)  # it was only being filled
+                    first.setdefault((name, index), place)
+                else:
+                    first.pop((name, index), None)  # it was only being filled
         return False
 
     replay.lines(replay.remake(subject, None), see)
