@@ -24,6 +24,8 @@ class Classification(Task):
         top_k: also measure how often the target is among the k likeliest classes, as `top5_accuracy`; 1 does not.
         calibration_bins: also measure in validation and test how far confidence is from accuracy, over so many bins of
             confidence, as `calibration_error` (Guo et al. 2017, who take 15); 0 does not.
+        flip_average: outside of training, take the mean of the logits of every image (B, C, H, W) and of its mirror
+            image, for twice the cost, as Page 2018 does.
 
     Raises:
         ValueError: a value out of its range, a net with other than K outputs, or a label outside 0 … K - 1.
@@ -40,6 +42,7 @@ class Classification(Task):
         label_smoothing: float = 0.0,
         top_k: int = 1,
         calibration_bins: int = 0,
+        flip_average: bool = False,
     ) -> None:
         if num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
@@ -60,6 +63,15 @@ class Classification(Task):
             metrics.add_metrics({"calibration_error": error})
         self.num_classes = num_classes
         self.label_smoothing = label_smoothing
+        self.flip_average = flip_average
+
+    def forward(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
+        logits = super().forward(inputs)  # (B, K)
+        if self.training or not self.flip_average:
+            return logits
+        if not isinstance(inputs, Tensor) or inputs.ndim != 4:
+            raise ValueError("flip_average: expected images (B, C, H, W); leave it out for other inputs")
+        return (logits + super().forward(inputs.flip(-1))) / 2
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._step("train", batch, batch_idx)

@@ -183,7 +183,8 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
-    assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25, "top_k": 1, "calibration_bins": 0}
+    defaults = {"top_k": 1, "calibration_bins": 0, "flip_average": False}
+    assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25, **defaults}
     trainer, data = Trainer(**UNSAVED, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)
     trainer.save_checkpoint(tmp_path / "task.ckpt")
@@ -194,3 +195,19 @@ def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     assert (loaded.num_classes, loaded.label_smoothing) == (K, 0.25)
     x = torch.randn(5, 4)
     assert torch.equal(loaded(x), task(x))
+
+
+class Columns(nn.Module):
+    """Logits that are the sums of an image's columns, of which no two mirror images agree."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return image.sum((1, 2))
+
+
+def test_flip_average_takes_both_images_outside_of_training() -> None:
+    image = torch.tensor([[0.0, 1.0, 5.0]]).expand(2, 1, 4, 3)
+    task = Classification(Columns(), K, flip_average=True)
+    torch.testing.assert_close(task.eval()(image), torch.tensor([[10.0, 4.0, 10.0]]).expand(2, 3))
+    torch.testing.assert_close(task.train()(image), torch.tensor([[0.0, 4.0, 20.0]]).expand(2, 3))
+    with pytest.raises(ValueError, match="flip_average: expected images"):
+        Classification(linear(), K, flip_average=True).eval()(torch.zeros(2, 4))
