@@ -44,6 +44,12 @@ def test_finds_the_defect_and_not_its_repair(name: str) -> None:
     assert not report.notes, report
 
 
+def test_the_gain_of_single_precision_is_told() -> None:
+    """Two results of 20 doubles and their mean, among the activations of 20 samples."""
+    [found] = reviewed("dtype_promotion", ids=frozenset({"dtype-promotion"})).findings
+    assert "float32 saves 3% of the memory" in found["message"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in DEFECTIVE])
 def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:

@@ -59,7 +59,9 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
     every = set(rounds[0]).intersection(*rounds[1:])
     for place in sorted(every):
         calls = " and ".join(dict.fromkeys(_READS[name] for name in rounds[0][place]))
-        message = f"{calls} here in every training step: an accelerator must finish all its work first"
+        times = len(rounds[0][place])
+        often = "here" if times == 1 else f"{times} times here"
+        message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
         yield Finding("host-sync", place, message, _fix(place, rounds[0][place]))
     if not every:
         yield "no line of the training step reads a tensor's value in every step"
