@@ -27,7 +27,7 @@ from src.callbacks.stop import StopOnSignal, requeue, stop_at_once_on_sigterm
 from src.checkpoints.io import AtomicCheckpointIO, first_valid
 from src.command import discovery, messages
 from src.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
-from src.command.factories import refuse_functions
+from src.command.factories import keep_own_defaults, refuse_functions
 from src.command.resolve import choose_run, config_of, require_fit, resolve_checkpoint
 from src.doctor import batch, source
 from src.doctor.command import failure, show
@@ -166,6 +166,8 @@ class CLI(LightningCLI):
         return self.config[self.invocation.verb]
 
     def before_instantiate_classes(self) -> None:
+        for name in ("model", "data"):
+            keep_own_defaults(self.options[name], name, self.invocation)
         self._dump_config()  # what save_hyperparameters and config.yaml take, before paths of this run are filled in
         trainer = self.options.trainer
         for name, least in LEAST.items():

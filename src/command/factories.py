@@ -1,10 +1,13 @@
-"""What a configuration may make a callable of, where it may come from a stranger's checkpoint."""
+"""What jsonargparse makes of a configuration, where that is not what is wanted."""
 
 import inspect
 from typing import Any
 
 import jsonargparse._typehints as typehints
+from jsonargparse import Namespace
 from jsonargparse._util import import_object
+
+from src.command.arguments import Invocation
 
 
 def refuse_functions() -> None:
@@ -25,3 +28,27 @@ def refuse_functions() -> None:
 
     adapt.playbook = True  # marks the function as replaced
     typehints.adapt_partial_callable_class = adapt
+
+
+def keep_own_defaults(part: Namespace | None, name: str, invocation: Invocation) -> None:
+    """Leaves out arguments that nobody gave, where jsonargparse put a dict or a text in place of a default object.
+
+    A dataclass that holds an array or a tensor, say, would reach the class as a dict (4.53).
+
+    Args:
+        part: of the configuration, with class_path and init_args.
+        name: of that part: model or data.
+        invocation: the command, which knows what was given.
+    """
+    arguments = part.get("init_args") if part is not None else None
+    if not isinstance(arguments, Namespace) or invocation.inline:
+        return
+    assert part is not None
+    for key, parameter in inspect.signature(import_object(part.class_path)).parameters.items():
+        default, value = parameter.default, arguments.get(key)
+        own = not isinstance(default, str | dict | list | tuple | type | None) and not callable(default)
+        replaced = isinstance(value, str | dict | list | Namespace) and own and default is not parameter.empty
+        options = (f"--{name}.{key}", f"--{name}.init_args.{key}")
+        given = invocation.where(f"{name}.{key}") or any(arg.startswith(options) for arg in invocation.given)
+        if replaced and not given:
+            del arguments[key]

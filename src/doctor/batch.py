@@ -39,6 +39,7 @@ def run(names: Path) -> int:
         answer = {"module": name, "findings": report.findings, "notes": report.notes, "seconds": report.seconds}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
+    gc.unfreeze()  # or libraries report at the end what was never collected
     return int(severe)
 
 

@@ -130,7 +130,11 @@ class _Dispatch(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
-    """torch.tensor fills an accelerator's tensor below what a dispatch mode sees: it is made here, then sent."""
+    """What a dispatch mode does not see: torch.tensor, which is made here and sent, and checks before any dispatch."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        super().__init__()
+        self.meeting = meeting
 
     def __torch_function__(
         self,
@@ -156,7 +160,16 @@ class _Functions(TorchFunctionMode):
             args = [leaf.near if isinstance(leaf, Far) else leaf for leaf in args]
         if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():
             args = [args[0], FAR, *args[2:]]
-        return func(*args, **kwargs)
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            strangers = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.dim() > 0]
+            if "same device" not in str(error) or not 0 < len(strangers) < len(leaves):
+                raise
+            self.meeting(func.__name__, strangers)
+            args, kwargs = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), (tuple(args), kwargs))
+            return func(*args, **kwargs)
 
 
 def _chosen_by_cuda() -> bool:
@@ -189,7 +202,7 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
-        with _Dispatch(meeting, made), _Functions():
+        with _Dispatch(meeting, made), _Functions(meeting):
             yield
     finally:
         torch.autocast.__init__ = enter

@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 import lightning.pytorch as pl
+from torch import nn
 
 from src.doctor import probes, sandbox, source, subject
 from src.doctor.findings import DEFECTS, SEVERITIES, Finding, Place
@@ -217,7 +218,19 @@ def failed(error: Exception) -> Finding:
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if "before Module.__init__() call" in text or "__init__() call" in text:
         return Finding("missing-super-init", place, text, "super().__init__()  # the first line of __init__")
+    owner = getattr(error, "obj", None)
+    if isinstance(error, AttributeError) and isinstance(owner, nn.Module) and "_parameters" not in vars(owner):
+        text += ": a class before nn.Module among its bases does not pass __init__ on"
+        return Finding("missing-super-init", _last_init(type(owner)), text, "super().__init__()  # in that class, too")
     return Finding("crash", place, text, "")
+
+
+def _last_init(kind: type) -> Place | None:
+    """The __init__ that the chain of `super().__init__()` ends in: the first one that does not call it."""
+    inits = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base) and base is not nn.Module]
+    own = [function for function in inits if source.definition(function) is not None]
+    ends = [function for function in own if source.first_call([function], "__init__") is None]
+    return source.definition((ends or own or [kind])[0])
 
 
 def _causes(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:

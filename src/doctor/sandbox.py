@@ -1,11 +1,13 @@
 """Runs a function in a copy of the process, so that nothing it does, crash or hang reaches the original."""
 
+import contextlib
 import ctypes
 import json
 import logging
 import os
 import select
 import signal
+import stat
 import sys
 import time
 import traceback
@@ -93,6 +95,7 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
+        _reopen_files()
         try:
             answer = {"value": function()}
         except BaseException as error:  # of any kind: it is told to the original
@@ -103,6 +106,20 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
         code = 0
     finally:
         os._exit(code)
+
+
+def _reopen_files() -> None:
+    """Gives this copy its own place in the files that the program reads: copies share one, and read past each other."""
+    folder = "/proc/self/fd"
+    for number in os.listdir(folder) if os.path.isdir(folder) else ():
+        with contextlib.suppress(OSError):  # of the listing itself, and what may not be opened again
+            if stat.S_ISREG(os.fstat(int(number)).st_mode):
+                with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as file:
+                    position, flags = (line.split()[1] for line in file.readlines()[:2])
+                own = os.open(f"{folder}/{number}", int(flags, 8) & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
+                os.lseek(own, int(position), os.SEEK_SET)
+                os.dup2(own, int(number))
+                os.close(own)
 
 
 def told(error: BaseException) -> str:

@@ -347,3 +347,33 @@ def test_averaging_callbacks_copy_the_module(cli: Cli) -> None:
 def test_overlapping_options_of_fast_dev_run(cli: Cli) -> None:
     done = fit(cli, "--trainer.fast_dev_run", "true")
     assert "python -m src" not in done.out, "there is no checkpoint to name"
+
+
+DATACLASS = """
+from dataclasses import dataclass, field
+import numpy as np
+from src.data.digits import Digits
+from src.nets.mlp import MLP
+from src.tasks.classification import Classification
+
+@dataclass
+class Spec:
+    shape: tuple = (8, 8)
+    mean: np.ndarray = field(default_factory=lambda: np.zeros(3))
+
+SPEC = Spec()
+
+class Own(Classification):
+    def __init__(self, spec=SPEC, rate: float = 0.1):
+        assert spec.shape == (8, 8) and isinstance(spec.mean, np.ndarray) and rate == 0.2
+        super().__init__(MLP(widths=[4]))
+"""
+
+
+def test_a_default_that_no_configuration_can_hold_stays_the_object(cli: Cli, workdir: Path) -> None:
+    (workdir / "own.py").write_text(DATACLASS)
+    options = ["--model", "own.Own", "--model.rate", "0.2", "--data", "Digits", "--run_dir", "run"]
+    done = cli("fit", *options, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1")
+    assert done.code == 0, done.err
+    assert "spec" not in Path("run/config.yaml").read_text()
+    assert cli("test", "--ckpt_path", "run").code == 0

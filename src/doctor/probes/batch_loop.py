@@ -19,6 +19,7 @@ IDS = ("python-loop-over-batch",)
 LIGHT = True
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_MAPS = ("map", "starmap")
 _ALGORITHMS = (
     "linear_sum_assignment",
     "dijkstra",
@@ -71,7 +72,8 @@ def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
     """Loops that turn a multiple of B times in a step, and how often."""
     lines: Counter[tuple[str, int]] = Counter()
     entries: Counter[tuple[str, int]] = Counter()  # comprehensions have a frame of their own
-    _trace(lambda: subject.train(batch), lines, entries)
+    with Record() as record:
+        _trace(lambda: subject.train(batch), lines, entries)
     found = {}
     for file in {file for file, _ in (*lines, *entries)}:
         for node in ast.walk(source.tree(file) or ast.Module([], [])):
@@ -84,11 +86,22 @@ def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
             elif isinstance(node, _COMPREHENSIONS):
                 count = entries[file, node.lineno]
                 text = ast.unparse(node.generators[0].target)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _MAPS:
+                count = _mapped(record, file, node, size)
+                text = f"_ in {ast.unparse(node.func)}"
             else:
                 continue
             if count >= size and count % size == 0 and not any(True for _ in source.calls(node, *_ALGORITHMS)):
                 found[file, node.lineno, node.end_lineno or node.lineno, text] = count
     return found
+
+
+def _mapped(record: Record, file: str, node: ast.Call, size: int) -> int:
+    """How often a call of map turns, told by the calls of torch in it; 0 if that is no multiple of B."""
+    span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    inside = (op for op in record.ops if any(place.file == file and place.line in span for place in op.places))
+    counts = Counter((op.name, op.place) for op in inside).values()
+    return min((count for count in counts if count >= size and count % size == 0), default=0)
 
 
 def _trace(run: Callable[[], Any], lines: Counter[tuple[str, int]], entries: Counter[tuple[str, int]]) -> None:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from src.doctor.findings import Finding
 from src.doctor.losses import REGRESSION, SHAPE_ONLY
-from src.doctor.record import Op, tensors
+from src.doctor.record import Op, Record, tensors
+from src.doctor.samples import from_data
 from src.doctor.subject import Subject
 
 IDS = ("bad-broadcast",)
@@ -18,8 +19,9 @@ _PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__su
 def broadcast(subject: Subject) -> Iterator[Finding | str]:
     """Records a training step: a prediction (B, 1) and a target (B,) of the batch make a result (B, B).
 
-    Reported when both are as long as the batch, the result is larger than either, and the operand of fewer dimensions
-    comes from the batch as it is: losses over pairs of samples give their operands their dimensions on purpose.
+    Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
+    as it is, or is computed from it without gradients and meets a prediction whose last dimension nobody added: losses
+    over pairs of samples give their operands their dimensions on purpose.
     """
     batch = subject.batches[0]
     leaves = {id(leaf) for leaf in tensors(batch)}
@@ -31,7 +33,12 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if not _grows(left, right) or not (left.requires_grad or right.requires_grad):
             continue
         target = right if left.requires_grad else left
-        if target.requires_grad or id(record.origin(target, SHAPE_ONLY)) not in leaves:
+        if target.requires_grad:
+            continue
+        given = id(record.origin(target, SHAPE_ONLY)) in leaves
+        if not given and (
+            not from_data(record, target, batch) or _is_widened(record, max(left, right, key=Tensor.dim))
+        ):
             continue
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
@@ -49,6 +56,17 @@ def _grows(left: Tensor, right: Tensor) -> bool:
     except RuntimeError:
         return False
     return len(left) == len(right) and shape.numel() > max(left.numel(), right.numel())
+
+
+def _is_widened(record: Record, tensor: Tensor) -> bool:
+    """Whether the tensor has its dimensions from a call that only changes shapes, as far back as its shape stays."""
+    op = record.producer(tensor)
+    if op is None or op.name in SHAPE_ONLY or op.argument(2, "keepdim", False) is True:
+        return op is not None
+    if op.name == "gather":  # its index says which values, one of each row
+        return False
+    before = next((leaf for leaf in op.inputs if leaf is not tensor and leaf.shape == tensor.shape), None)
+    return before is not None and _is_widened(record, before)
 
 
 def _fix(op: Op, left: Tensor, right: Tensor) -> str:

@@ -4,8 +4,9 @@ import ast
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from sys import _getframe
-from types import FrameType
+from types import CellType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -98,7 +99,7 @@ def _steps(subject: Subject, pretended: AbstractContextManager[None]) -> None:
 def _finding(place: Place, call: str, attribute: str) -> Finding:
     if attribute:
         message = (
-            f"self.{attribute} is no buffer: it stays on the CPU when the model moves, and meets the model in {call}"
+            f"self.{attribute} is no buffer: its tensor stays on the CPU when the model moves, and meets it in {call}"
         )
         fix = f'self.register_buffer("{attribute}", {attribute})'
         return Finding("device-unsafe-tensor", place, message, fix)
@@ -122,12 +123,24 @@ def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:
             if name in ("_parameters", "_buffers", "_modules") or name.startswith("__"):
                 continue
             place = None
-            for leaf in pytree.tree_leaves(value):
-                if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
+            for leaf in _held(value, depth=3):
+                if not isinstance(leaf, nn.Parameter):
                     place = place or source.assignment(module, name)
                     if place is not None:
                         found[id(leaf)] = place, name
     return found
+
+
+def _held(value: Any, depth: int) -> Iterator[Tensor]:
+    """Tensors in containers, in the arguments that a partial call keeps, and in what a function closes over."""
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif isinstance(leaf, partial) and depth:
+            yield from _held([leaf.func, leaf.args, leaf.keywords], depth - 1)
+        elif isinstance(leaf, FunctionType) and depth:
+            cells = [cell.cell_contents for cell in leaf.__closure__ or () if cell != CellType()]
+            yield from _held([cells, leaf.__defaults__, leaf.__kwdefaults__], depth - 1)
 
 
 def _constants(subject: Subject) -> dict[int, tuple[Place, str]]:

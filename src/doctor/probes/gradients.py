@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -30,8 +31,8 @@ _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients", "clip_grad
 def gradients(subject: Subject) -> Iterator[Finding | str]:
     """Measures the gradient of the loss at every layer's output, in the order of the calls.
 
-    Vanishing: its norm at the first layer is below 1e-5 of that at the last, at the start and still after 15 steps
-    (what starts at zero, as residual branches do, has grown by then). Clean programs stay above 7e-3.
+    Vanishing: its norm at the first layer is below 1e-5 of that at the last. It is lost on the way over many layers, or
+    still after 15 steps (what starts near zero in one place has grown by then). Clean programs stay above 7e-3.
     Exploding: the gradients' norm over the parameters exceeds 1000, and 100 times the loss or the norm at the first
     layer exceeds 1000 times that at the last, with no clipping. A large sum as a loss is not enough. Clean programs
     stay below 12. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
@@ -54,7 +55,7 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
             message,
             "pl.Trainer(gradient_clip_val=1.0)  # and nn.init.xavier_normal_(weight)",
         )
-    elif deep and 0 < ratio < _VANISHED and _stays(subject):
+    elif deep and 0 < ratio < _VANISHED and (at_start[0].is_gradual or _stays(subject)):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}"
         message += f", {len(at_start[0].layers) - 1} layers later"
         yield Finding("vanishing-gradient", *_squashes(subject, message, first))
@@ -75,6 +76,13 @@ class _Seen:
     def ratio(self) -> float:
         """Of the first to the last."""
         return self.norms[0] / self.norms[-1] if self.norms[-1] > 0 else math.nan
+
+    @property
+    def is_gradual(self) -> bool:
+        """Whether no two neighbours are more than half of the way, in orders of magnitude, from first to last."""
+        orders = [math.log10(norm) if norm > 0 else -math.inf for norm in self.norms]
+        steps = [after - before for before, after in pairwise(orders)]
+        return max(steps) < (orders[-1] - orders[0]) / 2
 
     @property
     def total(self) -> float:
@@ -143,19 +151,20 @@ def _clips(subject: Subject) -> bool:
 
 def _wild(subject: Subject) -> Place | None:
     """The initialisation of the layer whose weights stretch a vector the most; a loop over layers that do not much."""
-    worst, found = 0.0, None
+    worst, layer, name = 0.0, None, ""
     for module in subject.model.modules():
-        for parameter in module.parameters(recurse=False):
-            if parameter.dim() == 2 and not isinstance(module, nn.Embedding):
-                gain = float(parameter.detach().std()) * math.sqrt(parameter.shape[1])
-                recurrent = isinstance(module, nn.RNNBase | nn.RNNCellBase)
-                if gain * (1 + recurrent) > worst:
-                    worst, found = gain * (1 + recurrent), module
-            elif parameter.dim() > 2:
-                gain = float(parameter.detach().std()) * math.sqrt(parameter[0].numel())
-                worst, found = max((worst, found), (gain, module), key=lambda item: item[0])
+        for own, parameter in module.named_parameters(recurse=False):
+            if parameter.dim() < 2 or isinstance(module, nn.Embedding):
+                continue
+            gain = float(parameter.detach().std()) * math.sqrt(parameter[0].numel())
+            gain *= 1 + isinstance(module, nn.RNNBase | nn.RNNCellBase)
+            if gain > worst:
+                worst, layer, name = gain, module, own
     looped = _looped(subject) if worst < _STRETCH else None
-    return looped or (initialisation(subject.model, found) if found is not None else None)
+    if looped or layer is None:
+        return looped
+    is_own = source.definition(type(layer)) is not None
+    return (source.assignment(layer, name) if is_own else None) or initialisation(subject.model, layer)
 
 
 def _looped(subject: Subject) -> Place | None:

@@ -66,19 +66,21 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
 def _alone(subject: Subject) -> Iterator[Finding | str]:
     if not any(isinstance(module, _NORMS) for module in subject.model.modules()):
         return
-    first = subject.batches[0]
-    size = num_samples(first)
+    batch = subject.batches[0]
     rest = _remainder(subject)
-    if size is None or 1 not in (size, rest):
-        return
+    lone = 1 in (num_samples(batch), rest)
     try:
         subject.model.train()
-        subject.train(mapped(first, lambda leaf: leaf[:1]))
+        subject.train(mapped(batch, lambda leaf: leaf[:1]) if lone else batch)
     except ValueError as error:
-        if _REFUSED in str(error):
+        if _REFUSED in str(error) and lone:
             message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
             fix = "DataLoader(…, drop_last=True)  # or another batch_size"
             yield Finding("norm-batch-size-one", _loader(subject), message, fix)
+        elif _REFUSED in str(error):
+            message = f"the step gives its norm one row: {error}"
+            fix = "nn.LayerNorm(…)  # or more samples a step"
+            yield Finding("norm-batch-size-one", source.raised_at(error), message, fix)
     except RuntimeError:
         return
 
