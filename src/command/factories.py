@@ -1,6 +1,8 @@
 """What jsonargparse makes of a configuration, where that is not what is wanted."""
 
 import inspect
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import jsonargparse._typehints as typehints
@@ -8,6 +10,8 @@ from jsonargparse import Namespace
 from jsonargparse._util import import_object
 
 from src.command.arguments import Invocation
+
+PLAIN = str | bytes | int | float | dict | list | tuple | set | Path | Enum | None  # what YAML holds, or stands for
 
 
 def refuse_functions() -> None:
@@ -31,9 +35,9 @@ def refuse_functions() -> None:
 
 
 def keep_own_defaults(part: Namespace | None, name: str, invocation: Invocation) -> None:
-    """Leaves out arguments that nobody gave, where jsonargparse put a dict or a text in place of a default object.
+    """Leaves out arguments that nobody gave and whose default no configuration can hold.
 
-    A dataclass that holds an array or a tensor, say, would reach the class as a dict (4.53).
+    jsonargparse would hand a dict to the class in place of a dataclass with an array in it (4.53).
 
     Args:
         part: of the configuration, with class_path and init_args.
@@ -46,9 +50,9 @@ def keep_own_defaults(part: Namespace | None, name: str, invocation: Invocation)
     assert part is not None
     for key, parameter in inspect.signature(import_object(part.class_path)).parameters.items():
         default, value = parameter.default, arguments.get(key)
-        own = not isinstance(default, str | dict | list | tuple | type | None) and not callable(default)
-        replaced = isinstance(value, str | dict | list | Namespace) and own and default is not parameter.empty
+        is_plain = isinstance(default, PLAIN) or inspect.isclass(default) or inspect.isroutine(default)
+        if is_plain or value is None or (isinstance(value, Namespace | dict) and "class_path" in value):
+            continue
         options = (f"--{name}.{key}", f"--{name}.init_args.{key}")
-        given = invocation.where(f"{name}.{key}") or any(arg.startswith(options) for arg in invocation.given)
-        if replaced and not given:
+        if not invocation.where(f"{name}.{key}") and not any(arg.startswith(options) for arg in invocation.given):
             del arguments[key]
