@@ -168,8 +168,8 @@ class _Functions(TorchFunctionMode):
             if "same device" not in str(error) or not 0 < len(strangers) < len(leaves):
                 raise
             self.meeting(func.__name__, strangers)
-            args, kwargs = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), (tuple(args), kwargs))
-            return func(*args, **kwargs)
+            args = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), tuple(args))
+            return func(*args, **pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), kwargs))
 
 
 def _chosen_by_cuda() -> bool:

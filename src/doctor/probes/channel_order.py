@@ -26,15 +26,23 @@ _CONVOLUTIONS = {
     "conv_transpose3d": 3,
 }
 _ORDERS = SHAPE_ONLY - {"float", "double", "half", "to", "type", "contiguous", "clone", "unsqueeze"}
+_NEAR = 0.5  # the correlation of a pixel with the next
+_SAME_COLOURS = 0.3  # of one colour with the next
 _SMOOTHER = 0.6  # as rough as given, when its memory is read with the channels last
 
 
 def channel_order(subject: Subject) -> Iterator[Finding | str]:
     """Looks at what the first convolutions and norms get: the channels that they have, in another dimension.
 
-    Three signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
-    its first two dimensions and has 1, 3 or 4 values in the last; read with the channels last, the pixels are much
+    Four signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
+    its first two dimensions and has 1, 3 or 4 values in the last; these two are at least 8 and not square, and values
+    are alike along both and from colour to colour, as pixels are; read with the channels last, the pixels are much
     smoother than as they stand, so that a reshape took the place of a permutation.
+
+    What is not square may be meant as it is: signals of many channels with a few values at each time. So kernels that
+    do not reach along both dimensions, and sides of which one is more than four times the other, are spared, and so is
+    all whose neighbours are not correlated along the channels (sensors, features) or along the height (joints),
+    or whose last dimension holds unlike things (coordinates, derivatives).
     """
     if not subject.batches:
         return
@@ -55,6 +63,10 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
         square = spatial == 2 and x.shape[1] == x.shape[2] >= 8 and x.shape[3] in (1, 3, 4)
         if square:
             yield _finding(subject, record, batch, op, x.shape[3], "and is square in the two before its last")
+            return
+        if spatial == 2 and _is_image(op, x):
+            sign = "and is as smooth along it as along the next: a height, before a last dimension of colours"
+            yield _finding(subject, record, batch, op, x.shape[1], sign)
             return
         if spatial == 2 and 2 <= x.shape[1] <= 4 and min(x.shape[2:]) >= 8 and _is_smoother(x):
             yield _finding(
@@ -87,6 +99,31 @@ def _failed(op: Op, record: Record, batch: Any) -> tuple[Op, int, str] | None:
 def _untouched(record: Record, x: Tensor, batch: Any) -> bool:
     """Whether no layer comes before: the tensor is computed from the batch without any weights."""
     return not x.requires_grad and from_data(record, x, batch)
+
+
+def _is_image(op: Op, x: Tensor) -> bool:
+    """Whether an input (B, H, W, C) shows that it is an image: neighbours along H, W and C are alike."""
+    weight = op.argument(1, "weight")
+    _, height, width, colours = x.shape
+    sides = sorted((height, width))
+    if sides[0] < 8 or sides[1] > 4 * sides[0] or colours not in (1, 3, 4) or min(weight.shape[2:]) < 2:
+        return False
+    images = x.detach().double()
+    images = images - images.mean(dim=(1, 2), keepdim=True)
+    alike = (_correlation(images[:, :-1], images[:, 1:]) > _NEAR) & (
+        _correlation(images[:, :, :-1], images[:, :, 1:]) > _NEAR
+    )
+    if colours > 1:
+        shown = images[..., :3]  # a fourth is transparency
+        alike &= _correlation(shown[..., :-1], shown[..., 1:]) > _SAME_COLOURS
+    return bool(alike.double().mean() > 0.8)
+
+
+def _correlation(one: Tensor, two: Tensor) -> Tensor:
+    """Of the values of each image with their neighbours, both with a mean of zero."""
+    dims = tuple(range(1, one.dim()))
+    scale = (one.square().sum(dim=dims) * two.square().sum(dim=dims)).sqrt()
+    return (one * two).sum(dim=dims) / (scale + 1e-12)
 
 
 def _is_smoother(x: Tensor) -> bool:

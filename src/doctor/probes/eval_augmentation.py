@@ -3,6 +3,7 @@
 import ast
 import random
 from collections.abc import Callable, Iterator
+from sys import _getframe
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader
 from src.doctor import replay, source
 from src.doctor.findings import Finding, Place
 from src.doctor.loading import built, dataset_line
-from src.doctor.samples import base, indices, leaves, observe, size
+from src.doctor.samples import base, indices, leaves, observe, owner, size, train_loaders
 from src.doctor.subject import Subject
 
 IDS = ("eval-augmentation",)
@@ -28,6 +29,10 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
 
     Random inputs belong to some tasks: pairs of views, inputs to be restored, masked tokens, sampled negatives. So
     augmentation is what changes one input, in samples whose label stays and is used by the step.
+
+    The place is the line that draws where that always happens; where an attribute of the data set decides, the line
+    that made the validation data. If these are parts of the same data set as the training data, what the set-up code
+    switches on for one part holds for the other: then it is that assignment, and without one the split.
     """
     looked = False
     for kind in ("val", "test"):
@@ -46,6 +51,8 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
             fix = "# give the validation data the transform without random parts: resize, to tensor, normalize"
             if through == "hook":
                 fix = "if self.trainer.training:  # only then augment"
+            elif through == "dataset" and _is_shared(subject, loader):
+                fix = "# validation on a data set of its own, without augmentation: Subset(plain, val.indices)"
             yield Finding("eval-augmentation", _place(subject, loader, places, through, numbers[0]), message, fix)
             return
     if looked:
@@ -155,22 +162,32 @@ def _is_label_used(subject: Subject, stays: dict[str, Tensor]) -> bool:
     return any(leaf.data_ptr() in used for path, leaf in leaves(batch).items() if path in stays)
 
 
+def _is_shared(subject: Subject, loader: DataLoader) -> bool:
+    """Whether the data are parts of the same data set as the training data."""
+    return any(base(item.dataset) is base(loader.dataset) for item in train_loaders(subject))
+
+
 def _place(subject: Subject, loader: DataLoader, places: list[Place], through: str, number: int) -> Place | None:
     """The line that draws, or the one that made the validation data if the data set can be made without drawing."""
     if through == "hook":
         batch = loader.collate_fn([loader.dataset[number]])
-        return _draws(lambda: subject.arrived(batch), _HOOKS) or _draws(lambda: subject.arrived(batch))
+        found = _draws(lambda: subject.arrived(batch), _HOOKS) or _draws(lambda: subject.arrived(batch))
+        return found[0] if found else None
     if through == "collate":
-        return _draws(lambda: loader.collate_fn([loader.dataset[number]]))
+        found = _draws(lambda: loader.collate_fn([loader.dataset[number]]))
+        return found[0] if found else None
     made = dataset_line(subject, loader.dataset)
-    place = _draws(lambda: loader.dataset[number])
-    if place is None or _is_chosen(place, base(loader.dataset)) or not size(loader.dataset):
-        return made[0] if made else (places[0] if places else place)
-    return place
+    stack = _draws(lambda: loader.dataset[number])
+    deciding = _deciding(stack, base(loader.dataset))
+    if deciding and _is_shared(subject, loader) and (switch := _switch(subject, base(loader.dataset), deciding)):
+        return switch
+    if not stack or _is_chosen(stack, base(loader.dataset)) or not size(loader.dataset):
+        return made[0] if made else (places[0] if places else next(iter(stack), None))
+    return stack[0]
 
 
-def _draws(run: Callable[[], Any], within: tuple[str, ...] = ()) -> Place | None:
-    """The first line that moves a random state, in functions of these names if there are any."""
+def _draws(run: Callable[[], Any], within: tuple[str, ...] = ()) -> list[Place]:
+    """The first line that moves a random state, in functions of these names if there are any, and those that called."""
     found: list[Place] = []
 
     def states() -> list[Any]:
@@ -181,22 +198,64 @@ def _draws(run: Callable[[], Any], within: tuple[str, ...] = ()) -> Place | None
     def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         function = source.function_at(place) if within else None
         if states() != before and (not within or (function is not None and function.name in within)):
-            found.append(place)
+            found.extend([place, *source.callers(_getframe(1))[0][1:]])
         return bool(found)
 
     replay.lines(run, see)
-    return found[0] if found else None
+    return found
 
 
-def _is_chosen(place: Place, dataset: object) -> bool:
+def _is_chosen(stack: list[Place], dataset: object) -> bool:
     """Whether what draws depends on an argument of the data set: `if self.train`, `self.transform(x)`."""
+    tests, held = _conditions(stack[0], dataset)
+    own = [place for place in stack[1:] if _is_within(place, dataset)]
+    return bool(tests or held or any(_conditions(place, dataset)[0] for place in own))
+
+
+def _deciding(stack: list[Place], dataset: object) -> set[str]:
+    """Attributes of a data set that decide whether it draws."""
+    return {
+        name for place in stack if _is_within(place, dataset) for part in _conditions(place, dataset) for name in part
+    }
+
+
+def _conditions(place: Place, dataset: object) -> tuple[set[str], set[str]]:
+    """Attributes of self in the conditions around a line, and those called on it that no method of the data set is."""
+    tests, held = set[str](), set[str]()
     function = source.function_at(place)
     for node in ast.walk(function) if function else ():
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-        if isinstance(node, ast.If | ast.IfExp) and first <= place.line <= last and "self." in ast.unparse(node.test):
-            return True
+        if isinstance(node, ast.If | ast.IfExp) and first <= place.line <= last:
+            tests |= {part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute) and _of_self(part)}
         if isinstance(node, ast.Call) and first == place.line:
-            held, _, name = ast.unparse(node.func).partition(".")
-            if held == "self" and not hasattr(type(dataset), name):
-                return True
-    return False
+            root, _, name = ast.unparse(node.func).partition(".")
+            if root == "self" and not hasattr(type(dataset), name):
+                held.add(name.partition(".")[0])
+    return tests, held
+
+
+def _of_self(node: ast.Attribute) -> bool:
+    return ast.unparse(node.value) == "self"
+
+
+def _is_within(place: Place, thing: object) -> bool:
+    """Whether a line is in a class of an object's."""
+    found = filter(None, (source.body(cls) for cls in source.classes_of(thing)))
+    return any(
+        file == place.file and node.lineno <= place.line <= (node.end_lineno or 0)
+        for file, node in found
+        if isinstance(node, ast.ClassDef)
+    )
+
+
+def _switch(subject: Subject, dataset: object, names: set[str]) -> Place | None:
+    """The last line beside a data set's own that gives one of its attributes a value other than False or None."""
+    found = []
+    for place, node in source.statements(*source.classes_of(owner(subject))):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if not targets or (isinstance(node.value, ast.Constant) and not node.value.value):  # type: ignore[attr-defined]
+            continue
+        for target in targets:
+            if isinstance(target, ast.Attribute) and target.attr in names and not _of_self(target):
+                found.append(place)
+    return max(found, key=lambda place: place.line, default=None)

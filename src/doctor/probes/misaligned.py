@@ -1,5 +1,6 @@
 """Labels that were put in another order than the inputs."""
 
+import ast
 import copy
 import inspect
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ IDS = ("misaligned-labels",)
 _SAMPLES, _FEWEST, _SECONDS = 400, 60, 0.3
 _TOGETHER = 12  # samples for the collate function
 _ORDERS = ("sort", "argsort", "sorted", "randperm", "permutation", "shuffle", "sample")
+_LISTED = (*_ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir", "glob", "rglob", "set")
 _WEAK, _STRONG = 6.0, 8.0  # standard deviations over chance
 
 
@@ -31,6 +33,9 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
     chance (below 6 standard deviations), the data are made again line by line. If inputs and labels stood side by side
     there that tell of each other (above 8), if the training inputs are those inputs, and if most have another label
     now, then the order was lost on the way. Labels that could not be told from the start are not reported.
+
+    The place is the line after which inputs stand beside labels that cannot be told; or the one line that sorts,
+    shuffles or lists names, between the last at which they could be told and that one, in any function.
 
     Before that, a collate function of the user's own gets some samples together and each alone: what it puts in another
     order, it must put in the same order everywhere.
@@ -193,6 +198,7 @@ def _lost(
 ) -> tuple[Place, float, float] | None:
     """The line after which labels are others, how well they were told before, and the share that stayed."""
     places: list[Place] = []
+    since: list[Place] = []  # lines after those at which labels could be told
     strong: list[tuple[float, float]] = []  # how strong, and how many of the training samples have the same label
     values = set(np.unique(y).tolist())
     known: dict[Any, tuple[float, float | None]] = {}
@@ -200,9 +206,11 @@ def _lost(
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = _candidates(local, values, everything)
         seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
+        since.append(place)
         for signal, kept in seen:
             if signal > _STRONG and kept is not None:
                 strong.append((signal, kept))
+                since.clear()
         if seen and strong and max(signal for signal, _ in seen) < min(_WEAK, strong[0][0] / 3):
             places.append(place)
         return bool(places)
@@ -211,8 +219,18 @@ def _lost(
     chance = (np.unique(y, return_counts=True)[1] / len(y)).max()
     if not strong or min(kept for _, kept in strong) > chance + 0.3 * (1 - chance):
         return None
-    place = places[0] if places else _taken(subject)  # lost between the last line and the batch
+    place = _reordering(since) or (places[0] if places else _taken(subject))  # between the last line and the batch
     return (place, *strong[0]) if place is not None else None
+
+
+def _reordering(lines: list[Place]) -> Place | None:
+    """The one among these lines that puts something in an order."""
+    found = set()
+    for file, line in set(lines):
+        for call in source.calls(source.tree(file) or ast.Module([], []), *_LISTED):
+            if call.lineno <= line <= (call.end_lineno or 0):
+                found.add(Place(file, call.lineno))
+    return found.pop() if len(found) == 1 else None
 
 
 def _compared(

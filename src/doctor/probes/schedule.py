@@ -1,12 +1,22 @@
 """Learning-rate schedules: how long they are, and how often they are stepped."""
 
+import ast
 import gc
 from collections.abc import Iterator
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch.optim.lr_scheduler import CyclicLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    CyclicLR,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    OneCycleLR,
+    PolynomialLR,
+    ReduceLROnPlateau,
+)
 
 from src.doctor import source
 from src.doctor.findings import Finding, Place
@@ -14,6 +24,9 @@ from src.doctor.subject import Subject, rehearse
 
 IDS = ("scheduler-cadence",)
 _GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
+_DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
+_WITH_END = (CosineAnnealingLR, LambdaLR, LinearLR, PolynomialLR)
+_LONGEST = 100_000  # updates that are followed to see a schedule's end
 _LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
 
 
@@ -22,8 +35,18 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
 
     torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that is over, or has risen
     and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
-    epochs that ends amid one. Lengths that could be either pass.
+    epochs that ends amid one. A schedule stepped by epochs that ends with the very last update of the training was
+    made for updates. Lengths that could be either pass.
+
+    Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
+    reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
+    Under manual optimization neither place counts.
     """
+    scheduled = subject.model.automatic_optimization and subject.trainer.lr_scheduler_configs
+    ignored = list(_ignored(subject)) if scheduled else []
+    yield from ignored[:1]
+    if ignored:
+        return
     batches = subject.trainer.num_training_batches
     per_epoch = int(batches) if batches != float("inf") else 10**6
     epochs = subject.settings.get("max_epochs")
@@ -33,7 +56,9 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
         if isinstance(scheduler, ReduceLROnPlateau) or config.frequency != 1:
             continue
         problem = (
-            _by_epoch(scheduler, per_epoch) if config.interval == "epoch" else _by_step(scheduler, per_epoch, epochs)
+            _by_epoch(subject, scheduler, per_epoch)
+            if config.interval == "epoch"
+            else _by_step(scheduler, per_epoch, epochs)
         )
         if problem:
             found = True
@@ -51,7 +76,41 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
         yield "schedules are stepped as they are meant"
 
 
-def _by_epoch(scheduler: Any, per_epoch: int) -> str | None:
+def _ignored(subject: Subject) -> Iterator[Finding]:
+    """What stands beside "lr_scheduler" and would change how often it is stepped, if it stood inside."""
+    made: Any = subject.model.configure_optimizers()
+    for entry in made if isinstance(made, list | tuple) else [made]:
+        inner = entry.get("lr_scheduler") if isinstance(entry, dict) else None
+        if inner is None:
+            continue
+        own = _DEFAULTS | (inner if isinstance(inner, dict) else {})
+        for key in _DEFAULTS:
+            if key in entry and entry[key] != own[key]:
+                message = f'"{key}" stands beside "lr_scheduler", where Lightning ignores it: '
+                message += f"the {key} is {own[key]!r}, not {entry[key]!r}"
+                fix = f'"lr_scheduler": {{"scheduler": scheduler, "{key}": {entry[key]!r}}}'
+                yield Finding("scheduler-cadence", _key(subject, key) or _place(subject, None), message, fix)
+
+
+def _key(subject: Subject, key: str) -> Place | None:
+    """The line that puts a key beside "lr_scheduler", or else the first that names it."""
+    functions = [type(subject.model).configure_optimizers, *source.classes_of(subject.model)]
+    found = []
+    for place, node in source.statements(*functions):
+        if isinstance(node, ast.Dict):
+            names = {part.value: part.lineno for part in node.keys if isinstance(part, ast.Constant)}
+        elif isinstance(node, ast.Call):
+            names = {part.arg: part.lineno for part in node.keywords}
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            names = {node.slice.value: node.lineno}
+        else:
+            continue
+        if key in names:
+            found.append((not {"lr_scheduler", "optimizer"} & names.keys(), Place(place.file, names[key])))
+    return min(found, key=lambda item: item[0])[1] if found else None
+
+
+def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
     if isinstance(scheduler, OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
         return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
     if isinstance(scheduler, CyclicLR) and scheduler.total_size >= per_epoch:
@@ -59,7 +118,25 @@ def _by_epoch(scheduler: Any, per_epoch: int) -> str | None:
     rates = _rates(scheduler, 10)
     if rates[0] > 0 and rates[-1] < _LOW * max(_peak(scheduler), rates[-1]) and rates[-1] > rates[0]:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {_peak(scheduler):.2g}"
+    updates, epochs = subject.trainer.estimated_stepping_batches, subject.trainer.max_epochs or 0
+    least = 2 if subject.settings.get("max_epochs") else 10  # updates an epoch; more where the end is Lightning's
+    if 0 < least * epochs <= updates <= _LONGEST and _ends_at(scheduler, int(updates)):
+        return f"it ends after {updates} steps, the updates of all {epochs} epochs together"
     return None
+
+
+def _ends_at(scheduler: Any, number: int) -> bool:
+    """Whether a schedule falls or rises until this step, and not after it."""
+    if hasattr(scheduler, "T_max"):
+        return scheduler.T_max == number
+    ahead = number - scheduler.last_epoch
+    if ahead < 1 or not isinstance(scheduler, _WITH_END):
+        return False
+    try:
+        rates = _rates(scheduler, ahead + max(10, number // 10))
+    except Exception:  # of a rule of the user's that has no such step, and so has ended before
+        return False
+    return rates[ahead] != rates[ahead - 1] and len(set(rates[ahead:])) == 1
 
 
 def _by_step(scheduler: Any, per_epoch: int, epochs: int | None) -> str | None:
