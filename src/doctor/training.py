@@ -44,6 +44,12 @@ def _peaks(subject: Subject) -> list[list[float]]:
     return highest
 
 
+def budget(limit_s: float) -> Callable[[], bool]:
+    """Says, when called, whether so many seconds of this process' own time are spent, or three times as many in all."""
+    own, all_together = time.process_time() + limit_s, time.monotonic() + 3 * limit_s
+    return lambda: time.process_time() > own or time.monotonic() > all_together
+
+
 @contextmanager
 def losses_of(subject: Subject) -> Iterator[list[Tensor]]:
     """The losses that manual optimization calls backward on while the context lasts, detached."""
@@ -104,12 +110,12 @@ def train(
     Args:
         subject: changed by it.
         steps: so many, unless time is up or the loss is no number.
-        limit_s: seconds.
+        limit_s: seconds, as of `budget`.
         scale: of the schedule's peak, which the rate is.
         ramp: steps over which the rate rises to that.
         after: called after each step.
     """
-    deadline, found = time.monotonic() + limit_s, []
+    is_spent, found = budget(limit_s), list[float | None]()
     highest = peaks(subject)
     together = int(subject.settings.get("accumulate_grad_batches") or 1)
     together = max(1, min(together, len(subject.batches))) if subject.model.automatic_optimization else 1
@@ -123,6 +129,6 @@ def train(
         found.append(step(subject, taken, number))
         after()
         last = found[-1]
-        if (last is not None and not math.isfinite(last)) or time.monotonic() > deadline:
+        if (last is not None and not math.isfinite(last)) or is_spent():
             break
     return found

@@ -1,7 +1,7 @@
 """Classification: one of K classes for every sample."""
 
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
@@ -24,8 +24,9 @@ class Classification(Task):
         top_k: also measure how often the target is among the k likeliest classes, as `top5_accuracy`; 1 does not.
         calibration_bins: also measure in validation and test how far confidence is from accuracy, over so many bins of
             confidence, as `calibration_error` (Guo et al. 2017, who take 15); 0 does not.
-        flip_average: outside of training, take the mean of the logits of every image (B, C, H, W) and of its mirror
-            image, for twice the cost, as Page 2018 does.
+        test_views: how often test and prediction look at every image (B, C, H, W), for the mean of the logits: 1, as it
+            is; 2, mirrored as well (Page 2018); 6, both also moved by a pixel down and right and up and left, where the
+            middle counts as much as these together (Jordan 2024).
 
     Raises:
         ValueError: a value out of its range, a net with other than K outputs, or a label outside 0 … K - 1.
@@ -42,7 +43,7 @@ class Classification(Task):
         label_smoothing: float = 0.0,
         top_k: int = 1,
         calibration_bins: int = 0,
-        flip_average: bool = False,
+        test_views: int = 1,
     ) -> None:
         if num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
@@ -50,6 +51,8 @@ class Classification(Task):
             raise ValueError(f"top_k: expected 1 to num_classes {num_classes}, got {top_k}")
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing: expected a share in [0, 1], got {label_smoothing}")
+        if test_views not in (1, 2, 6):
+            raise ValueError(f"test_views: expected 1, 2 or 6, got {test_views}")
         if calibration_bins < 0:
             raise ValueError(f"calibration_bins: expected at least 0, got {calibration_bins}")
         # _check looks at shapes and labels; torchmetrics need not do so again
@@ -63,15 +66,7 @@ class Classification(Task):
             metrics.add_metrics({"calibration_error": error})
         self.num_classes = num_classes
         self.label_smoothing = label_smoothing
-        self.flip_average = flip_average
-
-    def forward(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
-        logits = super().forward(inputs)  # (B, K)
-        if self.training or not self.flip_average:
-            return logits
-        if not isinstance(inputs, Tensor) or inputs.ndim != 4:
-            raise ValueError("flip_average: expected images (B, C, H, W); leave it out for other inputs")
-        return (logits + super().forward(inputs.flip(-1))) / 2
+        self.test_views = test_views
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._step("train", batch, batch_idx)
@@ -82,15 +77,29 @@ class Classification(Task):
     def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns: `label` and `target` (B,)."""
         inputs, target = batch
-        logits = self(inputs)  # (B, K)
+        logits = self._from_views(inputs)  # (B, K)
         self._measure("test", logits, target, batch_idx)
         return {"label": logits.argmax(dim=-1), "target": target}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch."""
         inputs, target = batch
-        probability = self(inputs).softmax(dim=-1)  # (B, K)
+        probability = self._from_views(inputs).softmax(dim=-1)  # (B, K)
         return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
+
+    def _from_views(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
+        if self.test_views == 1:
+            return self(inputs)
+        if not isinstance(inputs, Tensor) or inputs.ndim != 4:
+            raise ValueError("test_views: expected images (B, C, H, W); leave it out for other inputs")
+
+        def both(image: Tensor) -> Tensor:
+            return (self(image) + self(image.flip(-1))) / 2
+
+        if self.test_views == 2:
+            return both(inputs)
+        padded = pad(inputs, (1, 1, 1, 1), mode="reflect")
+        return both(inputs) / 2 + (both(padded[..., :-2, :-2]) + both(padded[..., 2:, 2:])) / 4
 
     def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
         inputs, target = batch

@@ -122,6 +122,7 @@ def test_a_net_with_other_than_k_outputs_is_an_error_in_words(net: nn.Module, sh
         ({"label_smoothing": 1.1}, r"label_smoothing: expected a share in \[0, 1\], got 1.1"),
         ({"top_k": 0}, "top_k: expected 1 to num_classes 10, got 0"),
         ({"num_classes": 3, "top_k": 4}, "top_k: expected 1 to num_classes 3, got 4"),
+        ({"test_views": 3}, "test_views: expected 1, 2 or 6, got 3"),
         ({"calibration_bins": -1}, "calibration_bins: expected at least 0, got -1"),
         ({"label_smoothing": -0.1}, r"label_smoothing: expected a share in \[0, 1\], got -0.1"),
     ],
@@ -183,7 +184,7 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
-    defaults = {"top_k": 1, "calibration_bins": 0, "flip_average": False}
+    defaults = {"top_k": 1, "calibration_bins": 0, "test_views": 1}
     assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25, **defaults}
     trainer, data = Trainer(**UNSAVED, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)
@@ -197,17 +198,26 @@ def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     assert torch.equal(loaded(x), task(x))
 
 
-class Columns(nn.Module):
-    """Logits that are the sums of an image's columns, of which no two mirror images agree."""
+class Corner(nn.Module):
+    """The first three pixels of the second row as logits, of which no two views agree."""
 
     def forward(self, image: Tensor) -> Tensor:
-        return image.sum((1, 2))
+        return image[:, 0, 1, :3]
 
 
-def test_flip_average_takes_both_images_outside_of_training() -> None:
-    image = torch.tensor([[0.0, 1.0, 5.0]]).expand(2, 1, 4, 3)
-    task = Classification(Columns(), K, flip_average=True)
-    torch.testing.assert_close(task.eval()(image), torch.tensor([[10.0, 4.0, 10.0]]).expand(2, 3))
-    torch.testing.assert_close(task.train()(image), torch.tensor([[0.0, 4.0, 20.0]]).expand(2, 3))
-    with pytest.raises(ValueError, match="flip_average: expected images"):
-        Classification(linear(), K, flip_average=True).eval()(torch.zeros(2, 4))
+def test_views_are_averaged_in_test_and_prediction_alone() -> None:
+    image = torch.arange(25.0).view(1, 5, 5)  # 5 to 9 in the second row
+    seen: list[Any] = []
+    for views in (1, 2, 6):
+        task = Classification(Corner(), K, test_views=views)
+        torch.testing.assert_close(task.eval()(image[None]), torch.tensor([[5.0, 6.0, 7.0]]))
+        batches: Any = Trainer(**UNSAVED).predict(task, loader([(image, 0)]))
+        seen.append((batches[0]["probability"].log() + 7).flatten())  # logits up to a number
+    mirrored = torch.tensor([7.0, 7.0, 7.0])
+    # moved down and right, 1 0 1 … come in from row 0; up and left, 11 12 13 … from row 2
+    moved = (torch.tensor([1.0, 0.0, 1.0]) + torch.tensor([3.0, 2.0, 1.0])) / 2
+    moved += (torch.tensor([11.0, 12.0, 13.0]) + torch.tensor([13.0, 14.0, 13.0])) / 2
+    for found, logits in zip(seen, [torch.tensor([5.0, 6.0, 7.0]), mirrored, mirrored / 2 + moved / 4], strict=True):
+        torch.testing.assert_close(found - found[0], logits - logits[0], rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="test_views: expected images"):
+        Trainer(**UNSAVED).test(Classification(linear(), K, test_views=2), loader(samples(4)), verbose=False)

@@ -79,7 +79,9 @@ class _Seen:
 
     @property
     def is_gradual(self) -> bool:
-        """Whether no two neighbours are more than half of the way, in orders of magnitude, from first to last."""
+        """Whether different layers, no two neighbours more than half of the way in orders of magnitude, lead there."""
+        if len(set(self.layers)) < len(self.layers):  # a recurrent one, which may forget
+            return False
         orders = [math.log10(norm) if norm > 0 else -math.inf for norm in self.norms]
         steps = [after - before for before, after in pairwise(orders)]
         return max(steps) < (orders[-1] - orders[0]) / 2
@@ -136,7 +138,7 @@ def _stays(subject: Subject) -> bool:
         train(subject, 15, 2.0)
         return _look(subject, subject.batches[0]).ratio
 
-    ratio = sandbox.call(later, 6.0)
+    ratio = sandbox.call(later, 8.0)
     return 0 < ratio < 10 * _VANISHED
 
 

@@ -15,7 +15,7 @@ from src.doctor.training import peaks, train
 IDS = ("learning-rate-too-high", "learning-rate-too-low")
 
 _QUICK, _LONG, _RAMP = 30, 100, 5  # steps
-_LIMIT_S = 1.5
+_LIMIT_S = 3.0
 _STILL, _SLOW, _USUAL, _TORN = 1e-5, 1e-4, 1e-3, 0.3  # change of a weight a step, as a share of it
 
 
@@ -85,7 +85,7 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
 
 def _run(subject: Subject, steps: int, scale: float) -> dict:
     """Losses of a training in a copy of the process, and the largest change of a weight in a step."""
-    return sandbox.call(lambda: _training(subject, steps, scale), 6.0)
+    return sandbox.call(lambda: _training(subject, steps, scale), 12.0)
 
 
 def _training(subject: Subject, steps: int, scale: float) -> dict:

@@ -1,6 +1,5 @@
 """Losses whose decrease teaches nothing, or the opposite."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +10,10 @@ from src.doctor import sandbox
 from src.doctor.batches import first
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
-from src.doctor.losses import SHAPE_ONLY, losses
+from src.doctor.losses import SHAPE_ONLY, Loss, losses
 from src.doctor.record import Record, tensors
 from src.doctor.subject import Subject
+from src.doctor.training import budget
 
 IDS = ("loss-not-decreasing",)
 
@@ -87,8 +87,10 @@ def _constant(subject: Subject) -> Finding | None:
     record = None
     for batch in subject.batches[:4]:
         record, loss, grads = _backward(subject, batch)
-        if loss is None or not loss.requires_grad or not grads or not float(loss.detach().abs().sum()):
+        if loss is None or not loss.requires_grad or not grads:
             return None
+        if not float(loss.detach().abs().sum()) and not any(item.num_classes == 1 for item in _of_classes(record)):
+            return None  # nothing left to learn, or a share that begins at zero
         reached = [grads[id(p)] for p in subject.model.parameters() if p.requires_grad and id(p) in grads]
         if not reached or any(bool(grad.any()) for grad in reached):
             return None
@@ -102,6 +104,10 @@ def _constant(subject: Subject) -> Finding | None:
         message,
         "# compute the loss of logits that differ: not over a dimension of size 1, not clamped",
     )
+
+
+def _of_classes(record: Record) -> list[Loss]:
+    return [item for item in losses(record) if item.kind == "classes"]
 
 
 def _noise(subject: Subject) -> Finding | None:
@@ -193,10 +199,10 @@ def _stuck(subject: Subject) -> Finding | None:
         found.append(float(loss.detach()) if loss is not None and loss.dim() == 0 else 0.0)
     if min(found) <= 0 or abs(found[0] - found[1]) > 1e-4 * found[0]:
         return None
-    start, last = sandbox.call(lambda: _learn(subject, batch, plain=False), 8.0)
+    start, last = sandbox.call(lambda: _learn(subject, batch, plain=False), 10.0)
     if not last > _STUCK * start:
         return None
-    plain_first, plain_last = sandbox.call(lambda: _learn(subject, batch, plain=True), 8.0)
+    plain_first, plain_last = sandbox.call(lambda: _learn(subject, batch, plain=True), 10.0)
     if not 0 <= plain_last < _LEARNED * plain_first:
         return None
     record, _ = subject.recorded(batch)
@@ -215,7 +221,7 @@ def _stuck(subject: Subject) -> Finding | None:
 def _learn(subject: Subject, batch: Any, plain: bool) -> tuple[float, float]:
     """The first loss and the mean of the last few."""
     weights = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
-    optimizer, values, deadline = torch.optim.Adam(weights, lr=_LR), [], time.monotonic() + 2.5
+    optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), budget(2.5)
     for _ in range(_STEPS):
         optimizer.zero_grad()
         if plain:
@@ -234,6 +240,6 @@ def _learn(subject: Subject, batch: Any, plain: bool) -> tuple[float, float]:
         values.append(float(loss.detach()))
         if len(values) > 3 and max(values[-3:]) < (_LEARNED if plain else _STUCK) * values[0]:  # it learns
             return values[0], values[-1]
-        if time.monotonic() > deadline:
+        if is_spent():
             return values[0], min(values) if plain else (sum(values[-5:]) / 5 if len(values) > 60 else 0.0)
     return values[0], sum(values[-5:]) / 5
