@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from torch.utils import _pytree as pytree
 
 from src.doctor.record import tensors
@@ -32,6 +33,16 @@ def first(batch: Any, number: int) -> Any:
         except ValueError:
             continue
     return None
+
+
+def padded(batch: Any) -> Any:
+    """The batch with packed sequences as tensors, a row a sample."""
+    return pytree.tree_map_only(
+        PackedSequence,
+        lambda leaf: pad_packed_sequence(leaf, batch_first=True)[0],
+        batch,
+        is_leaf=lambda part: isinstance(part, PackedSequence),
+    )
 
 
 def _nodes(thing: Any) -> list[Any]:

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from src.doctor import replay
 from src.doctor.findings import Finding, Place
+from src.doctor.loading import built, option
 from src.doctor.losses import Loss, losses
-from src.doctor.samples import epoch, from_data, observe, size, train_loaders
+from src.doctor.samples import epoch, from_data, indices, leaves, observe, size, train_loaders
 from src.doctor.subject import Subject
 
 IDS = ("constant-labels",)
@@ -94,8 +96,18 @@ def _is_constant(loss: Loss, labels: Tensor) -> bool:
     return share >= (0.98 if loss.kind == "classes" and loss.num_classes > 2 else 0.995)
 
 
+def _has_others(loader: DataLoader, value: float) -> bool:
+    """Whether the samples in their own order have labels other than this, in a part that the loader's have not."""
+    chosen = [leaves(loader.dataset[number]).values() for number in indices(loader.dataset, 200)]
+    labels = [[leaf.item() for leaf in sample if leaf.numel() == 1] for sample in chosen]
+    return sum(value in sample for sample in labels) < 0.975 * len(labels)
+
+
 def _place(subject: Subject, value: float) -> Place | None:
-    """Where so many equal whole numbers are made; if nowhere, where a sample's label is."""
+    """The sampler that leaves one class; else where so many equal numbers are made, or where a sample's label is."""
+    for loader, places in built(subject, "train"):
+        if places and not isinstance(loader.sampler, RandomSampler | SequentialSampler) and _has_others(loader, value):
+            return option(places, "sampler")[0]
     number = max([size(loader.dataset) or 0 for loader in train_loaders(subject)], default=0)
 
     first: dict[tuple[str, int], Place] = {}  # by name and part of what is constant

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from src.doctor import replay
+from src.doctor import replay, source
 from src.doctor.findings import Finding, Place
+from src.doctor.loading import dataset_line
 from src.doctor.record import Op, Record
-from src.doctor.samples import observe
+from src.doctor.samples import base, observe, owner, train_loaders
 from src.doctor.subject import Subject
 
 IDS = ("unnormalized-input",)
@@ -124,6 +125,20 @@ def _place(subject: Subject, leaf: Tensor, operand: Tensor) -> Place | None:
         finite = array[np.isfinite(array)].astype(np.float64)
         return finite.size > 0 and size / 4 < np.sqrt(np.square(finite).mean()) < 4 * size
 
-    return replay.first_line(
+    place = replay.first_line(
         subject, lambda array, value: isinstance(value, Tensor) and value.dtype != torch.float64 and alike(array)
     ) or replay.first_line(subject, lambda array, value: alike(array))
+    return (_made(subject, place) if place is not None else None) or place
+
+
+def _made(subject: Subject, place: Place) -> Place | None:
+    """Where a transform of a library's is made, if the line only calls it as an attribute of the data set."""
+    keeper = owner(subject)
+    for loader in train_loaders(subject):
+        dataset = base(loader.dataset)
+        for name, value in vars(dataset).items():
+            if f"self.{name}(" in place.code and callable(value) and source.definition(type(value)) is None:
+                names = [kept for kept, held in vars(keeper).items() if held is value]
+                line = dataset_line(subject, dataset)
+                return source.assignment(keeper, names[0]) if names else (line[0] if line else None)
+    return None

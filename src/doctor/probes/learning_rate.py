@@ -80,7 +80,7 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
         return change < _STILL / 10
     aim = _USUAL if change < _STILL else 10 * _USUAL
     faster = _level(_run(subject, _LONG, aim / change)["losses"]) / base
-    return faster < 0.97 if change < _STILL else reached > 0.99 and faster < 0.8
+    return faster < 0.97 if change < _STILL else reached > 0.98 and faster < 0.8
 
 
 def _run(subject: Subject, steps: int, scale: float) -> dict:

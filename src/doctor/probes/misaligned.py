@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from src.doctor import replay, source
+from src.doctor.batches import padded
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import losses
 from src.doctor.samples import copies, epoch, leaves, observe, owner, size, train_loaders, whole
@@ -70,8 +71,8 @@ def _torn(loader: DataLoader) -> tuple[str, str] | None:
         return None
     samples = [loader.dataset[index] for index in range(number)]
     try:
-        together = leaves(loader.collate_fn(copy.deepcopy(samples)))
-        alone = [leaves(loader.collate_fn([copy.deepcopy(sample)])) for sample in samples]
+        together = leaves(padded(loader.collate_fn(copy.deepcopy(samples))))
+        alone = [leaves(padded(loader.collate_fn([copy.deepcopy(sample)]))) for sample in samples]
     except Exception:  # it may need more than one sample; if it always fails, another probe tells
         return None
     rows = {path: leaf for path, leaf in together.items() if leaf.dim() and len(leaf) == number}

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Subset
 from src.doctor import source
 from src.doctor.findings import Finding, Place
 from src.doctor.loading import built, dataset_line
-from src.doctor.replay import array
+from src.doctor.replay import array, first_line
 from src.doctor.samples import base, indices, leaves, size, train_loaders, whole
 from src.doctor.subject import Subject
 
@@ -40,7 +40,9 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     share, number, how = max(shares)
     message = f"{number} of {round(number / share)} validation samples ({share:.0%}) are also training samples, {how}"
     fix = "train_set, val_set = random_split(dataset, [0.8, 0.2], torch.Generator().manual_seed(0))  # split once"
-    place = _place(subject, vals[0][0].dataset, vals[0][1])
+    is_split = how != "by index" and all(base(train.dataset) is base(vals[0][0].dataset) for train in trains)
+    place = _doubled(subject, number) if is_split else None
+    place = place or _place(subject, vals[0][0].dataset, vals[0][1])
     yield Finding("train-val-overlap", place, message, fix)
 
 
@@ -132,6 +134,17 @@ def _by_attribute(train: Dataset, val: Dataset) -> tuple[float, int, str]:
         if share > 0:
             return share, same, f"by the rows of {name}"
     return 0.0, 0, ""
+
+
+def _doubled(subject: Subject, number: int) -> Place | None:
+    """The line after which as many rows of an array are there twice: where the data were one, they are split later."""
+
+    def is_doubled(rows: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
+        if rows.ndim < 2 or not number < len(rows) < 10**5 or rows.size > 10**7 or not _is_real(rows[0]):
+            return False
+        return len(rows) - len({row.tobytes() for row in np.ascontiguousarray(rows)}) >= number
+
+    return first_line(subject, is_doubled)
 
 
 def _place(subject: Subject, dataset: Any, places: list[Place]) -> Place | None:
