@@ -84,7 +84,7 @@ CASES = {
     "--model.net src.nets.cn.CNN": "Nearest: src.nets.cnn.CNN",
     "--trainer.callbacks+=EarlyStoping": "Nearest: EarlyStopping",
     # a class of the wrong kind
-    "--model.net Digits": "--model.net Digits: expected a net (torch.nn.Module). Ours: CNN, ",
+    "--model.net Digits": "--model.net Digits: expected a net (torch.nn.Module). Ours: Airbench, CNN, ",
     "--model CNN": "--model CNN: expected a task",
     "--data Classification": "--data Classification: expected a data module. Ours: ",
     "--model.optimizer CNN": "--model.optimizer CNN: expected an optimizer",
