@@ -79,6 +79,7 @@ def test_no_two_causes_hide_each_other() -> None:
         assert not any(cause in CAUSES.get(name, set()) for name in hidden), cause
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="a file that is open is opened again by /proc")
 def test_copies_do_not_move_each_others_place_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(range(200)))
     with (tmp_path / "data").open("rb", buffering=0) as file:
@@ -89,7 +90,7 @@ def test_copies_do_not_move_each_others_place_in_a_file(tmp_path: Path) -> None:
             return [byte for _ in rest for byte in file.read(1)]
 
         assert sandbox.calls([read, read, read], 20) == [rest, rest, rest]
-        assert file.tell() == (10 if Path("/proc/self/fd").is_dir() else file.tell())
+        assert file.tell() == 10
 
 
 def test_sandbox() -> None:
