@@ -68,7 +68,8 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
         return
     batch = subject.batches[0]
     rest = _remainder(subject)
-    lone = 1 in (num_samples(batch), rest)
+    size = num_samples(batch)
+    lone = size is not None and 1 in (size, rest)
     try:
         subject.model.train()
         subject.train(mapped(batch, lambda leaf: leaf[:1]) if lone else batch)
