@@ -35,10 +35,9 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         target = right if left.requires_grad else left
         if target.requires_grad:
             continue
+        wide = max(left, right, key=Tensor.dim)
         given = id(record.origin(target, SHAPE_ONLY)) in leaves
-        if not given and (
-            not from_data(record, target, batch) or _is_widened(record, max(left, right, key=Tensor.dim))
-        ):
+        if not given and (not from_data(record, target, batch) or _is_widened(record, wide)):
             continue
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))

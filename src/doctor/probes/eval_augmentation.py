@@ -252,10 +252,9 @@ def _switch(subject: Subject, dataset: object, names: set[str]) -> Place | None:
     """The last line beside a data set's own that gives one of its attributes a value other than False or None."""
     found = []
     for place, node in source.statements(*source.classes_of(owner(subject))):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if not targets or (isinstance(node.value, ast.Constant) and not node.value.value):  # type: ignore[attr-defined]
+        if not isinstance(node, ast.Assign) or (isinstance(node.value, ast.Constant) and not node.value.value):
             continue
-        for target in targets:
+        for target in node.targets:
             if isinstance(target, ast.Attribute) and target.attr in names and not _of_self(target):
                 found.append(place)
     return max(found, key=lambda place: place.line, default=None)

@@ -9,11 +9,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 from torchmetrics import MeanMetric, Metric
 
 from src.doctor import source
 from src.doctor.batches import num_samples
+from src.doctor.dependence import mapped
 from src.doctor.findings import Finding, Place
 from src.doctor.subject import Subject, rehearse
 
@@ -151,7 +151,9 @@ def _unweighted(subject: Subject, fed: _Fed) -> Iterator[Problem]:
         if not cut:
             continue
         try:
-            whole, one, two = (fed.by(subject, part) for part in (batch, *_in_two(batch, cut)))
+            whole = fed.by(subject, batch)
+            one = fed.by(subject, mapped(batch, lambda leaf, cut=cut: leaf[:cut]))
+            two = fed.by(subject, mapped(batch, lambda leaf, cut=cut: leaf[cut:]))
         except Exception:  # of a step that needs the whole batch: nothing can be told
             return
         for name in names:
@@ -163,15 +165,6 @@ def _unweighted(subject: Subject, fed: _Fed) -> Iterator[Problem]:
             f"{name} (MeanMetric) gets batch means without a weight: the shorter last batch counts as much as others"
         )
         yield name, message, fed.places[name], "meter.update(value, weight=len(x))  # or the values of all samples"
-
-
-def _in_two(batch: Any, cut: int) -> tuple[Any, Any]:
-    """The first samples of a batch, and the others."""
-    parts = [
-        pytree.tree_map(lambda leaf, part=part: leaf[part] if isinstance(leaf, Tensor) else leaf, batch)
-        for part in (slice(cut), slice(cut, None))
-    ]
-    return parts[0], parts[1]
 
 
 def _is_mean(whole: list[float], one: list[float], two: list[float], share: float) -> bool | None:

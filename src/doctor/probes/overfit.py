@@ -10,7 +10,7 @@ from src.doctor import sandbox
 from src.doctor.batches import first
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
-from src.doctor.losses import SHAPE_ONLY, Loss, losses
+from src.doctor.losses import SHAPE_ONLY, losses
 from src.doctor.record import Record, tensors
 from src.doctor.subject import Subject
 from src.doctor.training import budget
@@ -89,7 +89,8 @@ def _constant(subject: Subject) -> Finding | None:
         record, loss, grads = _backward(subject, batch)
         if loss is None or not loss.requires_grad or not grads:
             return None
-        if not float(loss.detach().abs().sum()) and not any(item.num_classes == 1 for item in _of_classes(record)):
+        single = any(item.kind == "classes" and item.num_classes == 1 for item in losses(record))
+        if not single and not float(loss.detach().abs().sum()):
             return None  # nothing left to learn, or a share that begins at zero
         reached = [grads[id(p)] for p in subject.model.parameters() if p.requires_grad and id(p) in grads]
         if not reached or any(bool(grad.any()) for grad in reached):
@@ -104,10 +105,6 @@ def _constant(subject: Subject) -> Finding | None:
         message,
         "# compute the loss of logits that differ: not over a dimension of size 1, not clamped",
     )
-
-
-def _of_classes(record: Record) -> list[Loss]:
-    return [item for item in losses(record) if item.kind == "classes"]
 
 
 def _noise(subject: Subject) -> Finding | None:
