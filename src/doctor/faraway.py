@@ -184,6 +184,14 @@ def _asks_for_cuda(file: str) -> bool:
     return any(True for _ in calls(tree(file) or ast.Module([], []), "is_available"))
 
 
+class _Generator(torch.Generator):
+    """torch.Generator, which asks what it is given for a device of the build's own."""
+
+    def __new__(cls, device: Any = None) -> "_Generator":
+        near = _CPU if device is None or torch.device(device) == FAR else device
+        return super().__new__(cls, near)  # pyright: ignore[reportCallIssue]  # torch's stub knows __init__ alone
+
+
 @contextmanager
 def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     """While it lasts, tensors can be sent to FAR.
@@ -198,7 +206,9 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         enter(self, "cpu" if device_type == FAR.type else device_type, *args, **kwargs)
 
+    generator = torch.Generator
     torch.autocast.__init__ = autocast
+    torch.Generator = _Generator
     overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
@@ -206,4 +216,5 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
             yield
     finally:
         torch.autocast.__init__ = enter
+        torch.Generator = generator
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)

@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from src.doctor.findings import Place
 from src.doctor.samples import owner
@@ -145,16 +145,24 @@ def array(value: Any) -> np.ndarray | None:
     return value
 
 
-def parts(values: Iterable[Any]) -> Iterator[Any]:
-    """The values, and what small tuples and dicts and data sets of tensors among them hold."""
+def parts(values: Iterable[Any], depth: int = 4) -> Iterator[Any]:
+    """The values, and what small tuples and dicts, loaders and data sets of tensors among them hold."""
     for value in values:
         yield value
-        if isinstance(value, TensorDataset):
-            yield from value.tensors
-        if isinstance(value, tuple) and len(value) <= 8:
-            yield from value
-        elif isinstance(value, dict) and len(value) <= 32:
-            yield from value.values()
+        if depth:
+            yield from parts(_held(value), depth - 1)
+
+
+def _held(value: Any) -> Iterable[Any]:
+    if isinstance(value, TensorDataset):
+        return value.tensors
+    if isinstance(value, Subset | DataLoader):
+        return [value.dataset]
+    if isinstance(value, ConcatDataset):
+        return value.datasets[:8]
+    if isinstance(value, tuple):
+        return value if len(value) <= 8 else ()
+    return value.values() if isinstance(value, dict) and len(value) <= 32 else ()
 
 
 def first_line(

@@ -34,10 +34,11 @@ _SMOOTHER = 0.6  # as rough as given, when its memory is read with the channels 
 def channel_order(subject: Subject) -> Iterator[Finding | str]:
     """Looks at what the first convolutions and norms get: the channels that they have, in another dimension.
 
-    Four signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
+    Five signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
     its first two dimensions and has 1, 3 or 4 values in the last; these two are at least 8 and not square, and values
     are alike along both and from colour to colour, as pixels are; read with the channels last, the pixels are much
-    smoother than as they stand, so that a reshape took the place of a permutation.
+    smoother than as they stand, so that a reshape took the place of a permutation; all three dimensions are as long,
+    and only along the last one the means differ.
 
     What is not square may be meant as it is: signals of many channels with a few values at each time. So kernels that
     do not reach along both dimensions, and sides of which one is more than four times the other, are spared, and so is
@@ -66,6 +67,10 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
             return
         if spatial == 2 and _is_image(op, x):
             sign = "and is as smooth along it as along the next: a height, before a last dimension of colours"
+            yield _finding(subject, record, batch, op, x.shape[1], sign)
+            return
+        if spatial == 2 and 5 <= x.shape[1] == x.shape[2] == x.shape[3] and _differs_along_last(x):
+            sign = "and only along the last dimension the means differ, as those of channels do"
             yield _finding(subject, record, batch, op, x.shape[1], sign)
             return
         if spatial == 2 and 2 <= x.shape[1] <= 4 and min(x.shape[2:]) >= 8 and _is_smoother(x):
@@ -124,6 +129,12 @@ def _correlation(one: Tensor, two: Tensor) -> Tensor:
     dims = tuple(range(1, one.dim()))
     scale = (one.square().sum(dim=dims) * two.square().sum(dim=dims)).sqrt()
     return (one * two).sum(dim=dims) / (scale + 1e-12)
+
+
+def _differs_along_last(x: Tensor) -> bool:
+    """Whether the means along the last dimension of most samples spread far wider than those along the other two."""
+    down, across, last = (x.detach().double().mean(dim=dims).var(dim=1) for dims in ((2, 3), (1, 3), (1, 2)))
+    return bool((last > 5 * torch.maximum(down, across)).double().mean() > 0.9)
 
 
 def _is_smoother(x: Tensor) -> bool:

@@ -9,10 +9,12 @@ from sys import _getframe
 from types import CellType, FrameType, FunctionType
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch.utils.data import Dataset
 
 from src.doctor import faraway, source
 from src.doctor.faraway import FAR, Far, elsewhere
@@ -116,19 +118,27 @@ def _with_device(place: Place) -> str:
 
 
 def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:
-    """Tensors among the plain attributes of the user's modules, and where they are assigned."""
+    """Tensors among the plain attributes of the user's modules and of their objects, and where they are assigned."""
     found = {}
-    for module in subject.model.modules():
-        for name, value in vars(module).items():
+    owners: list[object] = [*subject.model.modules()]
+    owners += [value for module in owners for value in vars(module).values() if _is_plain(value)]
+    for owner in owners:
+        for name, value in vars(owner).items():
             if name in ("_parameters", "_buffers", "_modules") or name.startswith("__"):
                 continue
             place = None
             for leaf in _held(value, depth=3):
                 if not isinstance(leaf, nn.Parameter):
-                    place = place or source.assignment(module, name)
+                    place = place or source.assignment(owner, name)
                     if place is not None:
-                        found[id(leaf)] = place, name
+                        found.setdefault(id(leaf), (place, name))
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an object of a class of the user's that is no module."""
+    plain = not isinstance(value, nn.Module | pl.LightningDataModule | Dataset) and hasattr(value, "__dict__")
+    return plain and not isinstance(value, type) and bool(source.classes_of(value))
 
 
 def _held(value: Any, depth: int) -> Iterator[Tensor]:

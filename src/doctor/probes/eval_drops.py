@@ -19,7 +19,8 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     """Counts the samples that an epoch of a validation or test loader asks for.
 
     Samplers choose samples for good reasons: only an incomplete batch that is dropped counts, draws that miss samples
-    by chance, and batches put together by a sampler of the user's own without samples that no other loader has.
+    by chance, and batches put together by a sampler of the user's own without samples that no other loader has: unless
+    it gives one twice, as one that draws episodes of few-shot learning does.
     drop_last costs nothing where the batches come out even.
     """
     good = 0
@@ -81,6 +82,8 @@ def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
         if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
             continue  # else the samples are divided between the loaders by their numbers
         for batch in other.batch_sampler or []:
+            if other is loader and not seen.isdisjoint(batch):
+                return number, 0, ""
             seen |= set(batch)
             if time.monotonic() > deadline:
                 return number, 0, ""

@@ -18,6 +18,8 @@ from src.doctor.subject import Subject
 IDS = ("bad-initial-loss",)
 LIGHT = True
 
+_MARGIN = SHAPE_ONLY | {"where", "clamp", "acos", "cos", "sqrt", "sum", "add", "sub", "rsub", "mul", "pow"}
+_MARGIN |= {f"__{name}__" for name in ("add", "sub", "rsub", "mul", "pow", "radd", "rmul")}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 
 
@@ -87,14 +89,27 @@ def _is_scaled_cosine(record: Record, goal: Goal) -> bool:
         if op is None or not op.inputs:
             return False
         parts = [leaf for leaf in op.inputs if leaf.dim() > 1]
-        if (
-            op.name in ("mul", "__mul__", "div", "__truediv__", "__rmul__")
-            and parts
-            and float(parts[0].detach().abs().max()) <= 1.001
-        ):
+        if op.name in ("mul", "__mul__", "div", "__truediv__", "__rmul__") and parts and _is_cosine(record, parts[0]):
             return True
         op = record.producer(op.inputs[0], SHAPE_ONLY) if op.name in ("mul", "div", "where", "sub", "add") else None
     return False
+
+
+def _is_cosine(record: Record, value: Tensor) -> bool:
+    """Whether a tensor is made of products of vectors of length 1, perhaps with a margin."""
+    if float(value.detach().abs().max()) > 1.001:
+        return False
+    kin = record.ancestors(value, lambda op, _: op.name in _MARGIN)
+    for op in record.ops:
+        vectors = [leaf.detach() for leaf in op.inputs if leaf.dim() > 1 and leaf.is_floating_point()]
+        unit = len(vectors) > 1 and all(any(_is_unit(leaf, dim) for dim in (-1, -2, 1)) for leaf in vectors)
+        if (unit or op.name == "cosine_similarity") and any(id(out) in kin for out in op.outputs):
+            return True
+    return False
+
+
+def _is_unit(vectors: Tensor, dim: int) -> bool:
+    return bool(((vectors.norm(dim=dim) - 1).abs() < 1e-2).all())
 
 
 def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, str]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from src.doctor import replay, source
-from src.doctor.batches import padded
+from src.doctor.batches import num_samples, padded
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import losses
 from src.doctor.samples import copies, epoch, leaves, observe, owner, size, train_loaders, whole
@@ -134,15 +134,15 @@ def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
             return None
         known = whole(train_loaders(subject)[0].dataset) or {}
         everything = known[paths[0]].flatten().numpy() if paths[0] in known else None
-        return np.concatenate(rows), np.concatenate(labels), everything
+        x = np.concatenate(rows)
+        _, kept = np.unique(x.reshape(len(x), -1), axis=0, return_index=True)  # a sampler may take one several times
+        return x[kept], np.concatenate(labels)[kept], everything
     return None
 
 
 def _batches(subject: Subject) -> Iterator[Any]:
     """Each sample once."""
-    number = sum(
-        max((len(leaf) for leaf in leaves(batch).values() if leaf.dim()), default=0) for batch in subject.batches
-    )
+    number = sum(num_samples(batch) or 0 for batch in subject.batches)
     yield from subject.batches if number >= _SAMPLES else epoch(subject, _SECONDS)
 
 
@@ -212,8 +212,11 @@ def _lost(
             if signal > _STRONG and kept is not None:
                 strong.append((signal, kept))
                 since.clear()
-        if seen and strong and max(signal for signal, _ in seen) < min(_WEAK, strong[0][0] / 3):
-            places.append(place)
+        sets = [thing for thing in replay.parts(local.values()) if isinstance(thing, TensorDataset)]
+        made = [_candidates({"": thing.tensors}, values, everything) for thing in sets]
+        for found in (seen, *([_compared(known, a[0], b[0], x, y)] for a, b in made if a and b)):
+            if found and strong and max(signal for signal, _ in found) < min(_WEAK, strong[0][0] / 3):
+                places.append(place)
         return bool(places)
 
     replay.lines(replay.remake(subject), see)
@@ -265,17 +268,15 @@ def _candidates(
     local: dict[str, Any], values: set[Any], everything: np.ndarray | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Arrays with a row a sample, and arrays with the labels' values, perhaps scaled, among what a line knows."""
-    things = list(local.values())
-    things += [inner for value in local.values() if isinstance(value, dict) for inner in value.values()]
-    things += [inner for value in local.values() if isinstance(value, tuple) for inner in value[:8]]
     inputs, labels = [], []
-    for thing in things:
+    continuous = any(value % 1 for value in values)
+    for thing in replay.parts(local.values()):
         array = replay.array(thing)
         if array is None or not array.ndim or len(array) < _FEWEST:
             continue
         if array.ndim == 1 or array[0].size == 1:
             found = set(np.unique(array).tolist())
-            if found >= values and len(found) <= 1.2 * len(values) + 2:
+            if found >= values and (continuous or len(found) <= 1.2 * len(values) + 2):
                 labels.append(array.reshape(-1))
             elif everything is not None and (scaled := _rescaled(array.reshape(-1), everything)) is not None:
                 labels.append(scaled)

@@ -29,7 +29,8 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
         if left:
             message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
             fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
-            yield Finding("stuck-in-eval", _place(subject), message, fix)
+            place = source.first_call([type(subject.model).training_step], "eval") or _place(subject)
+            yield Finding("stuck-in-eval", place, message, fix)
             return
     stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and _matters(part)]
     outermost = [

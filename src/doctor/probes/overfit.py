@@ -27,7 +27,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     """Asks whether the loss leads to the labels.
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
-       cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05).
+       cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05). So it is, also without labels in
+       the batch, if all means of losses of torch's in the step are to rise.
     2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
        step, which the prediction was not made of: it can only learn the mean.
     3. Adam at 3e-3 on 8 samples, 150 steps, without dropout: the loss stays above 0.65 of the first (clean: below
@@ -49,6 +50,9 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
         message = "the loss leads away from the labels: "
         message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {name}"
         yield Finding("loss-not-decreasing", place, message, "return -loss  # the other sign")
+        return
+    if (risen := _rising(subject)) is not None:
+        yield risen
         return
     if (stuck := _stuck(subject)) is not None:
         yield stuck
@@ -154,6 +158,24 @@ def _opposed(subject: Subject, batch: Any) -> tuple[float, Place | None, str] | 
         _sign(record, goal),
         {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(goal.kind, "the squared error"),
     )
+
+
+def _rising(subject: Subject) -> Finding | None:
+    """A finding if the step's loss falls as all the losses of torch's that it is made of rise, on every batch."""
+    record, op = None, None
+    for batch in subject.batches[:3]:
+        record, _, grads = _backward(subject, batch)
+        means = {id(loss.op.out): loss.op for loss in losses(record) if _scalar(loss.op.out)}
+        signs = [float(grads[key]) for key in means if key in grads]
+        if not signs or max(signs) >= 0:
+            return None
+        op = list(means.values())[-1]
+    if record is None or op is None:
+        return None
+    message = f"the loss falls as {op.name} rises"
+    negated = [item for item in record.named("neg", "__neg__", "mul", "rsub", "__rsub__") if _scalar(item.out)]
+    place = negated[-1].place if negated else op.place
+    return Finding("loss-not-decreasing", place, message, "return loss  # the other sign")
 
 
 def _sign(record: Record, goal: Goal) -> Place | None:

@@ -41,6 +41,8 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
 class _Watch(pl.Callback):
     def __init__(self) -> None:
         self.counts: list[int] = []
+        self._known = [thing for thing in gc.get_objects() if isinstance(thing, Tensor)]
+        gc.freeze()  # what is there already is not searched after every step
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -48,7 +50,8 @@ class _Watch(pl.Callback):
         del outputs
         gc.collect()
         nodes: set[Any] = set()
-        todo = [thing.grad_fn for thing in gc.get_objects() if isinstance(thing, Tensor) and thing.grad_fn is not None]
+        living = (*self._known, *gc.get_objects())
+        todo = [thing.grad_fn for thing in living if isinstance(thing, Tensor) and thing.grad_fn is not None]
         while todo:
             node = todo.pop()
             if node is not None and node not in nodes:
