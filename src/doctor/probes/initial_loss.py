@@ -123,7 +123,7 @@ def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, 
         and op.inputs
     ):
         before = op.inputs[0].detach()
-        if before.shape == goal.prediction.shape and _mended(goal, before):
+        if before.numel() == goal.prediction.numel() and _mended(goal, before.reshape(goal.prediction.shape)):
             return op.place, f"{op.place.code if op.place else ''}  # without the factor"
         op = record.producer(op.inputs[0], SHAPE_ONLY)
     module = _layer(subject, op)

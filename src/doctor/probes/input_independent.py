@@ -41,7 +41,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
         return
     message = f"the predictions of {size} samples stay exactly the same when the samples change places"
     yield Finding(
-        "input-independent", _place(before, after), message, "# let the prediction take what comes from the input"
+        "input-independent", _place(before, after, size), message, "# let the prediction take what comes from the input"
     )
 
 
@@ -61,14 +61,14 @@ def _leaves(batch: Any) -> list[Tensor]:
     return found
 
 
-def _place(before: Record, after: Record) -> Place | None:
-    """The last call of the forward pass that takes something which still depends on the input."""
+def _place(before: Record, after: Record, size: int) -> Place | None:
+    """The last call that takes something which still depends on the input, of those that a prediction is made by."""
     place = None
-    ends = {id(tensor) for tensor in predictions(before)}
+    kin = set().union(*(before.ancestors(end) for end in (*predictions(before), *outputs(before, size))))
     for one, other in zip(before.ops, after.ops, strict=False):
-        if one.name != other.name or any(id(tensor) in ends for tensor in one.inputs):
+        if one.name != other.name:
             break
         pairs = zip(one.inputs, other.inputs, strict=False)
         if one.place and any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs):
-            place = one.place
+            place = one.place if any(id(out) in kin for out in one.outputs) else place
     return place
