@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -269,11 +270,18 @@ def _live_as_long_as_parent(worker_id: int) -> None:
     Ctrl-C and SIGTERM reach the whole process group, and the main process needs its workers until it has saved. A
     SIGTERM from the main process itself, which is how Python ends its workers at exit, still ends the worker.
     """
+    sys.excepthook = _tell
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # Linux; elsewhere nothing tells who sent a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_exit_for_parent, daemon=True).start()
     threading.Thread(target=_exit_after_parent, daemon=True).start()  # after it, or it would take the signal
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Leaves out what threads raise that hand tensors to a main process which has ended: that tells why itself."""
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _exit_after_parent() -> None:

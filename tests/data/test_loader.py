@@ -398,6 +398,22 @@ def _load_asleep(connection: Any) -> None:
     next(iter(data.val_dataloader()))
 
 
+class Telling(Numbers):
+    """Raises, as a thread of the worker does that hands tensors to a main process which has ended."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        for error in (ConnectionResetError("left"), ValueError("own")):
+            sys.excepthook(type(error), error, None)
+        return super().__getitem__(index)
+
+
+def test_a_worker_is_silent_about_the_end_of_the_main_process(capfd: pytest.CaptureFixture[str]) -> None:
+    data = Data(2, num_workers=1)
+    data.val_set = Telling(2)
+    next(iter(data.val_dataloader()))
+    assert capfd.readouterr().err.splitlines() == ["ValueError: own"] * 2
+
+
 def test_handlers_and_timer_are_given_back() -> None:
     signals = [signal.SIGCHLD, signal.SIGALRM]
     before = [signal.getsignal(number) for number in signals]
