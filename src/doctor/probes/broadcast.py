@@ -21,7 +21,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
 
     Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
     as it is, or is computed from it without gradients and meets a prediction whose last dimension nobody added: losses
-    over pairs of samples give their operands their dimensions on purpose.
+    over pairs of samples give their operands their dimensions on purpose. A prediction that is (B, B) already, of
+    (B,) and (B, 1), is reported where a loss of torch's compares it with the batch's (B,).
     """
     batch = subject.batches[0]
     leaves = {id(leaf) for leaf in tensors(batch)}
@@ -30,7 +31,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if op.name not in _PAIRED or len(op.inputs) < 2 or not op.grad:
             continue
         left, right = op.inputs[:2]
-        if not _grows(left, right) or not (left.requires_grad or right.requires_grad):
+        square = op.name in REGRESSION and left.shape == (len(right), len(right)) if right.dim() == 1 else False
+        if not (square or _grows(left, right)) or not (left.requires_grad or right.requires_grad):
             continue
         target = right if left.requires_grad else left
         if target.requires_grad:

@@ -18,6 +18,8 @@ from src.doctor.subject import Subject, rehearse
 
 IDS = ("detached-graph", "unused-parameter", "parameter-not-optimized")
 _STEPS = 6  # at least: a branch may have nothing to learn in some, as boxes in images without objects
+NO_GRAPH = "does not require grad and does not have a grad_fn"  # what backward says of a loss without gradients
+_CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
 
 
@@ -28,6 +30,9 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     does. Three kinds are right as they are: what is frozen, what is only used without gradients and not optimised (a
     teacher), and what changes all the same (a moving average).
     """
+    if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
+        yield cut
+        return
     parameters = dict(subject.model.named_parameters())
     before = {name: p.detach().clone() for name, p in parameters.items()}
     uses = _uses(subject)
@@ -49,7 +54,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         yield Finding("parameter-not-optimized", _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
     for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut}).items():
         message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
-        yield Finding("detached-graph", place, message, "# leave out what cuts the graph: detach, data, item, no_grad")
+        yield Finding("detached-graph", place, message, _CUT_FIX)
     for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
         message = f"{_listed(names)}: no call takes them, and no gradient arrives in {notes.steps} steps"
         yield Finding("unused-parameter", place, message, "# use the layer in forward, or delete it")
@@ -106,6 +111,25 @@ def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
         if op.name in _CUTS and any(_leads_to(tensor, parameter) for tensor in op.inputs):
             return op.place
     return ops[0].place
+
+
+def _whole_cut(subject: Subject) -> Finding | None:
+    """A finding if the loss has no gradient at all: at the last call that takes something with one, and gives none."""
+    record, loss = subject.recorded(subject.batches[0])
+    if not isinstance(loss, Tensor) or loss.requires_grad:
+        return None
+    cuts = [
+        op
+        for op in record.ops
+        if any(leaf.requires_grad for leaf in op.inputs) and not any(out.requires_grad for out in op.outputs)
+    ]
+    kin = record.ancestors(loss)
+    made = [op for op in cuts if any(id(out) in kin for out in op.outputs)]
+    made = made or [op for op in cuts if op.name in _CUTS]
+    place = source.definition(type(subject.model).training_step)
+    if made:
+        place = (None if made[-1].grad else source.without_gradients(made[-1].places)) or made[-1].place
+    return Finding("detached-graph", place, "no parameter gets a gradient: the loss has none", _CUT_FIX)
 
 
 def _leads_to(tensor: Tensor, parameter: Tensor) -> bool:

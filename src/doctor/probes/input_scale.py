@@ -50,28 +50,27 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     norm in front of the layer, a division in forward and embedded indices are seen as they are: their results count.
     LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
     """
-    largest: dict[str, tuple[float, Op, Tensor, Tensor]] = {}
-    seen = 0
+    squares: dict[tuple[Any, ...], tuple[Tensor, int]] = {}
+    entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
     for batch in subject.batches[:3]:
         record, _ = observe(subject, batch)
         given = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
         given |= {id(value): value for value in _attributes(batch)}
         for op, operand, leaf in _entries(record, given):
-            seen += 1
-            size, key = _scale(op, operand), f"{op.place}"
-            largest[key] = max(
-                largest.get(key, (0.0, op, operand, leaf)), (size, op, operand, leaf), key=lambda item: item[0]
-            )
-    for size, op, operand, leaf in largest.values():
-        if size > LARGE and np.isfinite(size):
+            square, number = _squares(op, operand)
+            key = (op.place, len(square))
+            before, numbers = squares.get(key, (0.0, 0))
+            squares[key], entries[key] = (before + square, numbers + number), (op, operand, leaf)
+    sizes = {key: (square / number).sqrt().max().item() for key, (square, number) in squares.items()}
+    for key, (op, operand, leaf) in entries.items():
+        if (size := sizes[key]) > LARGE and np.isfinite(size):
             low, high = operand.min().item(), operand.max().item()
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             fix = "x = x / 255  # pixels" if _is_pixels(operand) else "x = (x - mean) / std  # of the training data"
             yield Finding("unnormalized-input", _place(subject, leaf, operand) or op.place, message, fix)
             return
-    if seen:
-        size = max(item[0] for item in largest.values())
-        yield f"inputs reach the first layer with a root mean square of at most {size:.2g}"
+    if sizes:
+        yield f"inputs reach the first layer with a root mean square of at most {max(sizes.values()):.2g}"
 
 
 def _attributes(batch: Any) -> list[Tensor]:
@@ -103,11 +102,11 @@ def _entries(record: Record, given: dict[int, Tensor]) -> Iterator[tuple[Op, Ten
                     kept.append(out)
 
 
-def _scale(op: Op, operand: Tensor) -> float:
-    x = operand.double()
-    channels = 1 if op.name in _CHANNELS_SECOND and x.dim() > 2 else -1
-    other = [d for d in range(x.dim()) if d != channels % x.dim()]
-    return (x.square().mean(dim=other) if other else x.square()).sqrt().max().item()
+def _squares(op: Op, operand: Tensor) -> tuple[Tensor, int]:
+    """The sum of the squares in each channel, and of how many values."""
+    channels = 1 if op.name in _CHANNELS_SECOND and operand.dim() > 2 else -1
+    values = operand.double()[None] if operand.dim() == 1 else operand.double().movedim(channels, -1).flatten(0, -2)
+    return values.square().sum(dim=0), len(values)
 
 
 def _is_pixels(x: Tensor) -> bool:
@@ -119,15 +118,20 @@ def _place(subject: Subject, leaf: Tensor, operand: Tensor) -> Place | None:
     values = (leaf if leaf.is_floating_point() else operand).double()
     size = values.square().mean().sqrt().item()
 
-    def alike(array: np.ndarray) -> bool:  # pragma: no cover - a tracer is not traced
+    def alike(array: np.ndarray, factor: float) -> bool:  # pragma: no cover - a tracer is not traced
         if array.dtype.kind != "f" or array.size < 2 or array.size < leaf.numel() // max(1, len(leaf)):
             return False
         finite = array[np.isfinite(array)].astype(np.float64)
-        return finite.size > 0 and size / 4 < np.sqrt(np.square(finite).mean()) < 4 * size
+        return finite.size > 0 and size / factor < np.sqrt(np.square(finite).mean()) < factor * size
 
-    place = replay.first_line(
-        subject, lambda array, value: isinstance(value, Tensor) and value.dtype != torch.float64 and alike(array)
-    ) or replay.first_line(subject, lambda array, value: alike(array))
+    def is_made(array: np.ndarray, value: Any, factor: float) -> bool:  # pragma: no cover - a tracer is not traced
+        return isinstance(value, Tensor) and value.dtype != torch.float64 and alike(array, factor)
+
+    place = (
+        replay.first_line(subject, lambda array, value: is_made(array, value, 1.3))
+        or replay.first_line(subject, lambda array, value: is_made(array, value, 4))
+        or replay.first_line(subject, lambda array, value: alike(array, 4))
+    )
     return (_made(subject, place) if place is not None else None) or place
 
 

@@ -19,6 +19,7 @@ IDS = ("loss-not-decreasing",)
 
 _OPPOSED = -0.5
 _RANDOM = ("randn", "randn_like", "normal", "normal_")  # a mean of zero, so that it is no label with some noise
+_MIXING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", "argsort", "take_along_dim")
 _STUCK, _LEARNED = 0.65, 0.4
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
 
@@ -30,7 +31,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
        cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05). So it is, also without labels in
        the batch, if all means of losses of torch's in the step are to rise.
     2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
-       step, which the prediction was not made of: it can only learn the mean.
+       step, which the prediction was not made of: it can only learn the mean. Or the target is the batch's labels in
+       another order, and no call that reorders was on the way to the prediction, as it is in MixUp.
     3. Adam at 3e-3 on 8 samples, 150 steps, without dropout: the loss stays above 0.65 of the first (clean: below
        0.5), while the plain loss in its place falls below 0.4. Without the second half nothing is said: then it is the
        model or the data that sets the limit.
@@ -41,7 +43,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     if (constant := _constant(subject)) is not None:
         yield constant
         return
-    if (noise := _noise(subject)) is not None:
+    if (noise := _noise(subject) or _reordered(subject)) is not None:
         yield noise
         return
     opposed = _opposed(subject, subject.batches[0])
@@ -126,6 +128,34 @@ def _noise(subject: Subject) -> Finding | None:
                 "loss-not-decreasing", loss.op.place, message, "# add the same noise to the input that is to be learned"
             )
     return None
+
+
+def _reordered(subject: Subject) -> Finding | None:
+    """A finding if the target of a loss is the labels of the batch in another order than the prediction."""
+    place, name = None, ""
+    for batch in subject.batches[:3]:
+        record, _ = subject.recorded(batch)
+        labels = [leaf.detach() for leaf in tensors(batch) if leaf.dim() == 1]
+        found = [loss for loss in losses(record) if any(_is_shuffled(loss.target, label) for label in labels)]
+        mixing = [op for op in record.named(*_MIXING) if op.name != "__getitem__" or _picks(op.argument(1, "index"))]
+        mixed = {id(out) for op in mixing for out in op.outputs}
+        found = [loss for loss in found if mixed.isdisjoint(record.ancestors(loss.prediction))]
+        if not found:
+            return None
+        maker = next((op for op in mixing if id(found[0].target) in {id(out) for out in op.outputs}), found[0].op)
+        place, name = maker.place, found[0].op.name
+    message = f"{name} compares the predictions with the labels of other samples: they are in another order"
+    return Finding("loss-not-decreasing", place, message, "# predictions and labels in one order")
+
+
+def _is_shuffled(target: Tensor, label: Tensor) -> bool:
+    if target.shape != label.shape or len(label) < 4 or torch.equal(target.detach().to(label.dtype), label):
+        return False
+    return torch.equal(target.detach().to(label.dtype).sort().values, label.sort().values)
+
+
+def _picks(index: Any) -> bool:
+    return any(leaf.dim() > 0 for leaf in tensors(index))
 
 
 def _opposed(subject: Subject, batch: Any) -> tuple[float, Place | None, str] | None:

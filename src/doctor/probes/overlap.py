@@ -42,6 +42,8 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     fix = "train_set, val_set = random_split(dataset, [0.8, 0.2], torch.Generator().manual_seed(0))  # split once"
     is_split = how != "by index" and all(base(train.dataset) is base(vals[0][0].dataset) for train in trains)
     place = _doubled(subject, number) if is_split else None
+    if "same data set" in how and vals[0][1]:
+        place = vals[0][1][0]
     place = place or _place(subject, vals[0][0].dataset, vals[0][1])
     yield Finding("train-val-overlap", place, message, fix)
 

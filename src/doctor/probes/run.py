@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 
 from src.doctor import source
 from src.doctor.findings import Finding
+from src.doctor.probes.gradient_reach import NO_GRAPH
 from src.doctor.subject import Subject, rehearse
 
 IDS = ("crash",)
@@ -16,6 +17,8 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     try:
         rehearse(subject, pl.Callback())
     except Exception as error:  # whatever the program raises is the finding
+        if NO_GRAPH in str(error):  # which gradient_reach tells
+            return
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         yield Finding("crash", source.raised_at(error), text, "")
         return
