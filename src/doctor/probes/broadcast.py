@@ -31,7 +31,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if op.name not in _PAIRED or len(op.inputs) < 2 or not op.grad:
             continue
         left, right = op.inputs[:2]
-        square = op.name in REGRESSION and left.shape == (len(right), len(right)) if right.dim() == 1 else False
+        square = op.name in REGRESSION and right.dim() == 1 and left.shape == 2 * right.shape
         if not (square or _grows(left, right)) or not (left.requires_grad or right.requires_grad):
             continue
         target = right if left.requires_grad else left

@@ -48,9 +48,10 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
             return
     least = min(filter(None, seen["changes"]), default=0.0)  # an optimizer may have its turn later
     if 0 < least < _SLOW and _is_too_low(subject, least, base if falls else None, reached):
-        rate = max(peaks(subject)[seen["changes"].index(least)])
+        number = seen["changes"].index(least)
+        rate = max(peaks(subject)[number])
         message = f"at lr={rate:g} no weight changes by more than {least:.1g} of itself in a step; 1e-3 is usual"
-        yield _finding(subject, "learning-rate-too-low", message, rate * _USUAL / least)
+        yield _finding(subject, "learning-rate-too-low", message, rate * _USUAL / least, number)
         return
     yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
@@ -147,10 +148,10 @@ def _level(losses: list[float]) -> float:
     return fmean(losses[-8:])
 
 
-def _finding(subject: Subject, defect: str, message: str, better: float) -> Finding:
-    place, call = _place(subject)
+def _finding(subject: Subject, defect: str, message: str, better: float, number: int = 0) -> Finding:
+    place, call = _place(subject, number)
     mantissa = f"{better:.0e}".replace("e-0", "e-")
-    fix = f"{type(subject.trainer.optimizers[0]).__name__}(…, lr={mantissa})"
+    fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={mantissa})"
     if call is not None:
         others = [keyword for keyword in call.keywords if keyword.arg != "lr"]
         fix = ast.unparse(
@@ -159,14 +160,15 @@ def _finding(subject: Subject, defect: str, message: str, better: float) -> Find
     return Finding(defect, place, message, fix)
 
 
-def _place(subject: Subject) -> tuple[Place | None, ast.Call | None]:
-    """The optimizer's call, at its `lr=`."""
+def _place(subject: Subject, number: int) -> tuple[Place | None, ast.Call | None]:
+    """The call that makes the optimizer of this number, or the first one that makes any, at its `lr=`."""
     names = [type(optimizer).__name__ for optimizer in subject.trainer.optimizers]
     for cls in source.classes_of(subject.model):
         found = source.body(cls)
         if found is None:
             continue
-        for call in source.calls(found[1], *names):
+        made = list(source.calls(found[1], *names))
+        for call in made[number if len(made) == len(names) else 0 :]:
             lines = [keyword.value.lineno for keyword in call.keywords if keyword.arg == "lr"]
             return Place(found[0], (lines or [call.lineno])[0]), call
     return source.definition(type(subject.model).configure_optimizers), None

@@ -139,6 +139,7 @@ def _reordered(subject: Subject) -> Finding | None:
         found = [loss for loss in losses(record) if any(_is_shuffled(loss.target, label) for label in labels)]
         mixing = [op for op in record.named(*_MIXING) if op.name != "__getitem__" or _picks(op.argument(1, "index"))]
         mixed = {id(out) for op in mixing for out in op.outputs}
+        found = [loss for loss in found if not mixed.isdisjoint(record.ancestors(loss.target))]
         found = [loss for loss in found if mixed.isdisjoint(record.ancestors(loss.prediction))]
         if not found:
             return None

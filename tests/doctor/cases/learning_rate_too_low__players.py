@@ -21,7 +21,7 @@ class Repaired(Classifier):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         x, y = batch
-        losses = [(self.code(x) - x).square().mean(), nn.functional.cross_entropy(self(x), y)]
+        losses = [nn.functional.cross_entropy(self(x), y), (self.code(x) - x).square().mean()]
         for optimizer, loss in zip(self.optimizers(), losses, strict=True):
             optimizer.zero_grad()
             self.manual_backward(loss)
@@ -29,8 +29,13 @@ class Repaired(Classifier):
 
     def configure_optimizers(self) -> Any:
         return [
+            torch.optim.Adam(
+                self.net.parameters(),
+                lr=1e-3,
+                betas=(0.5, 0.99),
+                eps=1e-7,
+            ),
             torch.optim.Adam(self.code.parameters(), lr=self.slow),  # here
-            torch.optim.Adam(self.net.parameters(), lr=1e-3),
         ]
 
 
