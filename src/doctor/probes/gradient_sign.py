@@ -14,6 +14,7 @@ from src.doctor.findings import Finding
 from src.doctor.subject import Subject
 
 IDS = ("loss-not-decreasing",)
+LIGHT = True
 
 _STEP, _OPPOSED = 0.01, -0.5
 
