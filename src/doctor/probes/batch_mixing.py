@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from src.doctor import source
 from src.doctor.batches import num_samples
 from src.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
-from src.doctor.findings import Finding
+from src.doctor.findings import Finding, Place
 from src.doctor.record import Op
 from src.doctor.subject import Subject
 
@@ -36,11 +37,19 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
         if changes:
             yield f"samples of a batch do not change each other's results ({size} samples)"
         return
-    place = first_where(before, after, lambda one, other: _mixes(one, other, size))
+    place = _norm(subject) or first_where(before, after, lambda one, other: _mixes(one, other, size))
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
     yield Finding(
         "batch-mixing", place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart"
     )
+
+
+def _norm(subject: Subject) -> Place | None:
+    """Where a BatchNorm is made that takes the statistics of the batch in evaluation as well."""
+    for part in subject.model.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            return source.construction(subject.model, part)
+    return None
 
 
 def _pairs(before: Any, after: Any, size: int) -> list[tuple[Tensor, Tensor]]:

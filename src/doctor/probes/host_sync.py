@@ -137,9 +137,10 @@ def _asserts(place: Place) -> bool:
 
 
 def _plays(place: Place) -> bool:
-    """Whether the function steps an environment: `env.step(action)` needs values."""
+    """Whether the function steps an environment: `env.step(action)` needs values; `self.step(batch)` is no such call."""
     function = source.function_at(place)
-    return function is not None and any(call.args for call in source.calls(function, "step"))
+    steps = source.calls(function, "step") if function is not None else ()
+    return any(call.args and ast.unparse(call.func) != "self.step" for call in steps)
 
 
 def _at(subject: Subject, index: int) -> None:
