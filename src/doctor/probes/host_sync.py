@@ -137,7 +137,7 @@ def _asserts(place: Place) -> bool:
 
 
 def _plays(place: Place) -> bool:
-    """Whether the function steps an environment: `env.step(action)` needs values; `self.step(batch)` is no such call."""
+    """Whether the function steps an environment, whose `env.step(action)` needs values; `self.step(batch)` is none."""
     function = source.function_at(place)
     steps = source.calls(function, "step") if function is not None else ()
     return any(call.args and ast.unparse(call.func) != "self.step" for call in steps)
