@@ -1,6 +1,7 @@
 """Double precision that comes in unasked."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -53,9 +54,12 @@ def _culprit(record: Record, op: Op) -> Tensor | None:
 
 def _saved(record: Record) -> float:
     """Half of what is float64, as a share of all results; a view is counted with what it shows."""
-    results = {leaf.untyped_storage().data_ptr(): leaf for op in record.ops for leaf in op.outputs}.values()
-    double = sum(leaf.untyped_storage().nbytes() for leaf in results if leaf.dtype == torch.float64)
-    return double / 2 / max(1, sum(leaf.untyped_storage().nbytes() for leaf in results))
+    results: dict[int, tuple[torch.dtype, int]] = {}
+    for leaf in (leaf for op in record.ops for leaf in op.outputs):
+        with suppress(NotImplementedError):  # torch.func's wrapped tensors have no storage
+            results[leaf.untyped_storage().data_ptr()] = leaf.dtype, leaf.untyped_storage().nbytes()
+    double = sum(size for dtype, size in results.values() if dtype == torch.float64)
+    return double / 2 / max(1, sum(size for _, size in results.values()))
 
 
 def _shape(op: Op) -> str:
