@@ -5,7 +5,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import lightning.pytorch as pl
@@ -39,17 +39,18 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
         limit_s: ends the run.
         times: how often a line is looked at.
     """
-    deadline, counts, failed = time.monotonic() + limit_s, dict[tuple[str, int], int](), list[Exception]()
+    deadline, counts, failed = time.monotonic() + limit_s, dict[tuple[CodeType, int, str], int](), list[Exception]()
 
-    def after(frame: FrameType, line: int, result: Any) -> None:  # pragma: no cover - a tracer is not traced
+    def after(frame: FrameType, line: int, event: str, result: Any) -> None:  # pragma: no cover - not traced itself
         if time.monotonic() > deadline:
             raise _Stop
-        key = (frame.f_code.co_filename, line)
+        key = (frame.f_code, line, event)  # a comprehension comes by its line often before that returns
         counts[key] = counts.get(key, 0) + 1
         if counts[key] > times:
             return
+        values = _values(frame) | ({} if event == "line" or result is None else {"return": result})
         try:
-            stop = see(Place(*key), _values(frame) | ({} if result is None else {"return": result}))
+            stop = see(Place(frame.f_code.co_filename, line), values)
         except Exception as error:  # ours, which the user's code must not catch
             failed.append(error)
             raise _Stop from error
@@ -63,7 +64,7 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
 
         def step(frame: FrameType, event: str, result: Any) -> Any:
             if event in ("line", "return") and previous[0]:
-                after(frame, previous[0], result if event == "return" else None)
+                after(frame, previous[0], event, result)
             previous[0] = frame.f_lineno
             return step
 

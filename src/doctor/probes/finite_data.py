@@ -1,11 +1,14 @@
 """NaN and infinity in the data."""
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from src.doctor import replay
 from src.doctor.findings import Finding, Place
@@ -15,6 +18,7 @@ from src.doctor.subject import Subject
 IDS = ("non-finite-data",)
 
 _SECONDS = 0.3
+_SAMPLES, _TOGETHER = 500, 50
 
 
 def finite_data(subject: Subject) -> Iterator[Finding | str]:
@@ -45,10 +49,10 @@ def finite_data(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _later(subject: Subject) -> Iterator[Any]:
-    """The rest of an epoch, unless the tensors that it is made of are finite."""
+    """The rest of an epoch, unless the tensors that it is made of are finite, and only stacked."""
     for loader in train_loaders(subject):
         found = whole(loader.dataset)
-        if found is None or not all(_finite(leaf) for leaf in found.values()):
+        if found is None or loader.collate_fn is not default_collate or not all(map(_finite, found.values())):
             yield from epoch(subject, _SECONDS)
             return
 
@@ -76,11 +80,30 @@ def _spoils(subject: Subject, batch: Any) -> bool:
 
 
 def _place(subject: Subject, leaf: Tensor) -> Place | None:
+    wanted = np.isnan if bool(torch.isnan(leaf).any()) else np.isinf
+
+    def holds(array: np.ndarray, _: Any) -> bool:
+        return array.dtype.kind == "f" and bool(wanted(array).any())
+
     spoilt = 0
     for loader in train_loaders(subject)[:1]:
-        for number in range(min(size(loader.dataset) or 0, 500)):
-            if any(not _finite(part) for part in leaves(loader.dataset[number]).values()):
+        for number in range(min(size(loader.dataset) or 0, _SAMPLES)):
+            if _is_spoilt(loader.dataset[number]):
                 spoilt = number
                 break
-    wanted = np.isnan if bool(torch.isnan(leaf).any()) else np.isinf
-    return replay.first_line(subject, lambda array, _: array.dtype.kind == "f" and bool(wanted(array).any()), spoilt)
+    return replay.first_line(subject, holds, spoilt) or replay.first_line(subject, holds, run=_collating(subject))
+
+
+def _is_spoilt(thing: Any) -> bool:
+    return any(not _finite(part) for part in leaves(thing).values())
+
+
+def _collating(subject: Subject) -> Callable[[], Any]:
+    """Puts samples together of which a batch is spoilt that are not so each on its own."""
+    for loader in train_loaders(subject)[:1]:
+        number = min(size(loader.dataset) or 0, _SAMPLES)
+        for start in range(0, number, _TOGETHER) if loader.collate_fn is not None else ():
+            samples = [loader.dataset[index] for index in range(start, min(start + _TOGETHER, number))]
+            if _is_spoilt(loader.collate_fn(copy.deepcopy(samples))):
+                return partial(loader.collate_fn, samples)
+    return lambda: None

@@ -7,10 +7,10 @@ from statistics import fmean
 
 import torch
 
-from src.doctor import sandbox, source
-from src.doctor.findings import Finding, Place
+from src.doctor import sandbox
+from src.doctor.findings import Finding
 from src.doctor.subject import Subject
-from src.doctor.training import peaks, train
+from src.doctor.training import optimizer_call, peaks, train
 
 IDS = ("learning-rate-too-high", "learning-rate-too-low")
 
@@ -149,7 +149,7 @@ def _level(losses: list[float]) -> float:
 
 
 def _finding(subject: Subject, defect: str, message: str, better: float, number: int = 0) -> Finding:
-    place, call = _place(subject, number)
+    place, call = optimizer_call(subject, number)
     mantissa = f"{better:.0e}".replace("e-0", "e-")
     fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={mantissa})"
     if call is not None:
@@ -158,17 +158,3 @@ def _finding(subject: Subject, defect: str, message: str, better: float, number:
             ast.Call(call.func, call.args[:1], [ast.keyword("lr", ast.Constant(float(mantissa))), *others])
         )
     return Finding(defect, place, message, fix)
-
-
-def _place(subject: Subject, number: int) -> tuple[Place | None, ast.Call | None]:
-    """The call that makes the optimizer of this number, or the first one that makes any, at its `lr=`."""
-    names = [type(optimizer).__name__ for optimizer in subject.trainer.optimizers]
-    for cls in source.classes_of(subject.model):
-        found = source.body(cls)
-        if found is None:
-            continue
-        made = list(source.calls(found[1], *names))
-        for call in made[number if len(made) == len(names) else 0 :]:
-            lines = [keyword.value.lineno for keyword in call.keywords if keyword.arg == "lr"]
-            return Place(found[0], (lines or [call.lineno])[0]), call
-    return source.definition(type(subject.model).configure_optimizers), None

@@ -3,6 +3,7 @@
 import ast
 import copy
 import inspect
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from src.doctor import replay, source
+from src.doctor.association import SAMPLES, STRONG, association, features
 from src.doctor.batches import num_samples, padded
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import losses
@@ -20,11 +22,13 @@ from src.doctor.subject import Subject
 
 IDS = ("misaligned-labels",)
 
-_SAMPLES, _FEWEST, _SECONDS = 400, 60, 0.3
+_FEWEST, _SECONDS = 60, 0.3
 _TOGETHER = 12  # samples for the collate function
+_LEFT_OUT = 8  # of the least and of the largest labels
 _ORDERS = ("sort", "argsort", "sorted", "randperm", "permutation", "shuffle", "sample")
 _LISTED = (*_ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir", "glob", "rglob", "set")
-_WEAK, _STRONG = 6.0, 8.0  # standard deviations over chance
+_PAIRS = (TensorDataset, tuple)  # of inputs and labels
+_WEAK = 6.0  # standard deviations over chance
 
 
 def misaligned(subject: Subject) -> Iterator[Finding | str]:
@@ -51,7 +55,7 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
     if pairs is None:
         return
     x, y, everything = pairs
-    final = _signal(_features(x), y)
+    final = association(features(x), y)
     if final > _WEAK:
         yield f"inputs tell of labels ({final:.0f} standard deviations over chance)"
         return
@@ -128,7 +132,7 @@ def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
                 rows.append(tensors[main].numpy())
                 labels.append(tensors[paths[0]].flatten().numpy())
                 number += len(rows[-1])
-            if number >= _SAMPLES:
+            if number >= SAMPLES:
                 break
         if number < _FEWEST or any(len(a) != len(b) for a, b in zip(rows, labels, strict=True)):
             return None
@@ -143,55 +147,7 @@ def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
 def _batches(subject: Subject) -> Iterator[Any]:
     """Each sample once."""
     number = sum(num_samples(batch) or 0 for batch in subject.batches)
-    yield from subject.batches if number >= _SAMPLES else epoch(subject, _SECONDS)
-
-
-def _features(x: np.ndarray) -> np.ndarray:
-    """Rows of numbers: pixels in blocks, so that there are not too many; tokens as counts."""
-    if x.dtype.kind in "iu" and x.ndim == 2 and x.dtype != np.uint8 and 1 < x.max() < 2000 and x.min() >= 0:
-        return np.stack([np.bincount(row, minlength=2000)[:2000] for row in x]).astype(np.float64)
-    flat = x.reshape(len(x), -1).astype(np.float64)
-    step = -(-flat.shape[1] // 2000)
-    return np.nan_to_num(flat[:, ::step])
-
-
-def _signal(x: np.ndarray, y: np.ndarray) -> float:
-    """How far two learners are above chance, in standard deviations; the better one counts."""
-    keep = np.random.RandomState(0).permutation(len(x))[:_SAMPLES]
-    x, y = x[keep], y[keep].astype(np.float64)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        return np.inf
-    targets = np.eye(len(classes))[codes] if len(classes) <= 50 else (np.argsort(np.argsort(y)) / len(y))[:, None]
-    features, goal = torch.from_numpy((x - x.mean(0)) / (x.std(0) + 1e-6)), torch.from_numpy(targets - targets.mean(0))
-    kernel = features @ features.T / features.shape[1]
-    near = _agreement(_neighbours(kernel) @ goal, goal)
-    return near if near > _STRONG else max(near, _agreement(_linear(kernel, goal), goal))
-
-
-def _neighbours(kernel: Tensor) -> Tensor:
-    """The weights of each sample's five nearest others."""
-    squares = kernel.diagonal()
-    distances = (squares[:, None] + squares[None] - 2 * kernel).fill_diagonal_(torch.inf)
-    return torch.zeros_like(kernel).scatter_(1, distances.topk(5, largest=False).indices, 0.2)
-
-
-def _linear(kernel: Tensor, goal: Tensor) -> Tensor:
-    """Ridge regression with each fifth predicted from the others, in its dual form."""
-    predicted, fold = torch.zeros_like(goal), torch.arange(len(goal)) % 5
-    for number in range(5):
-        rest, part = (fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]
-        ridge = kernel[rest][:, rest] + 0.1 * torch.eye(len(rest), dtype=kernel.dtype)
-        predicted[part] = kernel[part][:, rest] @ torch.linalg.solve(ridge, goal[rest])
-    return predicted
-
-
-def _agreement(predicted: Tensor, goal: Tensor) -> float:
-    """The predictions' product with the targets, against the same with the targets in a hundred random orders."""
-    generator = torch.Generator().manual_seed(0)
-    orders = [torch.randperm(len(goal), generator=generator) for _ in range(100)]
-    chance = torch.stack([(predicted * goal[order]).sum() for order in orders])
-    return ((predicted * goal).sum() - chance.mean()).item() / (chance.std().item() + 1e-12)
+    yield from subject.batches if number >= SAMPLES else epoch(subject, _SECONDS)
 
 
 def _lost(
@@ -209,11 +165,11 @@ def _lost(
         seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
         since.append(place)
         for signal, kept in seen:
-            if signal > _STRONG and kept is not None:
+            if signal > STRONG and kept is not None:
                 strong.append((signal, kept))
                 since.clear()
-        sets = [thing for thing in replay.parts(local.values()) if isinstance(thing, TensorDataset)]
-        made = [_candidates({"": thing.tensors}, values, everything) for thing in sets]
+        parts = [thing for thing in replay.parts(local.values()) if isinstance(thing, _PAIRS)]
+        made = [_candidates({"": getattr(part, "tensors", part)}, values, everything) for part in parts]
         for found in (seen, *([_compared(known, a[0], b[0], x, y)] for a, b in made if a and b)):
             if found and strong and max(signal for signal, _ in found) < min(_WEAK, strong[0][0] / 3):
                 places.append(place)
@@ -243,8 +199,8 @@ def _compared(
     """How well labels b are told from inputs a, and how many of x that are among a have the label in y that b has."""
     key = (a.shape, hash(a[:64].tobytes()), hash(b[:512].tobytes()))
     if key not in known:
-        signal = _signal(_features(a), b)
-        known[key] = (signal, _kept(a, b, x, y) if np.isfinite(signal) and signal > _STRONG else None)
+        signal = association(features(a), b)
+        known[key] = (signal, _kept(a, b, x, y) if np.isfinite(signal) and signal > STRONG else None)
     return known[key]
 
 
@@ -286,11 +242,19 @@ def _candidates(
 
 
 def _rescaled(values: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """Values on the scale of the labels, if they are the same but for scale, shift and order."""
-    if values.shape != labels.shape or len(np.unique(labels)) < _FEWEST or not values.std():
+    """Values on the scale of the labels, if these are the same but for scale, shift, order and some left out."""
+    if not len(labels) <= len(values) <= 2 * len(labels) or len(np.unique(labels)) < _FEWEST:
         return None
-    scaled = (values - values.mean()) / values.std() * labels.std() + labels.mean()
-    return scaled if np.allclose(np.sort(scaled), np.sort(labels), atol=1e-3 * labels.std()) else None
+    low, *_, high = ours = np.sort(labels).astype(np.float64)
+    theirs = np.sort(values).astype(np.float64)
+    for left, right in itertools.product(theirs[:_LEFT_OUT], theirs[-_LEFT_OUT:]):  # which may be low and high
+        scale = (high - low) / (right - left) if right > left else 0.0
+        scaled = (theirs - left) * scale + low
+        index = np.searchsorted(scaled, ours).clip(1, len(scaled) - 1)
+        near = np.minimum(np.abs(scaled[index] - ours), np.abs(scaled[index - 1] - ours))
+        if scale and near.max() < 1e-4 * ours.std():
+            return (values - left) * scale + low
+    return None
 
 
 def _taken(subject: Subject) -> Place | None:

@@ -24,8 +24,8 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     """Compares each loss's target with what the model reads, then changes the second half of what it reads.
 
     A target that is the input one step later makes the model autoregressive: its first half must not change. A target
-    that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder. Masked language
-    models match neither.
+    that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder: if it reads
+    tokens, or the first half of its numbers reaches the second of its results. Masked language models match neither.
     """
     with subject.evaluating(), torch.enable_grad():
         record, error = observe(subject, subject.batches[0])
@@ -42,13 +42,14 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
                 leak, place = _leak(subject, module, arguments, read, axis)
                 if leak is None:
                     continue
+                tokens = not read.is_floating_point()
                 if shift == 1 and leak > _LEAK:
                     message = (
                         f"changing the second half of the input changes predictions in the first half by {leak:.2g}"
                     )
                     fix = "mask = nn.Transformer.generate_square_subsequent_mask(T, device=x.device)  # is_causal=True"
                     yield Finding("causal-leak", place, message, fix)
-                elif shift == 0 and leak <= _LEAK:
+                elif shift == 0 and leak <= _LEAK and (tokens or _reaches(subject, module, arguments, read, axis)):
                     message = "the target at each position is the input at that position, and the model is causal"
                     fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
                     yield Finding("unshifted-targets", loss.op.place, message, fix)
@@ -90,30 +91,52 @@ def _leak(
     """The change of a module's results in the first half of the time that it reads, and the call that lets it in."""
     length = read.shape[axis]
     half = length // 2
-    later = read.roll(1, 0)
-    if torch.equal(later, read):
-        later = read.flip(axis)
-    other = torch.cat([read.narrow(axis, 0, half), later.narrow(axis, half, length - half)], dim=axis)
-    args, kwargs = arguments
-    changed_args = [other if item is read else item for item in args]
-    changed_kwargs = {name: other if item is read else item for name, item in kwargs.items()}
-    with subject.evaluating():
-        records, results = [], []
-        for one_args, one_kwargs in ((args, kwargs), (changed_args, changed_kwargs)):
-            torch.manual_seed(0)
-            with Record() as record:
-                results.append(tensors(module(*one_args, **one_kwargs)))
-            records.append(record)
-    worst = None
-    for before, after in zip(*results, strict=True):
-        times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] == length]
-        if times and before.shape == after.shape and len(before) == len(read) and before.is_floating_point():
-            worst = max(worst or 0.0, change(before, after).narrow(times[0], 0, half).max().item())
+    results, records = _with_others(subject, module, arguments, read, axis, later=True)
+    worst = max((part.narrow(time, 0, half).max().item() for part, time in _changes(results, read, axis)), default=None)
     place = first_where(*records, breaks=lambda one, two: _lets_in(one, two, half, length))
     for op in records[0].ops:
         if op.place == place and op.name.startswith("conv") and op.module is not None:
             return worst, source.construction(subject.model, op.module) or place  # its padding lets it in
     return worst, place
+
+
+def _reaches(subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, axis: int) -> bool:
+    """Whether a change of the first half of the time changes results in the second."""
+    results, _ = _with_others(subject, module, arguments, read, axis, later=False)
+    half = read.shape[axis] // 2
+    changes = _changes(results, read, axis)
+    return any(part.narrow(time, half, part.shape[time] - half).max().item() > _LEAK for part, time in changes)
+
+
+def _with_others(
+    subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, axis: int, later: bool
+) -> tuple[list[list[Tensor]], list[Record]]:
+    """What a module makes of what it reads, and of the same with the later or earlier half of other samples."""
+    half, length = read.shape[axis] // 2, read.shape[axis]
+    mixed = read.roll(1, 0)
+    if torch.equal(mixed, read):
+        mixed = read.flip(axis)
+    halves = (read, mixed) if later else (mixed, read)
+    other = torch.cat([halves[0].narrow(axis, 0, half), halves[1].narrow(axis, half, length - half)], dim=axis)
+    args, kwargs = arguments
+    changed_args = [other if item is read else item for item in args]
+    changed_kwargs = {name: other if item is read else item for name, item in kwargs.items()}
+    results, records = [], []
+    with subject.evaluating():
+        for one_args, one_kwargs in ((args, kwargs), (changed_args, changed_kwargs)):
+            torch.manual_seed(0)
+            with Record() as record:
+                results.append(tensors(module(*one_args, **one_kwargs)))
+            records.append(record)
+    return results, records
+
+
+def _changes(results: list[list[Tensor]], read: Tensor, axis: int) -> Iterator[tuple[Tensor, int]]:
+    """The changes of those results that have the dimension of time, and which one it is."""
+    for before, after in zip(*results, strict=True):
+        times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] == read.shape[axis]]
+        if times and before.shape == after.shape and len(before) == len(read) and before.is_floating_point():
+            yield change(before, after), times[0]
 
 
 def _lets_in(one: Op, other: Op, half: int, length: int) -> bool:

@@ -1,8 +1,10 @@
 """Training data that come ordered by class."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
@@ -17,6 +19,7 @@ from src.doctor.subject import Subject
 IDS = ("train-not-shuffled",)
 
 _SECONDS = 0.7
+_DRAWN = 50  # batches
 
 
 def shuffling(subject: Subject) -> Iterator[Finding | str]:
@@ -24,7 +27,8 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
 
     Ordered by class: changes below a tenth of those of a random order while the samples within a batch differ less
     often too, or below half while those within a batch differ less than half as often. A loader without a shuffle
-    whose data are already mixed is fine, and so is any sampler of the user's, who then meant the order.
+    whose data are already mixed is fine, and so is a sampler of the user's, who then meant the order; but not one whose
+    batches are neighbours in the data.
     """
     loaders = [loader for loader in train_loaders(subject) if _in_order(loader)]
     if not loaders or len(train_loaders(subject)) > 1:
@@ -59,9 +63,12 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
 def _in_order(loader: DataLoader) -> bool:
     if isinstance(loader.dataset, IterableDataset):
         return True
-    if type(loader.batch_sampler) is not BatchSampler:  # the user's own, or a whole graph at a time
+    if loader.batch_sampler is None:  # a whole graph at a time
         return False
-    return type(loader.batch_sampler.sampler) is SequentialSampler
+    if type(loader.batch_sampler) is BatchSampler and type(loader.batch_sampler.sampler) is SequentialSampler:
+        return True
+    drawn = [np.asarray(indices) for indices in itertools.islice(loader.batch_sampler, _DRAWN)]
+    return all(indices.ndim == 1 and bool((np.diff(indices) == 1).all()) for indices in drawn)
 
 
 def _mixed(labels: Tensor) -> float:

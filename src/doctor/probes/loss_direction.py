@@ -1,0 +1,242 @@
+"""Losses and optimizers that lead away from the labels, or nowhere."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from src.doctor import sandbox
+from src.doctor.findings import Finding, Place
+from src.doctor.goals import Goal, goals
+from src.doctor.losses import SHAPE_ONLY, losses
+from src.doctor.record import Record, tensors
+from src.doctor.subject import Subject
+from src.doctor.training import optimizer_call, train
+
+IDS = ("loss-not-decreasing",)
+
+_OPPOSED, _UPHILL = -0.5, 0.1
+_RANDOM = ("randn", "randn_like", "normal", "normal_")  # a mean of zero, so that it is no label with some noise
+_NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
+_MIXING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", "argsort", "take_along_dim")
+
+
+def loss_direction(subject: Subject) -> Iterator[Finding | str]:
+    """Asks whether the loss, and the optimizer on it, lead to the labels.
+
+    1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
+       cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05). So it is, also without labels in
+       the batch, if all means of losses of torch's in the step are to rise. Both signs turn if the optimizer's first
+       step goes along the gradient, by `maximize=True` or by its own code.
+    2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
+       step, which the prediction was not made of: it can only learn the mean. Or the target is the batch's labels in
+       another order, and no call that reorders was on the way to the prediction, as it is in MixUp.
+    """
+    if len(subject.trainer.optimizers) != 1 or not subject.batches:
+        return
+    found = _constant(subject) or _noise(subject) or _reordered(subject)
+    if found is None:
+        uphill = _uphill(subject)
+        found = _opposed(subject, uphill) or _rising(subject, uphill)
+    yield found or "the loss leads towards the labels, as far as the step has such"
+
+
+def _backward(subject: Subject, batch: Any) -> tuple[Record, Tensor | None, dict[int, Tensor]]:
+    """A recorded step with its loss and the gradient at every tensor of it, by identity."""
+    grads: dict[int, Tensor] = {}
+    subject.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
+    if subject.model.automatic_optimization:
+        record, loss = subject.recorded(batch)
+        _catch(record, grads)
+        if loss is not None and loss.requires_grad:
+            loss.sum().backward()
+        return record, loss, grads
+    kept: list[Tensor] = []
+    subject.model.manual_backward = lambda loss, *_, **__: kept.append(loss)
+    record, _ = subject.recorded(batch)
+    del subject.model.manual_backward
+    _catch(record, grads)
+    if kept and kept[0].requires_grad:
+        kept[0].sum().backward()
+    return record, kept[0] if kept else None, grads
+
+
+def _catch(record: Record, grads: dict[int, Tensor]) -> None:
+    leaves = {id(leaf): leaf for op in record.ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
+    for key, leaf in leaves.items():
+        leaf.register_hook(lambda grad, key=key: grads.__setitem__(key, grad.detach()))
+
+
+def _constant(subject: Subject) -> Finding | None:
+    """A finding if no parameter gets a gradient other than zero, on any batch."""
+    record = None
+    for batch in subject.batches[:4]:
+        record, loss, grads = _backward(subject, batch)
+        if loss is None or not loss.requires_grad or not grads:
+            return None
+        single = any(item.kind == "classes" and item.num_classes == 1 for item in losses(record))
+        if not single and not float(loss.detach().abs().sum()):
+            return None  # nothing left to learn, or a share that begins at zero
+        reached = [grads[id(p)] for p in subject.model.parameters() if p.requires_grad and id(p) in grads]
+        if not reached or any(bool(grad.any()) for grad in reached):
+            return None
+    assert record is not None
+    found = losses(record)
+    place = found[-1].op.place if found else _last_line(record)
+    message = "the loss is constant: the gradient of every parameter is exactly zero on every batch"
+    return Finding(
+        "loss-not-decreasing",
+        place,
+        message,
+        "# compute the loss of logits that differ: not over a dimension of size 1, not clamped",
+    )
+
+
+def _noise(subject: Subject) -> Finding | None:
+    """A finding if the target is random numbers that the step draws, and the prediction is made without them."""
+    record, _ = subject.recorded(subject.batches[0])
+    for loss in losses(record):
+        if loss.kind != "regression" or loss.prediction.dim() == 0:
+            continue
+        drawn = record.producer(loss.target, SHAPE_ONLY)
+        if drawn is None or drawn.name not in _RANDOM or drawn.out is None:
+            continue
+        if id(drawn.out) not in record.ancestors(loss.prediction):
+            message = f"the target is what {drawn.name} drew in this step, and the prediction is made without it"
+            return Finding(
+                "loss-not-decreasing", loss.op.place, message, "# add the same noise to the input that is to be learned"
+            )
+    return None
+
+
+def _reordered(subject: Subject) -> Finding | None:
+    """A finding if the target of a loss is the labels of the batch in another order than the prediction."""
+    place, name = None, ""
+    for batch in subject.batches[:3]:
+        record, _ = subject.recorded(batch)
+        labels = [leaf.detach() for leaf in tensors(batch) if leaf.dim() == 1]
+        found = [loss for loss in losses(record) if any(_is_shuffled(loss.target, label) for label in labels)]
+        mixing = [op for op in record.named(*_MIXING) if op.name != "__getitem__" or _picks(op.argument(1, "index"))]
+        mixed = {id(out) for op in mixing for out in op.outputs}
+        found = [loss for loss in found if not mixed.isdisjoint(record.ancestors(loss.target))]
+        found = [loss for loss in found if mixed.isdisjoint(record.ancestors(loss.prediction))]
+        if not found:
+            return None
+        maker = next((op for op in mixing if id(found[0].target) in {id(out) for out in op.outputs}), found[0].op)
+        place, name = maker.place, found[0].op.name
+    message = f"{name} compares the predictions with the labels of other samples: they are in another order"
+    return Finding("loss-not-decreasing", place, message, "# predictions and labels in one order")
+
+
+def _is_shuffled(target: Tensor, label: Tensor) -> bool:
+    if target.shape != label.shape or len(label) < 4 or torch.equal(target.detach().to(label.dtype), label):
+        return False
+    return torch.equal(target.detach().to(label.dtype).sort().values, label.sort().values)
+
+
+def _picks(index: Any) -> bool:
+    return any(leaf.dim() > 0 for leaf in tensors(index))
+
+
+def _uphill(subject: Subject) -> bool:
+    """Whether the optimizer goes along the gradient, and not against it: in its first step, or as it says of itself."""
+    if not subject.model.automatic_optimization:
+        return all(group.get("maximize") for group in subject.trainer.optimizers[0].param_groups)
+
+    def cosine() -> float:
+        _, _, grads = _backward(subject, subject.batches[0])
+        weights = [weight for weight in subject.model.parameters() if id(weight) in grads]
+        before = [weight.detach().clone() for weight in weights]
+        train(subject, 1, 2.0)
+        moves = [(new.detach() - old).flatten() for new, old in zip(weights, before, strict=True)]
+        return _cosine(torch.cat(moves), torch.cat([grads[id(weight)].flatten() for weight in weights]))
+
+    return sandbox.call(cosine, 10.0) > _UPHILL
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0))
+
+
+def _opposed(subject: Subject, uphill: bool) -> Finding | None:
+    """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
+    cosine, goal, record = 0.0, None, None
+    for batch in subject.batches[:3]:
+        record, seen = _cosines(subject, batch)
+        if not seen or max(-cosine if uphill else cosine for cosine, _ in seen) >= _OPPOSED:
+            return None
+        cosine, goal = seen[-1]
+    if goal is None or record is None:
+        return None
+    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(goal.kind, "the squared error")
+    if uphill:
+        return _climbs(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
+    message = "the loss leads away from the labels: "
+    message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {plain}"
+    return Finding("loss-not-decreasing", _sign(record, goal), message, "return -loss  # the other sign")
+
+
+def _climbs(subject: Subject, which: str) -> Finding:
+    message = f"the optimizer goes up the gradient of the loss, which {which}"
+    fix = "# leave out maximize=True, or return -loss"
+    return Finding("loss-not-decreasing", optimizer_call(subject)[0], message, fix)
+
+
+def _cosines(subject: Subject, batch: Any) -> tuple[Record, list[tuple[float, Goal]]]:
+    """A recorded step; for each prediction, the cosine of the loss's gradient there with that of the plain loss."""
+    record, loss, grads = _backward(subject, batch)
+    subject.model.zero_grad()
+    seen = []
+    leaves = [leaf for leaf in tensors(batch) if leaf.dim() > 0]
+    for goal in goals(record, batch) if loss is not None else ():
+        by_hand = not any(item.op is goal.op for item in losses(record))
+        if by_hand and len(leaves) > 2:  # weights of samples, as advantages, may be negative
+            continue
+        if id(goal.prediction) not in grads:
+            continue
+        value = goal.prediction.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            (plain,) = torch.autograd.grad(goal.plain(value).sum(), value)
+        seen.append((_cosine(plain, grads[id(goal.prediction)]), goal))
+    return record, seen
+
+
+def _rising(subject: Subject, uphill: bool) -> Finding | None:
+    """A finding if all the losses of torch's that the step's loss is made of rise as it falls, on every batch.
+
+    With an optimizer that goes up, if they rise as it rises.
+    """
+    record, op = None, None
+    for batch in subject.batches[:3]:
+        record, _, grads = _backward(subject, batch)
+        means = {id(loss.op.out): loss.op for loss in losses(record) if _scalar(loss.op.out)}
+        signs = [-float(grads[key]) if uphill else float(grads[key]) for key in means if key in grads]
+        if not signs or max(signs) >= 0:
+            return None
+        op = list(means.values())[-1]
+    if record is None or op is None:
+        return None
+    if uphill:
+        return _climbs(subject, f"rises with {op.name}")
+    negated = [item for item in record.named(*_NEGATING) if _scalar(item.out)]
+    place = negated[-1].place if negated else op.place
+    return Finding("loss-not-decreasing", place, f"the loss falls as {op.name} rises", "return loss  # the other sign")
+
+
+def _sign(record: Record, goal: Goal) -> Place | None:
+    """The line of the last call that the loss is made of: where its sign is decided."""
+    if not any(item.op is goal.op for item in losses(record)):
+        return _last_line(record)
+    negated = [op for op in record.named(*_NEGATING, "sub", "__sub__") if _scalar(op.out)]
+    return negated[-1].place if negated else goal.op.place
+
+
+def _scalar(out: Any) -> bool:
+    return isinstance(out, Tensor) and out.dim() == 0 and out.requires_grad
+
+
+def _last_line(record: Record) -> Place | None:
+    """The line of the reduction that makes the loss."""
+    scalars = [op for op in record.ops if op.direct and _scalar(op.out) and op.name not in ("detach", "log")]
+    return scalars[-1].place if scalars else None
