@@ -361,7 +361,7 @@ def test_a_death_is_noticed_in_a_thread_too() -> None:
 
     def read() -> None:
         try:
-            for _ in Loader(Dying(8), "val", "stop", lambda *_: None, num_workers=2, timeout=1):
+            for _ in Loader(Dying(8), "val", "stop", lambda *_: None, num_workers=2, timeout=5):
                 pass
         except DataError as error:
             caught.append(error)
