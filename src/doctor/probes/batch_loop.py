@@ -44,7 +44,7 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
         yield "no Python loop goes over the batch"
         return
     part = _turns(subject, first(batch, half), half)
-    loops = [loop for loop in whole if loop in part]
+    loops = [loop for loop in whole if whole[loop] * half == part.get(loop, 0) * size]
     loops = [loop for loop in loops if not any(_within(loop, other) for other in loops)]
     shapes, total = _shapes(subject, batch, loops)
     for loop in loops:

@@ -62,13 +62,17 @@ def _leaves(batch: Any) -> list[Tensor]:
 
 
 def _place(before: Record, after: Record, size: int) -> Place | None:
-    """The last call that takes something which still depends on the input, of those that a prediction is made by."""
-    place = None
-    kin = set().union(*(before.ancestors(end) for end in (*predictions(before), *outputs(before, size))))
+    """The last call that takes something which depends on the input: one that a prediction is made by, or before it."""
+    place = earlier = None
+    ends = [*predictions(before), *outputs(before, size)]
+    kin = set().union(*map(before.ancestors, ends))
+    reached = False
     for one, other in zip(before.ops, after.ops, strict=False):
         if one.name != other.name:
             break
+        reached = reached or any(tensor is end for tensor in one.inputs for end in ends)
         pairs = zip(one.inputs, other.inputs, strict=False)
         if one.place and any(a.shape != b.shape or not torch.equal(a, b) for a, b in pairs):
             place = one.place if any(id(out) in kin for out in one.outputs) else place
-    return place
+            earlier = earlier if reached else one.place
+    return place or earlier

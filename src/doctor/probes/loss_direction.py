@@ -147,6 +147,8 @@ def _uphill(subject: Subject) -> bool:
     def cosine() -> float:
         _, _, grads = _backward(subject, subject.batches[0])
         weights = [weight for weight in subject.model.parameters() if id(weight) in grads]
+        if not weights:
+            return 0.0
         before = [weight.detach().clone() for weight in weights]
         train(subject, 1, 2.0)
         moves = [(new.detach() - old).flatten() for new, old in zip(weights, before, strict=True)]
