@@ -21,8 +21,9 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
 
     Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
     as it is, or is computed from it without gradients and meets a prediction whose last dimension nobody added: losses
-    over pairs of samples give their operands their dimensions on purpose. A prediction that is (B, B) already, of
-    (B,) and (B, 1), is reported where a loss of torch's compares it with the batch's (B,).
+    over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1), unless
+    one of the two got a dimension for it. A prediction that is (B, B) already, of (B,) and (B, 1), is reported where a
+    loss of torch's compares it with the batch's (B,).
     """
     batch = subject.batches[0]
     leaves = {id(leaf) for leaf in tensors(batch)}
@@ -35,7 +36,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if not (square or _grows(left, right)) or not (left.requires_grad or right.requires_grad):
             continue
         target = right if left.requires_grad else left
-        if target.requires_grad:
+        if target.requires_grad or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
             continue
         wide = max(left, right, key=Tensor.dim)
         given = id(record.origin(target, SHAPE_ONLY)) in leaves
@@ -50,13 +51,18 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _grows(left: Tensor, right: Tensor) -> bool:
-    if left.dim() == right.dim() or not left.dim() or not right.dim() or len(left) <= 1:
+    if not left.dim() or not right.dim() or len(left) <= 1:
         return False
     try:
         shape = torch.broadcast_shapes(left.shape, right.shape)
     except RuntimeError:
         return False
     return len(left) == len(right) and shape.numel() > max(left.numel(), right.numel())
+
+
+def _gains(record: Record, tensor: Tensor) -> bool:
+    """Whether calls that only change shapes gave the tensor a dimension more."""
+    return record.origin(tensor, SHAPE_ONLY).dim() < tensor.dim()
 
 
 def _is_widened(record: Record, tensor: Tensor) -> bool:

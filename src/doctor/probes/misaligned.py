@@ -168,6 +168,10 @@ def _lost(
             if signal > STRONG and kept is not None:
                 strong.append((signal, kept))
                 since.clear()
+        for a, b in _by_name(local):
+            inputs, labels = _candidates({"": (a, b)}, values, everything)
+            told = [_compared(known, inputs[0], labels[0], x, y)] if inputs and labels else []
+            strong.extend((signal, kept) for signal, kept in told if signal > STRONG and kept is not None)
         parts = [thing for thing in replay.parts(local.values()) if isinstance(thing, _PAIRS)]
         made = [_candidates({"": getattr(part, "tensors", part)}, values, everything) for part in parts]
         for found in (seen, *([_compared(known, a[0], b[0], x, y)] for a, b in made if a and b)):
@@ -218,6 +222,19 @@ def _kept(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> float |
         if same.mean() > 0.8:
             return float(np.isclose(b[index.numpy()], y[:200], atol=1e-3 * y.std())[same].mean())
     return None
+
+
+def _by_name(local: dict[str, Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Inputs and labels that stand under the same names in two dicts; labels that are words as numbers."""
+    dicts = [thing for thing in local.values() if isinstance(thing, dict) and len(thing) >= _FEWEST]
+    for one, other in itertools.permutations(dicts, 2):
+        inputs = replay.array(list(one.values())) if one.keys() == other.keys() else None
+        if inputs is None or inputs.ndim < 2:
+            continue
+        named = [other[name] for name in one]
+        labels = np.unique(named, return_inverse=True)[1] if isinstance(named[0], str) else replay.array(named)
+        if labels is not None:
+            yield inputs, labels
 
 
 def _candidates(
