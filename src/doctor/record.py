@@ -15,7 +15,7 @@ from src.doctor.findings import Place
 from src.doctor.source import callers
 
 
-@dataclass
+@dataclass(eq=False)
 class Op:
     """One call.
 

@@ -16,6 +16,9 @@ IDS = ("eval-nondeterminism",)
 LIGHT = True
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _NOISE = ("randn", "randn_like", "normal", "normal_", "rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
+_COMPARISONS = ("lt", "gt", "le", "ge", "bool")
+_SCALING = ("mul", "rmul", "div", "truediv")
+_JOINING = ("add", "radd", "iadd", "sub", "mul", "rmul", "where")
 
 
 def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
@@ -61,34 +64,11 @@ def _is_plain(record: Record, op: Op) -> bool:
             return False  # the step looks at it, or it chooses positions
         others = [item for item in later.inputs if id(item) not in made]
         computed = [item for item in others if item.dim() and record.producer(item) is not None]
-        if later.name in SHAPE_ONLY or later.name in (
-            "lt",
-            "gt",
-            "le",
-            "ge",
-            "bool",
-            "__lt__",
-            "__gt__",
-            "__le__",
-            "__ge__",
-        ):
-            made |= {id(out) for out in later.outputs}
-        elif later.name in ("mul", "__mul__", "__rmul__", "div", "__truediv__", "mul_") and not computed:
-            made |= {id(out) for out in later.outputs}  # scaled by a number or a constant
-        elif later.name in (
-            "add",
-            "__add__",
-            "__radd__",
-            "__iadd__",
-            "add_",
-            "sub",
-            "__sub__",
-            "mul",
-            "__mul__",
-            "__rmul__",
-            "where",
-        ):
-            is_sum = "add" in later.name or "sub" in later.name
+        name = later.name.strip("_")  # also of operators, and in place
+        if later.name in SHAPE_ONLY or name in _COMPARISONS or (name in _SCALING and not computed):
+            made |= {id(out) for out in later.outputs}  # also scaled by a number or a constant
+        elif name in _JOINING:
+            is_sum = "add" in name or "sub" in name
             mask = not is_sum and op.name in ("rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
             spreads += is_sum or mask
         else:

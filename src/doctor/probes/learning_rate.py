@@ -88,7 +88,7 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
     aim = _USUAL if change < _STILL else 10 * _USUAL
     for more in (1, 10):  # rounding hides how small the smallest steps are
         faster = _level(_run(subject, _LONG, more * aim / change)["losses"]) / base
-        if faster < 0.97 if change < _STILL else reached > 0.98 and faster < 0.8:
+        if faster < 0.97 if change < _STILL else (reached > 0.98 and faster < 0.8) or (reached > 0.95 and faster < 0.5):
             return True
         if change > _STILL:
             return False

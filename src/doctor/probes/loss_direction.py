@@ -1,16 +1,18 @@
 """Losses and optimizers that lead away from the labels, or nowhere."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributions
 
 from src.doctor import sandbox
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
 from src.doctor.losses import SHAPE_ONLY, losses
 from src.doctor.record import Record, tensors
+from src.doctor.samples import from_data
 from src.doctor.subject import Subject
 from src.doctor.training import optimizer_call, train
 
@@ -205,25 +207,61 @@ def _cosines(subject: Subject, batch: Any) -> tuple[Record, list[tuple[float, Go
 
 
 def _rising(subject: Subject, uphill: bool) -> Finding | None:
-    """A finding if all the losses of torch's that the step's loss is made of rise as it falls, on every batch.
+    """A finding if all that the step's loss is made of and should fall rises as it falls, on every batch.
 
-    With an optimizer that goes up, if they rise as it rises.
+    These are means of losses of torch's, and negative log-likelihoods of what the batch holds by distributions of
+    torch's. With an optimizer that goes up: if they rise as it rises.
     """
     record, op = None, None
     for batch in subject.batches[:3]:
-        record, _, grads = _backward(subject, batch)
-        means = {id(loss.op.out): loss.op for loss in losses(record) if _scalar(loss.op.out)}
-        signs = [-float(grads[key]) if uphill else float(grads[key]) for key in means if key in grads]
-        if not signs or max(signs) >= 0:
+        with _likelihoods() as told:
+            record, _, grads = _backward(subject, batch)
+        signs = {id(loss.op.out): (loss.op, 1) for loss in losses(record) if _scalar(loss.op.out)}
+        for value, out in told if len(tensors(batch)) <= 2 else ():  # advantages, which are weights, may be negative
+            if (maker := record.producer(out)) is not None and _is_given(subject, record, value, batch):
+                signs[id(out)] = (maker, -1)
+        known = [sign * float(grads[key].sum()) for key, (_, sign) in signs.items() if key in grads]
+        if not known or max(-sign if uphill else sign for sign in known) >= 0:
             return None
-        op = list(means.values())[-1]
+        op, sign = list(signs.values())[-1]
+        name = op.name if sign > 0 else "the negative log-likelihood"
     if record is None or op is None:
         return None
     if uphill:
-        return _climbs(subject, f"rises with {op.name}")
+        return _climbs(subject, f"rises with {name}")
     negated = [item for item in record.named(*_NEGATING) if _scalar(item.out)]
-    place = negated[-1].place if negated else op.place
-    return Finding("loss-not-decreasing", place, f"the loss falls as {op.name} rises", "return loss  # the other sign")
+    place = negated[-1].place if negated else _last_line(record) if sign < 0 else op.place
+    return Finding("loss-not-decreasing", place, f"the loss falls as {name} rises", "return loss  # the other sign")
+
+
+@contextmanager
+def _likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
+    found: list[tuple[Tensor, Tensor]] = []
+    kinds = [kind for kind in vars(distributions).values() if isinstance(kind, type) and "log_prob" in vars(kind)]
+    originals = {kind: vars(kind)["log_prob"] for kind in kinds}
+
+    def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def log_prob(self: Any, value: Tensor) -> Tensor:
+            out = original(self, value)
+            found.append((value, out))
+            return out
+
+        return log_prob
+
+    for kind, original in originals.items():
+        kind.log_prob = noting(original)  # type: ignore[attr-defined]  # it has it
+    try:
+        yield found
+    finally:
+        for kind, original in originals.items():
+            kind.log_prob = original  # type: ignore[attr-defined]
+
+
+def _is_given(subject: Subject, record: Record, value: Tensor, batch: Any) -> bool:
+    """Whether a value is computed from the batch, and without any weight: a sample of the model's is not."""
+    weights = {id(weight) for weight in subject.model.parameters()}
+    return from_data(record, value, batch) and weights.isdisjoint(record.ancestors(value))
 
 
 def _sign(record: Record, goal: Goal) -> Place | None:
