@@ -220,8 +220,8 @@ def _rising(subject: Subject, uphill: bool) -> Finding | None:
         for value, out in told if len(tensors(batch)) <= 2 else ():  # advantages, which are weights, may be negative
             if (maker := record.producer(out)) is not None and _is_given(subject, record, value, batch):
                 signs[id(out)] = (maker, -1)
-        known = [sign * float(grads[key].sum()) for key, (_, sign) in signs.items() if key in grads]
-        if not known or max(-sign if uphill else sign for sign in known) >= 0:
+        known = [sign * grads[key] for key, (_, sign) in signs.items() if key in grads]
+        if not known or max(float((-grad if uphill else grad).max()) for grad in known) >= 0:
             return None
         op, sign = list(signs.values())[-1]
         name = op.name if sign > 0 else "the negative log-likelihood"
