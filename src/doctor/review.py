@@ -46,7 +46,8 @@ CAUSES: dict[str, set[str]] = {
     "detached-graph": {"loss-not-decreasing"},
     "parameter-not-optimized": {"loss-not-decreasing"},
     "dead-units": {"input-independent", "loss-not-decreasing", "vanishing-gradient"},
-    "vanishing-gradient": {"input-independent", "loss-not-decreasing"},
+    "input-independent": {"loss-not-decreasing", "vanishing-gradient"},
+    "vanishing-gradient": {"loss-not-decreasing"},
     "learning-rate-too-high": {"exploding-gradient"},
     "scheduler-cadence": {"learning-rate-too-low"},
 }

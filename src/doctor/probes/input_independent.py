@@ -1,5 +1,6 @@
 """A model that answers the same whatever it is asked."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,21 +8,22 @@ import torch
 from torch import Tensor
 
 from src.doctor.batches import num_samples
-from src.doctor.dependence import evaluated, few, mapped, outputs, predictions
+from src.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
 from src.doctor.findings import Finding, Place
 from src.doctor.record import Record
 from src.doctor.subject import Subject
 
 IDS = ("input-independent",)
 
-_ROUNDING = 1e-12
+_ROUNDING, _FADED = 1e-9, 1e-6
 
 
 def input_independent(subject: Subject) -> Iterator[Finding | str]:
     """Rolls the samples of a batch, in evaluation mode and double precision: predictions must roll with them.
 
-    Only what is unchanged but for rounding (1e-12) is reported: signals of 2e-10 are left of a vanishing gradient,
-    which is another defect. What the losses get must be unchanged as well: a generator that starts from noise is fine.
+    Reported is what is unchanged but for rounding (1e-9), if a call cuts it off: takes more of a change (1e-6) and
+    gives less, or leads nowhere. A signal that fades from layer to layer is another defect. What the losses get must be
+    unchanged as well: a generator that starts from noise is fine.
     """
     batch = few(subject.batches[0])
     size = num_samples(batch) if batch is not None else None
@@ -41,10 +43,12 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     if not all(_is_same(a, b) for a, b in pairs):
         yield "predictions depend on the input"
         return
+    place, fades = _cut(before, after, size)
+    if fades:
+        yield "the input fades before it comes to the predictions"
+        return
     message = f"the predictions of {size} samples stay exactly the same when the samples change places"
-    yield Finding(
-        "input-independent", _place(before, after, size), message, "# let the prediction take what comes from the input"
-    )
+    yield Finding("input-independent", place, message, "# let the prediction take what comes from the input")
 
 
 def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Record, Record]:
@@ -71,18 +75,25 @@ def _leaves(batch: Any) -> list[Tensor]:
     return found
 
 
-def _place(before: Record, after: Record, size: int) -> Place | None:
-    """The last call that takes something which depends on the input: one that a prediction is made by, or before it."""
-    place = earlier = None
+def _cut(before: Record, after: Record, size: int) -> tuple[Place | None, bool]:
+    """The last call that takes something which depends on the input, and whether some of that is left in its result.
+
+    If a prediction is made by no such call: the last one before the predictions.
+    """
+    cut, earlier, reached = None, None, False
     ends = [*predictions(before), *outputs(before, size)]
     kin = set().union(*map(before.ancestors, ends))
-    reached = False
     for one, other in zip(before.ops, after.ops, strict=False):
         if one.name != other.name:
             break
         reached = reached or any(tensor is end for tensor in one.inputs for end in ends)
-        pairs = zip(one.inputs, other.inputs, strict=False)
-        if one.place and not all(_is_same(a, b) for a, b in pairs):
-            place = one.place if any(id(out) in kin for out in one.outputs) else place
-            earlier = earlier if reached else one.place
-    return place or earlier
+        if one.place and _moved(one.inputs, other.inputs) > _FADED:
+            if any(id(out) in kin for out in one.outputs):
+                cut = one.place, _moved(one.outputs, other.outputs) > _ROUNDING
+            earlier = earlier if reached else (one.place, False)
+    return cut or earlier or (None, False)
+
+
+def _moved(ones: list[Tensor], others: list[Tensor]) -> float:
+    pairs = [pair for pair in zip(ones, others, strict=False) if pair[0].numel()]
+    return max((change(a, b).max().item() if a.shape == b.shape else math.inf for a, b in pairs), default=0.0)
