@@ -23,10 +23,10 @@ _EXACT = 0.01  # of how far the values of two parts of a batch are apart
 def batch_means(subject: Subject) -> Iterator[Finding | str]:
     """Runs validations of a third and of the rest of a batch, of either and of both, and compares what they log.
 
-    A finding: a number that is the mean over the samples for each (that of the batch is the mean of its parts' by their
-    sizes), and that for both parts is halfway between that of either. Metrics that the step logs as objects count with
-    what they compute in the end; plain numbers that it logs do not: Lightning weighs these by the batches' sizes. Sums,
-    counts, extremes, areas under curves and settings are no means, or count every sample once.
+    A finding: a number that is the mean over the samples for each, or its root (that of the batch, or its square, is
+    the mean of its parts' by their sizes), and that for both parts is halfway between that of either. Metrics that the
+    step logs as objects count with what they compute in the end; plain numbers that it logs do not: Lightning weighs
+    these by the batches' sizes. Sums, counts, extremes and settings are no means.
     """
     if not subject.validates or not _is_uneven(subject):
         return
@@ -47,7 +47,11 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
             apart = abs(first - second)
             if not apart > 1e-4 * max(abs(first), abs(second)):
                 continue
-            is_mean = abs(total - (cut * first + (number - cut) * second) / number) < _EXACT * apart
+            is_mean = any(
+                abs(total**power - (cut * first**power + (number - cut) * second**power) / number)
+                < _EXACT * abs(first**power - second**power)
+                for power in (1, 2)
+            )
             told[name] = told.get(name, True) and is_mean and abs(mixed - (first + second) / 2) < _EXACT * apart
             places[name] = place
     for name in sorted(name for name, unweighted in told.items() if unweighted):

@@ -1,5 +1,6 @@
 """Dropout and noise that go on in evaluation."""
 
+import ast
 from collections.abc import Iterator
 
 import torch
@@ -96,7 +97,17 @@ def _finding(subject: Subject, op: Op, message: str) -> Finding:
             switched or source.construction(subject.model, layer),
             "# leave the modes to Lightning: no .train()",
         )
+    elif len(op.places) > 1 and place is not None and _is_told(place):
+        place = op.places[1]  # the caller does not tell it
     return Finding("eval-nondeterminism", place, message, fix)
+
+
+def _is_told(place: Place) -> bool:
+    """Whether the function around a line has an argument that says whether this is training."""
+    function = source.function_at(place)
+    return function is not None and "training" in {
+        item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)
+    }
 
 
 def _switch(subject: Subject) -> Place | None:

@@ -26,9 +26,9 @@ _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_t
 def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     """Trains a few real steps and notes at each step of an optimizer which parameters have a gradient.
 
-    What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, and cut off if one
-    does. Three kinds are right as they are: what is frozen, what is only used without gradients and not optimised (a
-    teacher), and what changes all the same (a moving average).
+    What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, or nothing takes
+    what a call makes of it, and cut off otherwise. Three kinds are right as they are: what is frozen, what is only used
+    without gradients and not optimised (a teacher), and what changes all the same (a moving average).
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -48,11 +48,17 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
     stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
     cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
+    idle = [n for n in cut if _leads_nowhere(uses[id(stuck[n])], stuck[n])]
     unused = [n for n, p in stuck.items() if id(p) not in uses]
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
         yield Finding("parameter-not-optimized", _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
-    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut}).items():
+    for place, names in _by_place({n: uses[id(stuck[n])][0].place for n in idle}).items():
+        message = f"{_listed(names)}: nothing takes the result, and no gradient arrives in {notes.steps} steps"
+        yield Finding(
+            "unused-parameter", place, message, "# use the result, or leave the call out and delete the layer"
+        )
+    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut if n not in idle}).items():
         message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
         yield Finding("detached-graph", place, message, _CUT_FIX)
     for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
@@ -100,6 +106,12 @@ def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
     cut = {id(leaf) for op in ops if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
     others = [op for op in ops if op.grad and op.name not in _CUTS and any(id(leaf) in cut for leaf in op.inputs)]
     return any(out.requires_grad for op in others for out in op.outputs)
+
+
+def _leads_nowhere(ops: list[Op], parameter: Tensor) -> bool:
+    """Whether all that is made of a parameter has a graph, so that it is only left out of the loss."""
+    taking = [op for op in ops if any(leaf is parameter or _leads_to(leaf, parameter) for leaf in op.inputs)]
+    return not any(op.name in _CUTS or (op.outputs and not op.outputs[0].requires_grad) for op in taking)
 
 
 def _cut(ops: list[Op], parameter: Tensor) -> Place | None:

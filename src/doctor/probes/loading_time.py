@@ -14,12 +14,12 @@ from src.doctor.subject import Subject
 
 IDS = ("slow-loader",)
 
-_RATIO, _LEAST_S = 8.0, 0.025
+_RATIO, _LEAST_S = 8.0, 0.015
 _SECONDS = 1.2
 
 
 def loading_time(subject: Subject) -> Iterator[Finding | str]:
-    """Times batches against steps: a batch that takes 8 steps and 25 ms makes the training wait for nine tenths of it.
+    """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
 
     Batches are read a second time, so that what a data set keeps after its first reading is not counted. Workers
     share the time between them.
