@@ -41,7 +41,7 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
 class _Watch(pl.Callback):
     def __init__(self) -> None:
         self.counts: list[int] = []
-        self._known = [thing for thing in gc.get_objects() if isinstance(thing, Tensor)]
+        self._known = _living_tensors()
         gc.freeze()  # what is there already is not searched after every step
 
     def on_train_batch_end(
@@ -50,14 +50,18 @@ class _Watch(pl.Callback):
         del outputs
         gc.collect()
         nodes: set[Any] = set()
-        living = (*self._known, *gc.get_objects())
-        todo = [thing.grad_fn for thing in living if isinstance(thing, Tensor) and thing.grad_fn is not None]
+        todo = [tensor.grad_fn for tensor in (*self._known, *_living_tensors()) if tensor.grad_fn is not None]
         while todo:
             node = todo.pop()
             if node is not None and node not in nodes:
                 nodes.add(node)
                 todo += [following for following, _ in node.next_functions]
         self.counts.append(len(nodes))
+
+
+def _living_tensors() -> list[Tensor]:
+    """Those that the collector knows; by their type, as `isinstance` fails on a proxy of what has ended."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
 
 
 def _holder(subject: Subject) -> tuple[str | None, Place | None]:
