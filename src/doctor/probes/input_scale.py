@@ -93,11 +93,11 @@ def _entries(record: Record, given: dict[int, Tensor]) -> Iterator[tuple[Op, Ten
         from_batch = [item for item in inputs if id(item) in origin and not isinstance(item, nn.Parameter)]
         if from_batch and op.name in _LAYERS and any(weight.requires_grad for weight in weights):
             operand = from_batch[0]
-            if operand.is_floating_point() and not operand.requires_grad and operand.numel():
+            if operand.is_floating_point() and operand.numel():
                 yield op, operand, origin[id(operand)]
-        elif from_batch and not weights and not any(item.requires_grad for item in inputs):
+        elif from_batch and not weights and all(id(item) in origin for item in inputs if item.requires_grad):
             for out in op.outputs:
-                if id(out) not in origin and not out.requires_grad:
+                if id(out) not in origin:
                     origin[id(out)] = origin[id(from_batch[0])]
                     kept.append(out)
 
