@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -37,55 +39,68 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches:
         return
-    found = _constant(subject) or _noise(subject) or _reordered(subject)
+    step = cache(lambda number: _backward(subject, subject.batches[number]))
+    found = _constant(subject, step) or _noise(step) or _reordered(subject, step)
     if found is None:
-        uphill = _uphill(subject)
-        found = _opposed(subject, uphill) or _rising(subject, uphill)
+        uphill = _uphill(subject, step)
+        found = _opposed(subject, step, uphill) or _rising(subject, step, uphill)
     yield found or "the loss leads towards the labels, as far as the step has such"
 
 
-def _backward(subject: Subject, batch: Any) -> tuple[Record, Tensor | None, dict[int, Tensor]]:
-    """A recorded step with its loss and the gradient at every tensor of it, by identity."""
+@dataclass
+class _Step:
+    """A training step on one batch, forwards and backwards.
+
+    Args:
+        record: of its calls.
+        loss: what it returned, or gave to `manual_backward`.
+        grads: the loss's gradient at every tensor of the record, by identity.
+        told: values and their log-likelihoods by distributions of torch's.
+    """
+
+    record: Record
+    loss: Tensor | None
+    grads: dict[int, Tensor]
+    told: list[tuple[Tensor, Tensor]]
+
+
+Steps = Callable[[int], _Step]  # by the batch's number
+
+
+def _backward(subject: Subject, batch: Any) -> _Step:
     grads: dict[int, Tensor] = {}
     subject.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
-    if subject.model.automatic_optimization:
-        record, loss = subject.recorded(batch)
-        _catch(record, grads)
-        if loss is not None and loss.requires_grad:
-            loss.sum().backward()
-        return record, loss, grads
     kept: list[Tensor] = []
     subject.model.manual_backward = lambda loss, *_, **__: kept.append(loss)
-    record, _ = subject.recorded(batch)
+    with _likelihoods() as told:
+        record, loss = subject.recorded(batch)
     del subject.model.manual_backward
-    _catch(record, grads)
-    if kept and kept[0].requires_grad:
-        kept[0].sum().backward()
-    return record, kept[0] if kept else None, grads
+    if not subject.model.automatic_optimization:
+        loss = kept[0] if kept else None
+    if loss is not None and loss.requires_grad:
+        leaves = {id(leaf): leaf for op in record.ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
+        hooks = [leaf.register_hook(partial(grads.__setitem__, key)) for key, leaf in leaves.items()]
+        loss.sum().backward()
+        for hook in hooks:
+            hook.remove()
+    return _Step(record, loss, grads, told)
 
 
-def _catch(record: Record, grads: dict[int, Tensor]) -> None:
-    leaves = {id(leaf): leaf for op in record.ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
-    for key, leaf in leaves.items():
-        leaf.register_hook(lambda grad, key=key: grads.__setitem__(key, grad.detach()))
-
-
-def _constant(subject: Subject) -> Finding | None:
+def _constant(subject: Subject, step: Steps) -> Finding | None:
     """A finding if no parameter gets a gradient other than zero, on any batch."""
-    record = None
-    for batch in subject.batches[:4]:
-        record, loss, grads = _backward(subject, batch)
-        if loss is None or not loss.requires_grad or not grads:
+    now = step(0)
+    for number in range(len(subject.batches))[:4]:
+        now = step(number)
+        if now.loss is None or not now.loss.requires_grad or not now.grads:
             return None
-        single = any(item.kind == "classes" and item.num_classes == 1 for item in losses(record))
-        if not single and not float(loss.detach().abs().sum()):
+        single = any(item.kind == "classes" and item.num_classes == 1 for item in losses(now.record))
+        if not single and not float(now.loss.detach().abs().sum()):
             return None  # nothing left to learn, or a share that begins at zero
-        reached = [grads[id(p)] for p in subject.model.parameters() if p.requires_grad and id(p) in grads]
+        reached = [now.grads[id(p)] for p in subject.model.parameters() if p.requires_grad and id(p) in now.grads]
         if not reached or any(bool(grad.any()) for grad in reached):
             return None
-    assert record is not None
-    found = losses(record)
-    place = found[-1].op.place if found else _last_line(record)
+    found = losses(now.record)
+    place = found[-1].op.place if found else _last_line(now.record)
     message = "the loss is constant: the gradient of every parameter is exactly zero on every batch"
     return Finding(
         "loss-not-decreasing",
@@ -95,9 +110,9 @@ def _constant(subject: Subject) -> Finding | None:
     )
 
 
-def _noise(subject: Subject) -> Finding | None:
+def _noise(step: Steps) -> Finding | None:
     """A finding if the target is random numbers that the step draws, and the prediction is made without them."""
-    record, _ = subject.recorded(subject.batches[0])
+    record = step(0).record
     for loss in losses(record):
         if loss.kind != "regression" or loss.prediction.dim() == 0:
             continue
@@ -112,11 +127,11 @@ def _noise(subject: Subject) -> Finding | None:
     return None
 
 
-def _reordered(subject: Subject) -> Finding | None:
+def _reordered(subject: Subject, step: Steps) -> Finding | None:
     """A finding if the target of a loss is the labels of the batch in another order than the prediction."""
     place, name = None, ""
-    for batch in subject.batches[:3]:
-        record, _ = subject.recorded(batch)
+    for number, batch in enumerate(subject.batches[:3]):
+        record = step(number).record
         labels = [leaf.detach() for leaf in tensors(batch) if leaf.dim() == 1]
         found = [loss for loss in losses(record) if any(_is_shuffled(loss.target, label) for label in labels)]
         mixing = [op for op in record.named(*_MIXING) if op.name != "__getitem__" or _picks(op.argument(1, "index"))]
@@ -141,16 +156,17 @@ def _picks(index: Any) -> bool:
     return any(leaf.dim() > 0 for leaf in tensors(index))
 
 
-def _uphill(subject: Subject) -> bool:
+def _uphill(subject: Subject, step: Steps) -> bool:
     """Whether the optimizer goes along the gradient, and not against it: in its first step, or as it says of itself."""
     if not subject.model.automatic_optimization:
         return all(group.get("maximize") for group in subject.trainer.optimizers[0].param_groups)
 
+    grads = step(0).grads
+    weights = [weight for weight in subject.model.parameters() if id(weight) in grads]
+    if not weights:
+        return False
+
     def cosine() -> float:
-        _, _, grads = _backward(subject, subject.batches[0])
-        weights = [weight for weight in subject.model.parameters() if id(weight) in grads]
-        if not weights:
-            return 0.0
         before = [weight.detach().clone() for weight in weights]
         train(subject, 1, 2.0)
         moves = [(new.detach() - old).flatten() for new, old in zip(weights, before, strict=True)]
@@ -163,11 +179,11 @@ def _cosine(one: Tensor, other: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0))
 
 
-def _opposed(subject: Subject, uphill: bool) -> Finding | None:
+def _opposed(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
     cosine, goal, record = 0.0, None, None
-    for batch in subject.batches[:3]:
-        record, seen = _cosines(subject, batch)
+    for number, batch in enumerate(subject.batches[:3]):
+        record, seen = step(number).record, _cosines(step(number), batch)
         if not seen or max(-cosine if uphill else cosine for cosine, _ in seen) >= _OPPOSED:
             return None
         cosine, goal = seen[-1]
@@ -187,35 +203,32 @@ def _climbs(subject: Subject, which: str) -> Finding:
     return Finding("loss-not-decreasing", optimizer_call(subject)[0], message, fix)
 
 
-def _cosines(subject: Subject, batch: Any) -> tuple[Record, list[tuple[float, Goal]]]:
-    """A recorded step; for each prediction, the cosine of the loss's gradient there with that of the plain loss."""
-    record, loss, grads = _backward(subject, batch)
-    subject.model.zero_grad()
+def _cosines(step: _Step, batch: Any) -> list[tuple[float, Goal]]:
+    """For each prediction of a step, the cosine of the loss's gradient there with that of the plain loss."""
     seen = []
     leaves = [leaf for leaf in tensors(batch) if leaf.dim() > 0]
-    for goal in goals(record, batch) if loss is not None else ():
-        by_hand = not any(item.op is goal.op for item in losses(record))
+    for goal in goals(step.record, batch) if step.loss is not None else ():
+        by_hand = not any(item.op is goal.op for item in losses(step.record))
         if by_hand and len(leaves) > 2:  # weights of samples, as advantages, may be negative
             continue
-        if id(goal.prediction) not in grads:
+        if id(goal.prediction) not in step.grads:
             continue
         value = goal.prediction.detach().clone().requires_grad_()
         with torch.enable_grad():
             (plain,) = torch.autograd.grad(goal.plain(value).sum(), value)
-        seen.append((_cosine(plain, grads[id(goal.prediction)]), goal))
-    return record, seen
+        seen.append((_cosine(plain, step.grads[id(goal.prediction)]), goal))
+    return seen
 
 
-def _rising(subject: Subject, uphill: bool) -> Finding | None:
+def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     """A finding if all that the step's loss is made of and should fall rises as it falls, on every batch.
 
     These are means of losses of torch's, and negative log-likelihoods of what the batch holds by distributions of
     torch's. With an optimizer that goes up: if they rise as it rises.
     """
     record, op = None, None
-    for batch in subject.batches[:3]:
-        with _likelihoods() as told:
-            record, _, grads = _backward(subject, batch)
+    for number, batch in enumerate(subject.batches[:3]):
+        record, grads, told = step(number).record, step(number).grads, step(number).told
         signs = {id(loss.op.out): (loss.op, 1) for loss in losses(record) if _scalar(loss.op.out)}
         for value, out in told if len(tensors(batch)) <= 2 else ():  # advantages, which are weights, may be negative
             if (maker := record.producer(out)) is not None and _is_given(subject, record, value, batch):
