@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from numbers import Real
 from sys import _getframe
 from typing import Any
 
@@ -76,38 +77,34 @@ def _logged(subject: Subject, batches: list[Any]) -> Logged:
         place = places[0] if places else None
         if isinstance(value, Metric):
             objects[name] = value, place
-        elif not in_step and (not isinstance(value, Tensor) or value.numel() == 1):
+        elif not in_step and _is_number(value):
             numbers[name] = float(value), place
 
     def log_dict(in_step: bool, dictionary: Any, *_: Any, **__: Any) -> None:
         for name, value in dictionary.items():
             log(in_step, name, value)
 
-    old = model.log, model.log_dict
-    with subject.unchanged(), subject.evaluating():
-        try:
-            for metric in (part for part in model.modules() if isinstance(part, Metric)):
-                metric.reset()
-            model.on_validation_start()
-            model.on_validation_epoch_start()
-            model.log, model.log_dict = partial(log, True), partial(log_dict, True)
-            for index, batch in enumerate(batches):
-                torch.manual_seed(0)
-                model.on_validation_batch_start(batch, index, 0)
-                output = subject.validate(batch, index)
-                model.on_validation_batch_end(output, batch, index, 0)
-            model.log, model.log_dict = partial(log, False), partial(log_dict, False)
-            model.on_validation_epoch_end()
-            model.on_validation_end()
-        finally:
-            model.log, model.log_dict = old
+    with subject.unchanged(), subject.evaluating():  # which puts the methods back as well
+        for metric in (part for part in model.modules() if isinstance(part, Metric)):
+            metric.reset()
+        model.on_validation_start()
+        model.on_validation_epoch_start()
+        model.log, model.log_dict = partial(log, True), partial(log_dict, True)
+        for index, batch in enumerate(batches):
+            torch.manual_seed(0)
+            model.on_validation_batch_start(batch, index, 0)
+            output = subject.validate(batch, index)
+            model.on_validation_batch_end(output, batch, index, 0)
+        model.log, model.log_dict = partial(log, False), partial(log_dict, False)
+        model.on_validation_epoch_end()
+        model.on_validation_end()
         computed = {name: (metric.compute(), place) for name, (metric, place) in objects.items()}
     ready = {name: (float(value), place) for name, (value, place) in computed.items() if _is_number(value)}
     return numbers | ready
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.numel() == 1
+    return value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, Real)
 
 
 def _is_uneven(subject: Subject) -> bool:
