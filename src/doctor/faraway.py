@@ -4,7 +4,6 @@ Their device is called "meta", which every build of PyTorch knows, so that `.to(
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
 """
 
-import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -181,7 +180,7 @@ def _chosen_by_cuda() -> bool:
 @cache
 def _asks_for_cuda(file: str) -> bool:
     """Whether a file has something like `"cuda" if torch.cuda.is_available() else "cpu"`."""
-    return any(True for _ in calls(tree(file) or ast.Module([], []), "is_available"))
+    return any(True for _ in calls(tree(file), "is_available"))
 
 
 class _Generator(torch.Generator):

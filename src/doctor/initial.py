@@ -54,10 +54,8 @@ def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
     In a loop over `self.named_parameters()` that is the loop's variable, which may be any layer.
     """
     file = inspect.getsourcefile(cls)
-    tree = source.tree(file) if file else None
-    scopes = [source.body(cls)] + [
-        (file, node) for node in (tree.body if tree else ()) if isinstance(node, ast.FunctionDef)
-    ]
+    beside = source.tree(file).body if file else ()
+    scopes = [source.body(cls), *((file, node) for node in beside if isinstance(node, ast.FunctionDef))]
     for scope in scopes:
         for node in ast.walk(scope[1]) if scope else ():
             if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and (filled := _filled(node)):

@@ -38,7 +38,7 @@ def _returned(subject: Subject, kind: str) -> list[Place]:
 def call_at(place: Place, name: str = "") -> ast.Call | None:
     """The outermost call that begins on a line, or spans it."""
     found = None
-    for node in ast.walk(source.tree(place.file) or ast.Module([], [])):
+    for node in ast.walk(source.tree(place.file)):
         if not isinstance(node, ast.Call) or not node.lineno <= place.line <= (node.end_lineno or 0):
             continue
         if name in ast.unparse(node.func) and (found is None or node.lineno > found.lineno):
@@ -56,7 +56,7 @@ def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | Non
                     return places[number + 1], None  # the caller decides
                 return Place(place.file, keyword.value.lineno), keyword.value
     for place in places[:1]:  # given by **options?
-        for node in ast.walk(source.tree(place.file) or ast.Module([], [])):
+        for node in ast.walk(source.tree(place.file)):
             if isinstance(node, ast.keyword) and node.arg == name and "DataLoader" not in ast.unparse(node):
                 call = call_at(place, "DataLoader")
                 if call is not None and any(item.arg is None for item in call.keywords):

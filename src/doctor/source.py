@@ -89,19 +89,19 @@ def definition(thing: Any) -> Place | None:
 
 
 @cache
-def tree(file: str) -> ast.Module | None:
-    """A file's syntax tree, or nothing if it is no Python."""
+def tree(file: str) -> ast.Module:
+    """A file's syntax tree, an empty one if it is no Python."""
     try:
         return ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
-        return None
+        return ast.Module([], [])
 
 
 @cache
 def function_at(place: Place) -> ast.FunctionDef | None:
     """The innermost function around a line."""
     found = None
-    for node in ast.walk(tree(place.file) or ast.Module([], [])):
+    for node in ast.walk(tree(place.file)):
         if isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0):
             found = node if found is None or node.lineno > found.lineno else found
     return found
@@ -119,7 +119,7 @@ def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
     place = definition(function)
     if place is None:
         return None
-    for node in ast.walk(tree(place.file) or ast.Module([], [])):
+    for node in ast.walk(tree(place.file)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             first = min([node.lineno, *[item.lineno for item in getattr(node, "decorator_list", [])]])
             if first == place.line:
@@ -135,7 +135,7 @@ def classes_of(thing: object) -> list[type]:
 def without_gradients(places: tuple[Place, ...]) -> Place | None:
     """The innermost `with torch.no_grad():`, or function decorated with it, around these lines of a stack."""
     for place in places:
-        for node in ast.walk(tree(place.file) or ast.Module([], [])):
+        for node in ast.walk(tree(place.file)):
             if isinstance(node, ast.With):
                 marks = [item.context_expr for item in node.items]
             elif isinstance(node, ast.FunctionDef):
@@ -166,9 +166,17 @@ def statements(*functions: Callable[..., Any] | type | None) -> Iterator[tuple[P
 
 def first_call(functions: Iterable[Callable[..., Any] | type | None], *names: str) -> Place | None:
     """The first call whose last name is one of these, in functions or classes of the user's."""
-    for place, node in statements(*functions):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
-            return place
+    for file, node in filter(None, (body(function) for function in functions if function is not None)):
+        for call in calls(node, *names):
+            return Place(file, call.lineno)
+    return None
+
+
+def call_beside(classes: Iterable[type], *names: str) -> Place | None:
+    """The first call whose last name is one of these, anywhere in the files of classes of the user's."""
+    for file in dict.fromkeys(place.file for place in map(definition, classes) if place is not None):
+        for call in calls(tree(file), *names):
+            return Place(file, call.lineno)
     return None
 
 
@@ -197,10 +205,9 @@ def construction(model: nn.Module, part: nn.Module) -> Place | None:
             if found and made:  # as many calls as modules: the one at the same rank
                 index = next(i for i, module in enumerate(same) if module is part)
                 return Place(found[0], sorted(made)[index if len(made) == len(same) else -1])
-    for cls in {cls for module in model.modules() for cls in classes_of(module)}:  # made by a function beside the class
-        file = inspect.getsourcefile(cls)
-        for call in calls(tree(file) or ast.Module([], []), type(part).__name__) if file else ():
-            return Place(str(file), call.lineno)
+    around = [cls for module in model.modules() for cls in classes_of(module)]
+    if (place := call_beside(around, type(part).__name__)) is not None:  # made by a function beside the class
+        return place
     owners = ((model.get_submodule(".".join(names[:depth])), names[depth]) for depth in reversed(range(len(names))))
     return next(filter(None, (assignment(owner, name) for owner, name in owners)), None)
 

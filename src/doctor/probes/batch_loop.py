@@ -76,7 +76,7 @@ def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
         _trace(lambda: subject.train(batch), lines, entries)
     found = {}
     for file in {file for file, _ in (*lines, *entries)}:
-        for node in ast.walk(source.tree(file) or ast.Module([], [])):
+        for node in ast.walk(source.tree(file)):
             if isinstance(node, ast.For | ast.While):
                 body = node.body[0]
                 count = max(

@@ -111,7 +111,7 @@ def _finding(place: Place, call: str, attribute: str) -> Finding:
 
 def _with_device(place: Place) -> str:
     """The line's own call with `device=`, if it can be told."""
-    for call in ast.walk(source.tree(place.file) or ast.Module([], [])):
+    for call in ast.walk(source.tree(place.file)):
         if isinstance(call, ast.Call) and call.lineno == place.line and ast.unparse(call.func).startswith("torch."):
             return f"{ast.unparse(call)[:-1]}, device=self.device)  # or the device of a tensor that comes in"
     return f"{place.code}  # … .to(self.device)"
@@ -167,7 +167,7 @@ def _constants(subject: Subject) -> dict[int, tuple[Place, str]]:
 
 
 def _constant(file: str, name: str) -> Place | None:
-    for node in (source.tree(file) or ast.Module([], [])).body:
+    for node in source.tree(file).body:
         if isinstance(node, ast.Assign) and any(ast.unparse(target) == name for target in node.targets):
             return Place(file, node.lineno)
     return None

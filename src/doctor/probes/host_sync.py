@@ -132,7 +132,7 @@ def _user_line(frame: FrameType | None) -> Place | None:
 
 def _asserts(place: Place) -> bool:
     """An assertion is a check that `python -O` leaves out."""
-    nodes = ast.walk(source.tree(place.file) or ast.Module([], []))
+    nodes = ast.walk(source.tree(place.file))
     return any(isinstance(node, ast.Assert) and node.lineno <= place.line <= (node.end_lineno or 0) for node in nodes)
 
 

@@ -1,6 +1,5 @@
 """Labels that were put in another order than the inputs."""
 
-import ast
 import copy
 import inspect
 import itertools
@@ -191,7 +190,7 @@ def _reordering(lines: list[Place]) -> Place | None:
     """The one among these lines that puts something in an order."""
     found = set()
     for file, line in set(lines):
-        for call in source.calls(source.tree(file) or ast.Module([], []), *_LISTED):
+        for call in source.calls(source.tree(file), *_LISTED):
             if call.lineno <= line <= (call.end_lineno or 0):
                 found.add(Place(file, call.lineno))
     return found.pop() if len(found) == 1 else None

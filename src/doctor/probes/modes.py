@@ -73,8 +73,5 @@ def _is_meant(subject: Subject) -> bool:
 
 def _place(subject: Subject) -> Place | None:
     classes = [cls for part in subject.model.modules() for cls in source.classes_of(part)]
-    found = source.first_call(classes, "eval")
-    for file in {place.file for cls in classes if (place := source.definition(cls)) is not None} if not found else ():
-        for call in source.calls(source.tree(file) or ast.Module([], []), "eval"):  # in a function beside the classes
-            return Place(file, call.lineno)
+    found = source.first_call(classes, "eval") or source.call_beside(classes, "eval")
     return found or source.definition(type(subject.model))

@@ -23,8 +23,7 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     """
     found = False
     for file in _files(subject):
-        tree = source.tree(file)
-        for call in source.calls(tree, "load", "loads", "Unpickler", "read_pickle") if tree else ():
+        for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "read_pickle"):
             name = ast.unparse(call.func)
             values = {item.arg: item.value for item in call.keywords}
             place = Place(file, call.lineno)

@@ -103,8 +103,7 @@ def _of_module(cls: type) -> Place | None:
     module = sys.modules.get(cls.__module__)
     held = {name for name, value in vars(module or cls).items() if isinstance(value, _GENERATORS)}
     file = inspect.getsourcefile(cls) if source.definition(cls) else None
-    tree = source.tree(file) if file else None
-    for statement in tree.body if tree else ():
+    for statement in source.tree(file).body if file else ():
         if isinstance(statement, ast.Assign) and {ast.unparse(target) for target in statement.targets} & held:
             return Place(file or "", statement.lineno)
     return source.definition(getattr(cls, "__getitem__", getattr(cls, "__iter__", cls)))
