@@ -44,11 +44,12 @@ def test_a_program_that_ends_its_process_is_a_note() -> None:
     assert report.notes == ["loss_input: ended its process with 3"]
 
 
-def test_a_program_that_hangs_is_a_note() -> None:
+def test_a_program_that_hangs_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("src.doctor.subject._LONGEST_S", 1.0)  # for its first step alone
     start = time.monotonic()
-    report = review(lambda: (_Hangs(), Blobs()), ids=frozenset({"double-softmax"}), limit_s=20.0)
-    assert report.notes == ["loss_input: took more than 4 s"]
-    assert time.monotonic() - start < 30
+    report = review(lambda: (_Hangs(), Blobs()), ids=frozenset({"double-softmax"}), limit_s=10.0)
+    assert report.notes == ["loss_input: took more than 2 s"]
+    assert time.monotonic() - start < 20
 
 
 def test_the_model_stays_as_it_is() -> None:
