@@ -17,6 +17,7 @@ LIGHT = True
 _MOST = 0.6
 _WIDTH = 16
 _SAMPLES = 100
+_DEVIATIONS = 3
 _RELU = ("relu", "relu_", "relu6", "threshold", "threshold_", "clamp_min", "clamp_min_")
 _LAST = ("linear", "layer_norm", "rms_norm", "addmm", "matmul", "bilinear")
 _SECOND = (
@@ -56,9 +57,10 @@ _ALIKE = frozenset(
 
 @dataclass
 class _Units:
-    """Which units of one ReLU were ever above zero."""
+    """Which units of one ReLU were ever above zero, and which always."""
 
     alive: Tensor
+    always: Tensor
     samples: int
     op: Op
     maker: Op
@@ -68,7 +70,8 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
     """Records six training steps: which units of each ReLU are zero for all samples, and at all places of a sample.
 
     Only ReLUs right after a linear layer, a convolution or a norm count, of 16 units or more, that saw 100 values
-    each. Threshold: 60 % are dead; clean programs have up to 36 %. Source: Lu et al. 2019, "Dying ReLU and
+    each. Threshold: 60 % are dead; clean programs have up to 36 %. Of units that no input switches, more than half must
+    be dead, by three standard deviations. Source: Lu et al. 2019, "Dying ReLU and
     Initialization".
     """
     seen: dict[tuple[int, Place | None], _Units] = {}
@@ -87,13 +90,20 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
     dead = False
     for units in seen.values():
         share = 1 - float(units.alive.float().mean())
-        if share > _MOST and units.samples >= _SAMPLES and len(units.alive) >= _WIDTH:
+        is_seen = units.samples >= _SAMPLES and len(units.alive) >= _WIDTH
+        if share > _MOST and is_seen and not _is_chance(units):
             dead = True
             message = f"{share:.0%} of {len(units.alive)} units are zero for all of {units.samples} values"
             yield Finding("dead-units", *_cause(subject, units, message))
             break
     if not dead and seen:
         yield "the units of every ReLU are above zero for some input"
+
+
+def _is_chance(units: _Units) -> bool:
+    """Whether units that inputs are too small to switch are off about as often as on, as the signs of biases fall."""
+    off, on = int((~units.alive).sum()), int(units.always.sum())
+    return off < (off + on) / 2 + _DEVIATIONS * (off + on) ** 0.5 / 2
 
 
 def _clamps_at_zero(op: Op) -> bool:
@@ -111,15 +121,17 @@ def _look(record: Record, op: Op, seen: dict[tuple[int, Place | None], _Units]) 
         return
     dim = out.dim() - 1 if maker.name in _LAST else 1
     others = [index for index in range(out.dim()) if index != dim]
-    alive = (out > 0).sum(others) > 0
+    above = (out > 0).sum(others)
+    alive, always = above > 0, above == out.numel() // out.shape[dim]
     weight = maker.argument(1, "weight") if maker.name in _LAST + _SECOND else None
     key = (id(weight) if isinstance(weight, nn.Parameter) else id(maker.module), op.place)
     samples = out.numel() // out.shape[dim]
     if key in seen and len(seen[key].alive) == len(alive):
         seen[key].alive |= alive
+        seen[key].always &= always
         seen[key].samples += samples
     elif key not in seen:
-        seen[key] = _Units(alive, samples, op, maker)
+        seen[key] = _Units(alive, always, samples, op, maker)
 
 
 def _maker(record: Record, op: Op) -> Op | None:

@@ -27,6 +27,7 @@ _LEFT_OUT = 8  # of the least and of the largest labels
 _ORDERS = ("sort", "argsort", "sorted", "randperm", "permutation", "shuffle", "sample")
 _LISTED = (*_ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir", "glob", "rglob", "set")
 _PAIRS = (TensorDataset, tuple)  # of inputs and labels
+_SAME_CLASSES, _AS_IN_THE_END = 0.9, 0.95  # of the labels beside the same inputs
 _WEAK = 6.0  # standard deviations over chance
 
 
@@ -161,7 +162,8 @@ def _lost(
 
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = _candidates(local, values, everything)
-        seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
+        pairs = [(a, b) for a in inputs for b in labels if len(a) == len(b)]
+        seen = [_compared(known, a, b, x, y) for a, b in pairs]
         since.append(place)
         for signal, kept in seen:
             if signal > STRONG and kept is not None:
@@ -174,7 +176,10 @@ def _lost(
         parts = [thing for thing in replay.parts(local.values()) if isinstance(thing, _PAIRS)]
         made = [_candidates({"": getattr(part, "tensors", part)}, values, everything) for part in parts]
         for found in (seen, *([_compared(known, a[0], b[0], x, y)] for a, b in made if a and b)):
-            if found and strong and max(signal for signal, _ in found) < min(_WEAK, strong[0][0] / 3):
+            if found and strong and max(signal for signal, _ in found) < _weak(strong):
+                places.append(place)
+        for (a, b), (signal, _) in zip(pairs, seen, strict=True):  # as they end, though others are still beside them
+            if not places and strong and signal < _weak(strong) and (_kept(a, b, x, y) or 0.0) > _AS_IN_THE_END:
                 places.append(place)
         return bool(places)
 
@@ -184,6 +189,11 @@ def _lost(
         return None
     place = _reordering(since) or (places[0] if places else _taken(subject))  # between the last line and the batch
     return (place, *strong[0]) if place is not None else None
+
+
+def _weak(strong: list[tuple[float, float]]) -> float:
+    """Below this, labels cannot be told any more."""
+    return min(_WEAK, strong[0][0] / 3)
 
 
 def _reordering(lines: list[Place]) -> Place | None:
@@ -219,7 +229,10 @@ def _kept(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> float |
         least, index = distances.min(dim=1)
         same = (least < 0.25 * distances.median(dim=1).values).numpy()
         if same.mean() > 0.8:
-            return float(np.isclose(b[index.numpy()], y[:200], atol=1e-3 * y.std())[same].mean())
+            found = b[index.numpy()]
+            if not (y % 1).any() and np.isin(found[same], y).mean() < _SAME_CLASSES:
+                return None  # other labels, of more classes
+            return float(np.isclose(found, y[:200], atol=1e-3 * y.std())[same].mean())
     return None
 
 
