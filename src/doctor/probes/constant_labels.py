@@ -48,7 +48,8 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
         fix = (
             "print(torch.bincount(labels))  # then correct what makes them: a threshold, a type or a division, perhaps"
         )
-        yield Finding("constant-labels", _place(subject, value) or loss.op.place, message, fix)
+        each = loss.target.numel() // max(1, len(loss.target))
+        yield Finding("constant-labels", _place(subject, value, each) or loss.op.place, message, fix)
         return
 
 
@@ -103,8 +104,8 @@ def _has_others(loader: DataLoader, value: float) -> bool:
     return sum(value in sample for sample in labels) < 0.975 * len(labels)
 
 
-def _place(subject: Subject, value: float) -> Place | None:
-    """The sampler that leaves one class; else where so many equal numbers are made, or where a sample's label is."""
+def _place(subject: Subject, value: float, each: int) -> Place | None:
+    """The sampler that leaves one class; else where so many equal numbers are made, or where those of a sample are."""
     for loader, places in built(subject, "train"):
         if places and not isinstance(loader.sampler, RandomSampler | SequentialSampler) and _has_others(loader, value):
             return option(places, "sampler")[0]
@@ -131,4 +132,8 @@ def _place(subject: Subject, value: float) -> Place | None:
         return place
     sample = max(0, len(datasets[0]) - 1)  # type: ignore[arg-type]  # size() says that it has one
     run = partial(datasets[0].__getitem__, sample)
-    return replay.first_line(subject, lambda array, _: array.ndim == 0 and float(array) == value, run=run)
+
+    def is_label(array: np.ndarray, _: Any) -> bool:
+        return (array.size == each if each > 1 else array.ndim == 0) and bool((array == value).all())
+
+    return replay.first_line(subject, is_label, run=run)

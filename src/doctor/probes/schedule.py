@@ -20,13 +20,20 @@ from torch.optim.lr_scheduler import (
 
 from src.doctor import source
 from src.doctor.findings import Finding, Place
+from src.doctor.loading import call_at
 from src.doctor.subject import Subject, rehearse
 
 IDS = ("scheduler-cadence",)
 _GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
 _DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
 _WITH_END = (CosineAnnealingLR, LambdaLR, LinearLR, PolynomialLR)
+_KINDS = [
+    thing
+    for thing in vars(torch.optim.lr_scheduler).values()
+    if isinstance(thing, type) and issubclass(thing, LRScheduler)
+]
 _LONGEST = 100_000  # updates that are followed to see a schedule's end
+_STEPS = ("step", "batch", "iter", "update")  # what updates are called
 _LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
 
 
@@ -35,8 +42,8 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
 
     torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that is over, or has risen
     and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
-    epochs that ends amid one. A schedule stepped by epochs that ends with the very last update of the training was
-    made for updates. Lengths that could be either pass.
+    epochs that ends amid one. A schedule stepped by epochs was made for updates if it ends with the very last update of
+    the training, or with an epoch's and the source calls its length steps. Lengths that could be either pass.
 
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
@@ -118,11 +125,24 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
     rates = _rates(scheduler, 10)
     if rates[0] > 0 and rates[-1] < _LOW * max(_peak(scheduler), rates[-1]) and rates[-1] > rates[0]:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {_peak(scheduler):.2g}"
+    length = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_iters", 0)
+    if per_epoch > 1 and length > per_epoch and length % per_epoch == 0 and _is_in_steps(subject, scheduler):
+        return f"its {length} steps would take as many epochs, and are the batches of {length // per_epoch}"
     updates, epochs = subject.trainer.estimated_stepping_batches, subject.trainer.max_epochs or 0
     least = 2 if subject.settings.get("max_epochs") else 10  # updates an epoch; more where the end is Lightning's
     if 0 < least * epochs <= updates <= _LONGEST and _ends_at(scheduler, int(updates)):
         return f"it ends after {updates} steps, the updates of all {epochs} epochs together"
     return None
+
+
+def _is_in_steps(subject: Subject, scheduler: LRScheduler) -> bool:
+    """Whether the source says that a schedule's length is a number of steps."""
+    place = _place(subject, scheduler)
+    call = call_at(place, type(scheduler).__name__) if place is not None else None
+    if call is None:
+        return False
+    given = [*call.args[1:2], *(item.value for item in call.keywords if item.arg in ("T_max", "total_iters"))]
+    return any(word in ast.unparse(item).lower() for item in given for word in _STEPS)
 
 
 def _ends_at(scheduler: Any, number: int) -> bool:
@@ -195,5 +215,10 @@ def _is_holder(thing: object) -> bool:
 def _place(subject: Subject, scheduler: LRScheduler | None) -> Place | None:
     """The schedule's construction in configure_optimizers, or in another function of the class."""
     method = type(subject.model).configure_optimizers
-    names = [type(scheduler).__name__] if scheduler is not None else dir(torch.optim.lr_scheduler)
-    return source.first_call([method, *source.classes_of(subject.model)], *names) or source.definition(method)
+    names = [type(scheduler).__name__] if scheduler is not None else [kind.__name__ for kind in _KINDS]
+    classes = source.classes_of(subject.model)
+    return (
+        source.first_call([method, *classes], *names)
+        or source.call_beside(classes, *names)
+        or source.definition(method)
+    )
