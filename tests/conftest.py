@@ -56,7 +56,7 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     for name, module in list(sys.modules.items()):
-        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+        if str(getattr(module, "__file__", None)).startswith(f"{tmp_path}{os.sep}"):
             del sys.modules[name]
 
 
