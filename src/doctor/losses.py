@@ -1,8 +1,11 @@
 """Which calls of torch in a recorded step are its losses: what is predicted, what it is compared with."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, distributions
 
 from src.doctor.record import Op, Record
 
@@ -93,3 +96,27 @@ def losses(record: Record) -> list[Loss]:
                 found.append(Loss(op, kind, prediction, target))
     order = {id(op): index for index, op in enumerate(record.ops)}
     return sorted(found, key=lambda loss: order[id(loss.op)])
+
+
+@contextmanager
+def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
+    found: list[tuple[Tensor, Tensor]] = []
+    kinds = [kind for kind in vars(distributions).values() if isinstance(kind, type) and "log_prob" in vars(kind)]
+    originals = {kind: vars(kind)["log_prob"] for kind in kinds}
+
+    def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def log_prob(self: Any, value: Tensor) -> Tensor:
+            out = original(self, value)
+            found.append((value, out))
+            return out
+
+        return log_prob
+
+    for kind, original in originals.items():
+        kind.log_prob = noting(original)  # type: ignore[attr-defined]  # it has it
+    try:
+        yield found
+    finally:
+        for kind, original in originals.items():
+            kind.log_prob = original  # type: ignore[attr-defined]

@@ -17,7 +17,21 @@ IDS = ("eval-nondeterminism",)
 LIGHT = True
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _NOISE = ("randn", "randn_like", "normal", "normal_", "rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
-_COMPARISONS = ("lt", "gt", "le", "ge", "bool")
+_MASKING = (
+    "lt",
+    "gt",
+    "le",
+    "ge",
+    "bool",
+    "and",
+    "or",
+    "logical_and",
+    "logical_or",
+    "logical_not",
+    "invert",
+    "triu",
+    "tril",
+)
 _SCALING = ("mul", "rmul", "div", "truediv")
 _JOINING = ("add", "radd", "iadd", "sub", "mul", "rmul", "where")
 
@@ -59,14 +73,15 @@ def _is_plain(record: Record, op: Op) -> bool:
     after = record.ops[record.ops.index(op) + 1 :]
     for later in after:
         taken = [item for item in later.inputs if id(item) in made]
-        if not taken or not later.outputs:
+        if not taken or not later.outputs or later.name.endswith("_like"):  # that takes its shape alone
             continue
         if later.module is None or later.name in ("argsort", "topk", "sort", "argmax", "multinomial"):
             return False  # the step looks at it, or it chooses positions
         others = [item for item in later.inputs if id(item) not in made]
         computed = [item for item in others if item.dim() and record.producer(item) is not None]
         name = later.name.strip("_")  # also of operators, and in place
-        if later.name in SHAPE_ONLY or name in _COMPARISONS or (name in _SCALING and not computed):
+        scales = (name in _SCALING and not computed) or (name in _JOINING and not others)
+        if later.name in SHAPE_ONLY or name in _MASKING or scales:
             made |= {id(out) for out in later.outputs}  # also scaled by a number or a constant
         elif name in _JOINING:
             is_sum = "add" in name or "sub" in name

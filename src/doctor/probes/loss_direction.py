@@ -1,18 +1,18 @@
 """Losses and optimizers that lead away from the labels, or nowhere."""
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor, distributions
+from torch import Tensor
 
 from src.doctor import sandbox
 from src.doctor.findings import Finding, Place
 from src.doctor.goals import Goal, goals
-from src.doctor.losses import SHAPE_ONLY, losses
+from src.doctor.losses import SHAPE_ONLY, likelihoods, losses
 from src.doctor.record import Record, tensors
 from src.doctor.samples import from_data
 from src.doctor.subject import Subject
@@ -21,6 +21,7 @@ from src.doctor.training import optimizer_call, train
 IDS = ("loss-not-decreasing",)
 
 _OPPOSED, _UPHILL = -0.5, 0.1
+_STEPS, _FAST, _FAR = 100, 10.0, 10.0
 _RANDOM = ("randn", "randn_like", "normal", "normal_")  # a mean of zero, so that it is no label with some noise
 _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
 _MIXING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", "argsort", "take_along_dim")
@@ -32,7 +33,8 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
        cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05). So it is, also without labels in
        the batch, if all means of losses of torch's in the step are to rise. Both signs turn if the optimizer's first
-       step goes along the gradient, by `maximize=True` or by its own code.
+       step goes along the gradient, by `maximize=True` or by its own code. Where nothing tells what such a step is to
+       raise, 100 steps at ten times the rate do: a loss grows ten times as far as it falls under the opposite rates.
     2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
        step, which the prediction was not made of: it can only learn the mean. Or the target is the batch's labels in
        another order, and no call that reorders was on the way to the prediction, as it is in MixUp.
@@ -44,6 +46,8 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     if found is None:
         uphill = _uphill(subject, step)
         found = _opposed(subject, step, uphill) or _rising(subject, step, uphill)
+        if found is None and uphill and _runs_away(subject):
+            found = _climbs(subject, "grows without end there, and settles the other way")
     yield found or "the loss leads towards the labels, as far as the step has such"
 
 
@@ -72,7 +76,7 @@ def _backward(subject: Subject, batch: Any) -> _Step:
     subject.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
     kept: list[Tensor] = []
     subject.model.manual_backward = lambda loss, *_, **__: kept.append(loss)
-    with _likelihoods() as told:
+    with likelihoods() as told:
         record, loss = subject.recorded(batch)
     del subject.model.manual_backward
     if not subject.model.automatic_optimization:
@@ -197,6 +201,23 @@ def _opposed(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     return Finding("loss-not-decreasing", _sign(record, goal), message, "return -loss  # the other sign")
 
 
+def _runs_away(subject: Subject) -> bool:
+    """Whether the loss rises far more in a short fast training than it falls in one with the opposite rates."""
+
+    def moved(scale: float) -> float:
+        return sandbox.call(lambda: _moved(train(subject, _STEPS, 2.0, scale)), 10.0)
+
+    up, down = moved(_FAST), moved(-_FAST)
+    return down < 0 and up > _FAR * -down
+
+
+def _moved(losses: list[float | None]) -> float:
+    """How far the last losses are from the first; infinity if they are no numbers any more."""
+    known = [loss for loss in losses if loss is not None]
+    last = known[-5:]
+    return sum(last) / len(last) - known[0] if all(map(math.isfinite, known)) else math.inf
+
+
 def _climbs(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
@@ -245,30 +266,6 @@ def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     negated = [item for item in record.named(*_NEGATING) if _scalar(item.out)]
     place = negated[-1].place if negated else _last_line(record) if sign < 0 else op.place
     return Finding("loss-not-decreasing", place, f"the loss falls as {name} rises", "return loss  # the other sign")
-
-
-@contextmanager
-def _likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
-    found: list[tuple[Tensor, Tensor]] = []
-    kinds = [kind for kind in vars(distributions).values() if isinstance(kind, type) and "log_prob" in vars(kind)]
-    originals = {kind: vars(kind)["log_prob"] for kind in kinds}
-
-    def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def log_prob(self: Any, value: Tensor) -> Tensor:
-            out = original(self, value)
-            found.append((value, out))
-            return out
-
-        return log_prob
-
-    for kind, original in originals.items():
-        kind.log_prob = noting(original)  # type: ignore[attr-defined]  # it has it
-    try:
-        yield found
-    finally:
-        for kind, original in originals.items():
-            kind.log_prob = original  # type: ignore[attr-defined]
 
 
 def _is_given(subject: Subject, record: Record, value: Tensor, batch: Any) -> bool:

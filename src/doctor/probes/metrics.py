@@ -100,7 +100,8 @@ def _carried(model: nn.Module, name: str, value: Any) -> Problem:
             f"self.{name}.reset()  # after compute()",
         )
     message = f"self.{name} is {value} when the second validation begins: its steps add to it, nothing resets it"
-    return name, message, _use(model, name, ""), f"self.{name} = …  # reset in on_validation_epoch_start"
+    place = _use(model, name, "") or _use(model, name.partition(".")[0], "")  # of the part that holds it
+    return name, message, place, f"self.{name} = …  # reset in on_validation_epoch_start"
 
 
 def _use(model: nn.Module, name: str, method: str) -> Place | None:

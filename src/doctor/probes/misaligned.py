@@ -237,13 +237,13 @@ def _kept(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> float |
 
 
 def _by_name(local: dict[str, Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Inputs and labels that stand under the same names in two dicts; labels that are words as numbers."""
+    """Inputs and labels that stand under the same names in two dicts, or came one by one; words as numbers."""
     dicts = [thing for thing in local.values() if isinstance(thing, dict) and len(thing) >= _FEWEST]
     for one, other in itertools.permutations(dicts, 2):
-        inputs = replay.array(list(one.values())) if one.keys() == other.keys() else None
+        inputs = replay.array(list(one.values())) if len(one) == len(other) else None
         if inputs is None or inputs.ndim < 2:
             continue
-        named = [other[name] for name in one]
+        named = [other[name] for name in one] if one.keys() == other.keys() else list(other.values())
         labels = np.unique(named, return_inverse=True)[1] if isinstance(named[0], str) else replay.array(named)
         if labels is not None:
             yield inputs, labels

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import lightning.pytorch as pl
-from torch import Tensor
+from torch import Tensor, nn
 
 from src.doctor import source
 from src.doctor.findings import Finding, Place
@@ -66,11 +66,22 @@ def _living_tensors() -> list[Tensor]:
 
 def _holder(subject: Subject) -> tuple[str | None, Place | None]:
     """The attribute that holds tensors with a graph, and the line outside of __init__ that gives it them."""
-    for owner in [*subject.model.modules(), subject.data]:
-        for name, value in vars(owner).items() if owner is not None else ():
+    known = [owner for owner in (*subject.model.modules(), subject.data) if owner is not None]
+    for owner in [*known, *(thing for holder in known for thing in _beside(holder))]:
+        for name, value in vars(owner).items():
             if not name.startswith("_") and any(tensor.grad_fn is not None for tensor in tensors(value)):
                 return name, _given(owner, name)
     return None, source.definition(type(subject.model).training_step)
+
+
+def _beside(owner: object) -> list[object]:
+    """Plain objects of the user's classes among an object's attributes."""
+    held = vars(owner).values()
+    return [
+        thing
+        for thing in held
+        if not isinstance(thing, nn.Module) and hasattr(thing, "__dict__") and source.classes_of(thing)
+    ]
 
 
 def _given(owner: object, name: str) -> Place | None:

@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from src.doctor import source
+from src.doctor import replay, source
 from src.doctor.dependence import change, first_where
 from src.doctor.findings import Finding, Place
 from src.doctor.losses import Loss, losses
 from src.doctor.record import Op, Record, tensors
-from src.doctor.samples import observe
+from src.doctor.samples import copies, leaves, observe, size, train_loaders
 from src.doctor.subject import Subject
 
 IDS = ("causal-leak", "unshifted-targets")
@@ -52,10 +55,24 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
                 elif shift == 0 and leak <= _LEAK and (tokens or _reaches(subject, module, arguments, read, axis)):
                     message = "the target at each position is the input at that position, and the model is causal"
                     fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
-                    yield Finding("unshifted-targets", loss.op.place, message, fix)
+                    yield Finding("unshifted-targets", _made_twice(subject, loss) or loss.op.place, message, fix)
                 elif shift == 1:
                     yield "predictions of the next element do not depend on later ones"
                 return
+
+
+def _made_twice(subject: Subject, loss: Loss) -> Place | None:
+    """Where a sample's target is made, if the data has what is read and the target as two things."""
+    paths = copies(loss, subject.batches[0])
+    for loader in train_loaders(subject)[: len(paths) - 1]:
+        if size(loader.dataset):
+            target = leaves(loader.dataset[0]).get(paths[-1], torch.empty(0))
+            return replay.first_line(subject, partial(_is_all_of, target.numpy()))
+    return None
+
+
+def _is_all_of(target: np.ndarray, array: np.ndarray, _: Any) -> bool:
+    return array.size > 0 and np.array_equal(array, target)
 
 
 def _shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
