@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -214,8 +215,9 @@ def _runs_away(subject: Subject) -> bool:
 def _moved(losses: list[float | None]) -> float:
     """How far the last losses are from the first; infinity if they are no numbers any more."""
     known = [loss for loss in losses if loss is not None]
-    last = known[-5:]
-    return sum(last) / len(last) - known[0] if all(map(math.isfinite, known)) else math.inf
+    if not all(map(math.isfinite, known)):
+        return math.inf
+    return fmean(known[-5:]) - known[0] if known else 0.0
 
 
 def _climbs(subject: Subject, which: str) -> Finding:

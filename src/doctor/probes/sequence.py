@@ -64,11 +64,11 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
 def _made_twice(subject: Subject, loss: Loss) -> Place | None:
     """Where a sample's target is made, if the data has what is read and the target as two things."""
     paths = copies(loss, subject.batches[0])
-    for loader in train_loaders(subject)[: len(paths) - 1]:
-        if size(loader.dataset):
-            target = leaves(loader.dataset[0]).get(paths[-1], torch.empty(0))
-            return replay.first_line(subject, partial(_is_all_of, target.numpy()))
-    return None
+    loaders = [loader for loader in train_loaders(subject) if size(loader.dataset)]
+    if len(paths) < 2 or not loaders:
+        return None
+    target = leaves(loaders[0].dataset[0]).get(paths[-1], torch.empty(0))
+    return replay.first_line(subject, partial(_is_all_of, target.numpy()))
 
 
 def _is_all_of(target: np.ndarray, array: np.ndarray, _: Any) -> bool:
