@@ -27,8 +27,9 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     """Compares each loss's target with what the model reads, then changes the second half of what it reads.
 
     A target that is the input one step later makes the model autoregressive: its first half must not change. A target
-    that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder: if it reads
-    tokens, or the first half of its numbers reaches the second of its results. Masked language models match neither.
+    that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder, and sees it: if
+    it reads tokens, or the first half of its numbers reaches the second of its results. Masked language models match
+    neither, nor do models that hide each position from its own result.
     """
     with subject.evaluating(), torch.enable_grad():
         record, error = observe(subject, subject.batches[0])
@@ -45,14 +46,13 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
                 leak, place = _leak(subject, module, arguments, read, axis)
                 if leak is None:
                     continue
-                tokens = not read.is_floating_point()
                 if shift == 1 and leak > _LEAK:
                     message = (
                         f"changing the second half of the input changes predictions in the first half by {leak:.2g}"
                     )
                     fix = "mask = nn.Transformer.generate_square_subsequent_mask(T, device=x.device)  # is_causal=True"
                     yield Finding("causal-leak", place, message, fix)
-                elif shift == 0 and leak <= _LEAK and (tokens or _reaches(subject, module, arguments, read, axis)):
+                elif shift == 0 and leak <= _LEAK and _copies(subject, module, arguments, read, axis):
                     message = "the target at each position is the input at that position, and the model is causal"
                     fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
                     yield Finding("unshifted-targets", _made_twice(subject, loss) or loss.op.place, message, fix)
@@ -117,12 +117,16 @@ def _leak(
     return worst, place
 
 
-def _reaches(subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, axis: int) -> bool:
-    """Whether a change of the first half of the time changes results in the second."""
-    results, _ = _with_others(subject, module, arguments, read, axis, later=False)
+def _copies(subject: Subject, module: nn.Module, arguments: tuple, read: Tensor, axis: int) -> bool:
+    """Whether results take what is read at their own position, and numbers in the first half reach the second."""
     half = read.shape[axis] // 2
-    changes = _changes(results, read, axis)
-    return any(part.narrow(time, half, part.shape[time] - half).max().item() > _LEAK for part, time in changes)
+
+    def reached(later: bool, start: int, end: int | None) -> bool:
+        results, _ = _with_others(subject, module, arguments, read, axis, later)
+        changes = _changes(results, read, axis)
+        return any(part.movedim(time, 0)[start:end].max().item() > _LEAK for part, time in changes)
+
+    return reached(True, half, half + 1) and (not read.is_floating_point() or reached(False, half, None))
 
 
 def _with_others(
