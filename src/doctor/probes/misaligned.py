@@ -162,8 +162,7 @@ def _lost(
 
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = _candidates(local, values, everything)
-        pairs = [(a, b) for a in inputs for b in labels if len(a) == len(b)]
-        seen = [_compared(known, a, b, x, y) for a, b in pairs]
+        seen = [_compared(known, a, b, x, y) for a in inputs for b in labels if len(a) == len(b)]
         since.append(place)
         for signal, kept in seen:
             if signal > STRONG and kept is not None:
@@ -178,8 +177,8 @@ def _lost(
         for found in (seen, *([_compared(known, a[0], b[0], x, y)] for a, b in made if a and b)):
             if found and strong and max(signal for signal, _ in found) < _weak(strong):
                 places.append(place)
-        for (a, b), (signal, _) in zip(pairs, seen, strict=True):  # as they end, though others are still beside them
-            if not places and strong and signal < _weak(strong) and (_kept(a, b, x, y) or 0.0) > _AS_IN_THE_END:
+        for signal, kept in seen:  # as they end, though others are still beside them
+            if strong and signal < _weak(strong) and (kept or 0.0) > _AS_IN_THE_END:
                 places.append(place)
         return bool(places)
 
@@ -213,7 +212,7 @@ def _compared(
     key = (a.shape, hash(a[:64].tobytes()), hash(b[:512].tobytes()))
     if key not in known:
         signal = association(features(a), b)
-        known[key] = (signal, _kept(a, b, x, y) if np.isfinite(signal) and signal > STRONG else None)
+        known[key] = (signal, _kept(a, b, x, y) if np.isfinite(signal) else None)
     return known[key]
 
 

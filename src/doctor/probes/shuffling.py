@@ -69,7 +69,7 @@ def _in_order(loader: DataLoader) -> bool:
     if type(loader.batch_sampler) is BatchSampler and type(loader.batch_sampler.sampler) is SequentialSampler:
         return True
     drawn = [np.asarray(indices) for indices in itertools.islice(loader.batch_sampler, _DRAWN)]
-    if not drawn or any(indices.ndim != 1 for indices in drawn):
+    if not drawn or any(indices.ndim != 1 or indices.dtype.kind != "i" for indices in drawn):
         return False
     steps = np.concatenate([np.abs(np.diff(indices)) for indices in drawn])
     return len(steps) > 0 and bool(np.mean(steps == 1) > _NEIGHBOURS)
