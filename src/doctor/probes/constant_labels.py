@@ -48,7 +48,7 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
         fix = (
             "print(torch.bincount(labels))  # then correct what makes them: a threshold, a type or a division, perhaps"
         )
-        each = loss.target.numel() // max(1, len(loss.target))
+        each = loss.target.numel() // max(1, loss.target.shape[:1].numel())
         yield Finding("constant-labels", _place(subject, value, each) or loss.op.place, message, fix)
         return
 
