@@ -102,8 +102,8 @@ def losses(record: Record) -> list[Loss]:
 def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
     found: list[tuple[Tensor, Tensor]] = []
-    kinds = [kind for kind in vars(distributions).values() if isinstance(kind, type) and "log_prob" in vars(kind)]
-    originals = {kind: vars(kind)["log_prob"] for kind in kinds}
+    kinds: list[Any] = [kind for kind in vars(distributions).values() if isinstance(kind, type)]
+    originals = {kind: vars(kind)["log_prob"] for kind in kinds if "log_prob" in vars(kind)}
 
     def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def log_prob(self: Any, value: Tensor) -> Tensor:
@@ -114,9 +114,9 @@ def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
         return log_prob
 
     for kind, original in originals.items():
-        kind.log_prob = noting(original)  # type: ignore[attr-defined]  # it has it
+        kind.log_prob = noting(original)
     try:
         yield found
     finally:
         for kind, original in originals.items():
-            kind.log_prob = original  # type: ignore[attr-defined]
+            kind.log_prob = original

@@ -71,8 +71,7 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
 
     Only ReLUs right after a linear layer, a convolution or a norm count, of 16 units or more, that saw 100 values
     each. Threshold: 60 % are dead; clean programs have up to 36 %. Of units that no input switches, more than half must
-    be dead, by three standard deviations. Source: Lu et al. 2019, "Dying ReLU and
-    Initialization".
+    be dead, by three standard deviations. Source: Lu et al. 2019, "Dying ReLU and Initialization".
     """
     seen: dict[tuple[int, Place | None], _Units] = {}
     for batch in subject.batches[:6]:
@@ -121,11 +120,10 @@ def _look(record: Record, op: Op, seen: dict[tuple[int, Place | None], _Units]) 
         return
     dim = out.dim() - 1 if maker.name in _LAST else 1
     others = [index for index in range(out.dim()) if index != dim]
-    above = (out > 0).sum(others)
-    alive, always = above > 0, above == out.numel() // out.shape[dim]
+    above, samples = (out > 0).sum(others), out.numel() // out.shape[dim]
+    alive, always = above > 0, above == samples
     weight = maker.argument(1, "weight") if maker.name in _LAST + _SECOND else None
     key = (id(weight) if isinstance(weight, nn.Parameter) else id(maker.module), op.place)
-    samples = out.numel() // out.shape[dim]
     if key in seen and len(seen[key].alive) == len(alive):
         seen[key].alive |= alive
         seen[key].always &= always

@@ -188,7 +188,8 @@ def _opposed(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
     cosine, goal, record = 0.0, None, None
     for number, batch in enumerate(subject.batches[:3]):
-        record, seen = step(number).record, _cosines(step(number), batch)
+        now = step(number)
+        record, seen = now.record, _cosines(now, batch)
         if not seen or max(-cosine if uphill else cosine for cosine, _ in seen) >= _OPPOSED:
             return None
         cosine, goal = seen[-1]
@@ -251,9 +252,10 @@ def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     """
     record, op = None, None
     for number, batch in enumerate(subject.batches[:3]):
-        record, grads, told = step(number).record, step(number).grads, step(number).told
+        now = step(number)
+        record, grads = now.record, now.grads
         signs = {id(loss.op.out): (loss.op, 1) for loss in losses(record) if _scalar(loss.op.out)}
-        for value, out in told if len(tensors(batch)) <= 2 else ():  # advantages, which are weights, may be negative
+        for value, out in now.told if len(tensors(batch)) <= 2 else ():  # advantages, as weights, may be negative
             if (maker := record.producer(out)) is not None and _is_given(subject, record, value, batch):
                 signs[id(out)] = (maker, -1)
         known = [sign * grads[key] for key, (_, sign) in signs.items() if key in grads]

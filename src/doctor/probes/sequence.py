@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -67,12 +65,8 @@ def _made_twice(subject: Subject, loss: Loss) -> Place | None:
     loaders = [loader for loader in train_loaders(subject) if size(loader.dataset)]
     if len(paths) < 2 or not loaders:
         return None
-    target = leaves(loaders[0].dataset[0]).get(paths[-1], torch.empty(0))
-    return replay.first_line(subject, partial(_is_all_of, target.numpy()))
-
-
-def _is_all_of(target: np.ndarray, array: np.ndarray, _: Any) -> bool:
-    return array.size > 0 and np.array_equal(array, target)
+    target = leaves(loaders[0].dataset[0]).get(paths[-1], torch.empty(0)).numpy()
+    return replay.first_line(subject, lambda array, _: array.size > 0 and np.array_equal(array, target))
 
 
 def _shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
