@@ -69,18 +69,22 @@ class Progress(ProgressBar):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._bar is not None:
             self._show(trainer, trainer.fit_loop.batch_idx + 1)
-        last = trainer.max_epochs is not None and trainer.current_epoch + 1 == trainer.max_epochs
-        quiet = self._bar is not None or not self._enabled or not trainer.is_global_zero
-        if not quiet and (last or time.monotonic() - self._shown_at > PIPED_EVERY_S):
-            self._shown_at = time.monotonic()
-            self._printed_epoch = trainer.current_epoch + 1
-            print(f"{_epoch(trainer)}  {self._rest(trainer)}", flush=True)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if time.monotonic() - self._shown_at > PIPED_EVERY_S:
+            self._print(trainer)  # only now: tasks log an epoch's training metrics after the callbacks saw its end
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        piped = self._bar is None and self._enabled and trainer.is_global_zero
-        if piped and self._printed_epoch < trainer.current_epoch:  # it ended by steps, by time or early
-            print(f"{_epoch(trainer, trainer.current_epoch)}  {self._rest(trainer)}", flush=True)
+        self._print(trainer)
         self._close()
+
+    def _print(self, trainer: Trainer) -> None:
+        """The line of the last epoch that ended, where no bar shows it."""
+        quiet = self._bar is not None or not self._enabled or not trainer.is_global_zero
+        if not quiet and self._printed_epoch < trainer.current_epoch:
+            self._shown_at = time.monotonic()
+            self._printed_epoch = trainer.current_epoch
+            print(f"{_epoch(trainer, trainer.current_epoch)}  {self._rest(trainer)}", flush=True)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._close()
@@ -104,7 +108,8 @@ class Progress(ProgressBar):
         )
 
     def _rest(self, trainer: Trainer) -> str:
-        parts = [f"{self._steps / max(1e-9, time.monotonic() - self._started_at):.0f} it/s"]
+        rate = self._steps / max(1e-9, time.monotonic() - self._started_at)
+        parts = [f"{rate:.{0 if rate >= 10 else 1 if rate >= 1 else 2}f} it/s"]
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         shown = {name: value for name, value in metrics.items() if not name.startswith(("train", "test"))}
         if "train/loss" in metrics or self._loss is not None:

@@ -59,11 +59,11 @@ class Record(Callback):
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._update(trainer, **_counts(trainer))
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._update(trainer, **_counts(trainer))
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._update(trainer, **_counts(trainer))  # not at the end: the task logs after the callbacks saw that
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._update(trainer)
+        self._update(trainer, **_counts(trainer))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         status = "interrupted" if isinstance(exception, Stopped | KeyboardInterrupt) else "failed"

@@ -48,7 +48,7 @@ def test_piped_training_prints_the_last_epoch(workdir: Path, capsys: pytest.Capt
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     assert f"train/loss {metrics['train/loss']:.4g}" in lines[-1]
     assert f"val/loss {metrics['val/loss']:.4g}" in lines[-1]
-    assert re.search(r"  \d+ it/s  ", lines[-1])
+    assert re.search(r"  [\d.]+ it/s  ", lines[-1])
     assert "\x1b" not in lines[-1]
 
 
@@ -57,6 +57,21 @@ def test_piped_line_every_so_often(workdir: Path, often: None, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert [row.split()[1] for row in lines] == ["1/3", "2/3", "3/3"]
     assert all(re.search(r"best \S+ \(epoch \d\)$", row) for row in lines)
+
+
+def test_line_shows_the_training_loss_of_its_epoch(
+    workdir: Path, often: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class LogsAtEnd(Line):  # as tasks do
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return self._error(batch)
+
+        def on_train_epoch_end(self) -> None:
+            self.log("train/loss", 10.0 + self.current_epoch)
+
+    train(LogsAtEnd(), max_epochs=3)
+    shown = re.findall(r"epoch (\d)/3 .* train/loss (\d+) ", capsys.readouterr().out)
+    assert shown == [("1", "10"), ("2", "11"), ("3", "12")]
 
 
 def test_best_is_shown_with_its_epoch(workdir: Path, often: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +168,7 @@ def test_bar_on_a_terminal(workdir: Path, often: None, monkeypatch: pytest.Monke
     with terminal(monkeypatch) as written:
         trainer = train(line(), Checkpoint("val/loss"), max_epochs=2)
     states = shown(written)
-    assert any(re.match(r"epoch 1/2 [━╸╺]+ 1/2  \d+ it/s  train/loss", state) for state in states), states
+    assert any(re.match(r"epoch 1/2 [━╸╺]+ 1/2  [\d.]+ it/s  train/loss", state) for state in states), states
     last = states[-1]
     assert re.match(r"epoch 2/2 ━+ 2/2  ", last), last
     assert f"val/loss {float(trainer.callback_metrics['val/loss']):.4g}" in last

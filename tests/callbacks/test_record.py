@@ -55,7 +55,7 @@ def test_running_then_finished(workdir: Path) -> None:
     trainer_of(run).fit(Acts(3, lambda: seen.append(run.read_metrics())), datamodule=Points())
     [during] = seen
     assert during["status"] == "running"
-    assert (during["epoch"], during["step"]) == (0, 2), "as of the last epoch's end"
+    assert (during["epoch"], during["step"]) == (1, 2), "as of the last epoch's end"
     assert during["limits"] == {"max_epochs": 2, "max_steps": -1}
     after = run.read_metrics()
     assert after["status"] == "finished"
