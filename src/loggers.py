@@ -29,6 +29,7 @@ class MetricsCSV(Logger):
         super().__init__()
         self.path = path
         self._columns: list[str] = []
+        self.num_rows = 0
 
     @property
     def name(self) -> str:
@@ -51,15 +52,23 @@ class MetricsCSV(Logger):
         """config.yaml holds them."""
 
     @rank_zero_only
-    def continue_from(self, step: int) -> None:
-        """Drops rows of steps that are about to be repeated: those at or after `step`."""
-        rows = [row for row in self.read() if int(row["step"]) < step]
+    def continue_from(self, step: int, num_rows: int | None = None) -> None:
+        """Drops rows that are about to be repeated.
+
+        Args:
+            step: that the training goes on with; rows of it and later ones go.
+            num_rows: how many there were at the checkpoint; later ones go as well. One of a validation that is
+                repeated has the number of an earlier step.
+        """
+        rows = [row for row in self.read()[:num_rows] if int(row["step"]) < step]
+        self.num_rows = len(rows)
         self._columns = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
         self._rewrite(rows)
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         row = {"step": str(step or 0)} | {name: f"{float(value):.9g}" for name, value in metrics.items()}
+        self.num_rows += 1
         if new := [name for name in row if name not in self._columns]:
             rows = self.read()
             first = [name for name in ("epoch", "step") if name in new]

@@ -39,6 +39,21 @@ def test_continuing_drops_rows_that_are_repeated(tmp_path: Path) -> None:
     assert path.read_text().replace("\r", "") == "epoch,step,a\n0,0,0\n0,1,1\n0,2,7\n"
 
 
+def test_csv_replaces_a_validation_that_is_repeated(tmp_path: Path) -> None:
+    """A run that was stopped amid a validation begins it anew, at the step before the one it goes on from."""
+    path = tmp_path / "metrics.csv"
+    first = MetricsCSV(path)
+    for step in range(2):
+        first.log_metrics({"epoch": 0, "a": step}, step=step)
+    first.log_metrics({"epoch": 0, "val": 5}, step=1)
+    once = path.read_text()
+    second = MetricsCSV(path)
+    second.continue_from(2, num_rows=2)
+    second.log_metrics({"epoch": 0, "val": 5}, step=1)
+    assert (first.num_rows, second.num_rows) == (3, 3)
+    assert path.read_text().replace("\r", "") == once.replace("\r", "")
+
+
 def test_tensorboard(cli: Cli) -> None:
     logger = str(ROOT / "configs/logger/tensorboard.yaml")
     args = ("--config", CNN_DIGITS, "--config", logger, "--run_dir", "run", "--trainer.max_epochs", "2", *TINY)

@@ -29,6 +29,7 @@ class Record(Callback):
         self._started_at = 0.0
         self._seconds_before = 0.0
         self._training = False
+        self._num_rows: int | None = None  # of metrics.csv at the checkpoint that is continued
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit" or not trainer.is_global_zero:
@@ -48,12 +49,20 @@ class Record(Callback):
         self._seconds_before = self.run.read_metrics().get("train_seconds", 0.0) if continued else 0.0
         for logger in trainer.loggers:
             if isinstance(logger, MetricsCSV):
-                logger.continue_from(trainer.global_step)
+                logger.continue_from(trainer.global_step, self._num_rows)
         self._training = True
         if not continued:
             self.run.metrics_json.unlink(missing_ok=True)
         limits = {"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps}
         self._update(trainer, status="running", limits=limits)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        rows = [logger.num_rows for logger in trainer.loggers if isinstance(logger, MetricsCSV)]
+        checkpoint["metrics_rows"] = rows[0] if rows else None
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn == "fit":
+            self._num_rows = checkpoint.get("metrics_rows")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
