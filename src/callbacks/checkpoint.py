@@ -115,7 +115,8 @@ class Checkpoint(LightningCheckpoint):
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         # several processes may validate different numbers of batches, and could not agree here
-        if self.stop_signal and trainer.state.fn == "fit" and not trainer.sanity_checking and trainer.world_size == 1:
+        alone = trainer.world_size == 1 and trainer.state.fn == "fit" and not trainer.sanity_checking
+        if self.stop_signal and alone and not loops.gradients_are_pending(trainer):
             self.stopping = self.stop_signal
             with loops.at_validation_start(trainer):
                 self._save_last(trainer)

@@ -102,20 +102,23 @@ class SignalAt(Callback):
 
 
 @pytest.mark.parametrize(
-    ("interval", "validation", "code"),
+    ("interval", "accumulate", "validation", "code"),
     [
-        ("1.0", 1, 143),
-        pytest.param("1.0", 3, 143, marks=pytest.mark.slow),
-        pytest.param("7", 3, 138, marks=pytest.mark.slow),
-        pytest.param("1", 2, 138, marks=pytest.mark.slow),
+        ("1.0", "1", 1, 143),
+        pytest.param("1.0", "1", 3, 143, marks=pytest.mark.slow),
+        pytest.param("7", "1", 3, 138, marks=pytest.mark.slow),
+        pytest.param("1", "1", 2, 138, marks=pytest.mark.slow),
+        pytest.param("2", "3", 1, 143, marks=pytest.mark.slow),
     ],
-    ids=["first epoch", "last epoch", "within", "every step"],
+    ids=["first epoch", "last epoch", "within", "every step", "amid a step"],
 )
 def test_a_signal_amid_a_validation_does_not_wait_for_its_end(
-    cli: Cli, workdir: Path, interval: str, validation: int, code: int
+    cli: Cli, workdir: Path, interval: str, accumulate: str, validation: int, code: int
 ) -> None:
-    args = (*ARGS, "--trainer.max_epochs", "3", "--trainer.val_check_interval", interval, "--model.schedule",
-            "ReduceLROnPlateau", "--model.schedule.patience", "0", "--data.batch_size", "64")  # fmt: skip
+    """It does where gradients are pending: they would be lost."""
+    args = (*ARGS, "--trainer.max_epochs", "3", "--trainer.val_check_interval", interval,
+            "--trainer.accumulate_grad_batches", accumulate, "--model.schedule", "ReduceLROnPlateau",
+            "--model.schedule.patience", "0", "--data.batch_size", "64")  # fmt: skip
     once: dict[str, Any] = {"class_path": "tests.callbacks.test_stop.SignalAt"}
     again = [(validation, False), (1, False), (1, True)]  # amid it, amid its repetition, when that is done
     for which, at_its_end in again:
