@@ -114,6 +114,11 @@ class _MeanLosses(Metric):
         self.add_state("total", torch.zeros(1), dist_reduce_fx="sum")
         self.add_state("weight", torch.zeros(()), dist_reduce_fx="sum")
 
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        """What a checkpoint amid an epoch keeps."""
+        return {**super().metric_state, "names": self.names}
+
     def update(self, losses: dict[str, Tensor], weight: int) -> None:
         self.names = list(losses)
         self.total = self.total + weight * torch.stack([value.detach() for value in losses.values()])

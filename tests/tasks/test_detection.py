@@ -235,6 +235,8 @@ def test_a_half_filled_metric_survives_a_checkpoint(tmp_path: Path) -> None:
     images, targets = collate(data)
     for metrics, cut in ((whole.test_metrics, 8), (task.test_metrics, 5)):
         metrics.update(preds=Known().eval()(images[:cut]), target=targets[:cut])
+    losses = {"box": torch.tensor(3.0), "class": torch.tensor(5.0)}
+    task.train_metrics["losses"].update(losses, 2)
     trainer, resume, checkpoint = Trainer(**UNSAVED), ExactResume(), {}
     resume.on_save_checkpoint(trainer, task, checkpoint)
     torch.save(checkpoint, tmp_path / "x.ckpt")
@@ -243,6 +245,7 @@ def test_a_half_filled_metric_survives_a_checkpoint(tmp_path: Path) -> None:
     resume.on_load_checkpoint(trainer, fresh, torch.load(tmp_path / "x.ckpt", weights_only=True))
     fresh.test_metrics.update(preds=Known().eval()(images[5:]), target=targets[5:])
     assert fresh.test_metrics.compute() == whole.test_metrics.compute()
+    assert fresh.train_metrics["losses"].compute() == losses
 
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
