@@ -55,6 +55,8 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
     # outside the training step, which splits its batches
     if is_out_of_memory(error):
         return f"--data.batch_size: out of memory ({text.partition('. ')[0]})"
+    if channels := re.search(r"expected input\[.*\] to have ([134]) channels, but got ([134]) channels instead", text):
+        return f"--model.net: takes images of {channels[1]} channels, the data has {channels[2]}; set its in_channels"
     if "Error(s) in loading state_dict" in text:
         return f"--ckpt_path: does not fit this model: {text.partition(':')[2].strip()}"
     if "loaded state dict" in text and "parameter group" in text:

@@ -66,6 +66,7 @@ CASES = {
     "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is there twice",
     "--model.schedule OneCycleLR": "--model.schedule: OneCycleLR needs max_lr",
     "--model.net.num_classes 7": "num_classes: expected logits of shape (64, 10)",
+    "--model.net.in_channels 3": "--model.net: takes images of 3 channels, the data has 1; set its in_channels",
     "--model.num_classes 5 --model.net.num_classes 5": "num_classes: labels run from 0 to 9, expected 0 to 4",
     # missing file
     "--trainer nosuch.yaml": "--trainer nosuch.yaml: no such file",
