@@ -18,6 +18,7 @@ from src.errors import UserError
 # this keeps it from being set, and Loader has its own for the moments when it waits
 signal_handling._SIGCHLD_handler_set = True
 
+MOST_TRIED = 100  # samples after a training batch of which none loads
 HINTS = {"SIGKILL": "; out of memory, or killed from outside", "SIGBUS": "; out of shared memory, see /dev/shm"}
 
 
@@ -34,14 +35,15 @@ class Loader(DataLoader):
     Args:
         dataset: samples by index; a training set's may be asked by (epoch, index).
         name: of the set, for messages, as `train`.
-        on_error: what a sample does whose loading raises: stop the training, or be left out of its batch.
+        on_error: what a sample does whose loading raises: stop the training, or be left out of its batch. A training
+            batch of which none is left gets the next sample of the data set that loads, as a position counts batches.
         skipped: is told every sample that was left out, as `train 17` and as a sentence.
         collate: makes a batch of samples; None where the data set's `__getitems__` makes it of several indices at once.
         options: as for DataLoader.
 
     Raises:
-        DataError: while iterating: a sample failed and on_error is `stop`, all samples of a training batch or of an
-            evaluation did, a worker died, or none delivered within `timeout` seconds.
+        DataError: while iterating: a sample failed and on_error is `stop`, all samples of an evaluation did, or of a
+            training batch and 100 after it, a worker died, or none delivered within `timeout` seconds.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Loader(DataLoader):
         **options: Any,
     ) -> None:
         guard = _Guarded if collate else _GuardedBatches
-        self._guarded = guard(dataset, name, options.get("num_workers", 0))
+        self._guarded = guard(dataset, name, options.get("num_workers", 0), name == "train" and on_error == "skip")
         super().__init__(self._guarded, collate_fn=_Collate(collate) if collate else _unfailing, **options)
         self.on_error = on_error
         self.skipped = skipped
@@ -77,7 +79,7 @@ class Loader(DataLoader):
                 self.skipped(failure.name, failure.text)
             if batch is None:
                 lost = f"--data: every sample of a batch failed, the last one was {failures[-1].text}"
-                if self._guarded.name == "train":  # a position counts batches, and other processes have this one
+                if self._guarded.name == "train":
                     raise DataError(lost)
             else:
                 has_yielded = True
@@ -144,13 +146,23 @@ class _Failure:
 class _Guarded(Dataset):
     """Samples, or why there is none; tells the main process which one each worker has in hand."""
 
-    def __init__(self, dataset: Any, name: str, num_workers: int) -> None:
+    def __init__(self, dataset: Any, name: str, num_workers: int, fills: bool) -> None:
         self.dataset = dataset
         self.name = name
+        self.fills = fills  # batches that would be empty
         self.in_hand = multiprocessing.RawArray("q", [-1] * num_workers)  # by worker, in shared memory
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def __getitems__(self, keys: list[Any]) -> list[Any]:
+        samples = [self[key] for key in keys]
+        for step in range(1, 1 + MOST_TRIED if self.fills else 0):
+            if not all(isinstance(sample, _Failure) for sample in samples):
+                break
+            index = (_index(keys[-1]) + step) % len(self)
+            samples.append(self[(keys[-1][0], index) if isinstance(keys[-1], tuple) else index])
+        return samples
 
     def __getitem__(self, key: Any) -> Any:
         worker = get_worker_info() if self.in_hand else None

@@ -208,8 +208,19 @@ def test_an_evaluation_goes_on_without_a_batch(batch_size: int) -> None:
     assert [i for batch in loader for i in batch.tolist()] == list(range(6))
     with pytest.raises(DataError, match="every sample of a batch failed, the last one was val sample 1: KeyError: 1"):
         list(Loader(Numbers(2, bad=(0, 1)), "val", "skip", lambda *_: None, batch_size=1))
-    with pytest.raises(DataError, match="every sample of a batch failed, the last one was train sample 6"):
-        list(Loader(Numbers(7, bad=(6,)), "train", "skip", lambda *_: None, batch_size=1))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_training_batch_without_any_whole_sample_gets_the_next_one(num_workers: int) -> None:
+    told: list[str] = []
+    loader = Loader(
+        Numbers(9, bad=(0, 6, 7, 8)), "train", "skip", lambda name, text: told.append(name), batch_size=3,
+        num_workers=num_workers, timeout=60 if num_workers else 0,
+    )  # fmt: skip
+    assert [batch.tolist() for batch in loader] == [[1, 2], [3, 4, 5], [1]]
+    assert told == ["train 0", "train 6", "train 7", "train 8", "train 0"]
+    with pytest.raises(DataError, match="every sample of a batch failed, the last one was train sample 1"):
+        list(Loader(Numbers(3, bad=(0, 1, 2)), "train", "skip", lambda *_: None, batch_size=1))
 
 
 class Numbers(Dataset):
@@ -256,6 +267,10 @@ def test_only_ten_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 10
     assert lines[-1].strip() == "warning: skipped train sample 9: OSError; further ones are only counted"
     assert len(data.skipped_samples) == 12
+    continued = Data()
+    continued.load_state_dict({"epoch": 0, "batch": 0, "skipped_samples": sorted(data.skipped_samples)})
+    continued._skip("test 3", "test sample 3: OSError")
+    assert "skipped test sample 3" in capsys.readouterr().err
 
 
 def test_an_interrupt_while_loading_is_none_of_its_business() -> None:
