@@ -9,10 +9,11 @@ from lightning.pytorch.utilities import move_data_to_device
 from torchmetrics import Metric
 
 from src.callbacks.checkpoint import Checkpoint
-from src.data.base import Data, derived_seed, seed_generators
+from src.data.base import Data
 from src.data.foreign import make_replayable
-from src.engine.loops import count_validation_from_its_start
+from src.engine.loops import count_validation_from_its_start, set_batch
 from src.engine.ranks import gathered, shard_of
+from src.engine.seeding import derived_seed, seed_generators
 
 VALIDATION, EPOCH = -1, -2  # stand for the batch in the seed of what is no training step
 
@@ -35,6 +36,7 @@ class ExactResume(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loop = trainer.fit_loop
+        data = getattr(trainer, "datamodule", None)
         progress: Any = loop.epoch_progress.current
         if loop._restarting and progress.ready == progress.processed:
             # saved between two epochs; with max_steps, Lightning would go back into the one that is over, in vain
@@ -44,9 +46,12 @@ class ExactResume(Callback):
         if "PL_GLOBAL_SEED" not in os.environ:
             if trainer.global_step and trainer.is_global_zero:
                 print("continuing, but not exactly: seed_everything is false, so random numbers are new", flush=True)
-        elif not isinstance(getattr(trainer, "datamodule", None), Data):
+        elif not isinstance(data, Data):
             in_epoch = progress.started > progress.processed
             make_replayable(trainer, loop.epoch_loop.batch_progress.current.ready if in_epoch else 0)
+        if isinstance(data, Data) and data.moved_to is not None:
+            set_batch(trainer, data.moved_to)
+            data.moved_to = None
         known = trainer._logger_connector._callback_metrics
         for name, value in self._saved.pop("callback_metrics", {}).items():
             known[name] = torch.tensor(value, device=pl_module.device)

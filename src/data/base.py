@@ -2,17 +2,13 @@
 
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
@@ -20,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_co
 
 from src.data.loader import DataError, Loader
 from src.engine.ranks import gathered, shard_of
+from src.engine.seeding import derived_seed, seeded
 from src.errors import UserError
 
 TOLD = 10  # skipped samples that are named; all are counted
@@ -71,8 +68,10 @@ class Data(LightningDataModule):
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
         self.skipped_samples: set[str] = set()
+        self._num_told = 0
         self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
+        self.moved_to: int | None = None  # that batch, if it has another number than in the checkpoint
 
     @property
     def seed(self) -> int:
@@ -119,18 +118,24 @@ class Data(LightningDataModule):
         if sample in self.skipped_samples:  # fails in every epoch, and again where a checkpoint continues
             return
         self.skipped_samples.add(sample)
-        if len(self.skipped_samples) <= TOLD:
-            more = "; further ones are only counted" if len(self.skipped_samples) == TOLD else ""
+        self._num_told += 1
+        if self._num_told <= TOLD:
+            more = "; further ones are only counted" if self._num_told == TOLD else ""
             print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
 
     def state_dict(self) -> dict[str, Any]:
         if self.trainer is None:
-            return {"epoch": 0, "batch": 0, "skipped_samples": []}
+            return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}
         loop = self.trainer.fit_loop
         progress: Any = loop.epoch_progress.current
         in_epoch = progress.started > progress.processed
         batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
-        return {"epoch": progress.processed, "batch": batch, "skipped_samples": sorted(self.gather_skipped())}
+        return {
+            "epoch": progress.processed,
+            "batch": batch,
+            "batch_size": self._global_batch_size(),
+            "skipped_samples": sorted(self.gather_skipped()),
+        }
 
     def gather_skipped(self) -> set[str]:
         """Samples that any process left out, known to all from here on; every process must ask at the same place."""
@@ -139,8 +144,30 @@ class Data(LightningDataModule):
         return self.skipped_samples
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._start = (state_dict["epoch"], state_dict["batch"])
+        batch, size = state_dict["batch"], self._global_batch_size()
+        former = state_dict.get("batch_size", size)
+        if batch and former != size:
+            steps = self.trainer.accumulate_grad_batches if self.trainer else 1
+            seen, batch = batch * former, batch * former // (size * steps) * steps
+            self.moved_to = batch
+            if self.trainer is None or self.trainer.is_global_zero:
+                text = f"continuing with batches of {size} samples, not {former}: {seen:,} of the epoch were seen"
+                again = f", {seen - batch * size} of them come again" if seen > batch * size else ""
+                print(text + again, flush=True)
+        self._start = (state_dict["epoch"], batch)
         self.skipped_samples = set(state_dict.get("skipped_samples", ()))
+
+    @property
+    def hparams_initial(self) -> Any:
+        """What loggers get, beside the task's; Lightning refuses two values of one name, which are two options here."""
+        task = getattr(self.trainer, "lightning_module", None)
+        found = super().hparams_initial
+        for name in task.hparams if task is not None else ():
+            found.pop(name, None)
+        return found
+
+    def _global_batch_size(self) -> int:
+        return self.batch_size * shard_of(self.trainer)[1]
 
     def _position(self) -> tuple[int, int]:
         """Epoch and first batch of the pass that begins now."""
@@ -228,38 +255,6 @@ class _Seeded(Dataset):
             return self.dataset[index]
         with seeded(self.seed, epoch, index):
             return self.augment(self.dataset[index])
-
-
-def derived_seed(*key: int) -> int:
-    """A 32-bit seed from a tuple of integers, the same on every machine and in every process."""
-    return int.from_bytes(blake2b(repr(key).encode(), digest_size=4).digest(), "little")
-
-
-@contextmanager
-def seeded(*key: int) -> Iterator[None]:
-    """Seeds Python, NumPy and torch on the CPU from the key, and gives each its former state back."""
-    python, array, tensor = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    _seed_cpu(derived_seed(*key))
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(array)
-        torch.set_rng_state(tensor)
-
-
-def seed_generators(seed: int) -> None:
-    """Seeds Python, NumPy and torch, on the CPU and on GPUs in use."""
-    _seed_cpu(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed(seed)
-
-
-def _seed_cpu(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    # torch.manual_seed would keep a formatted stack trace for a GPU that may come: 0.7 ms a call, never freed
-    torch.default_generator.manual_seed(seed)
 
 
 def _live_as_long_as_parent(worker_id: int) -> None:

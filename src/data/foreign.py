@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader, IterableDataset
 
-from src.data.base import derived_seed, seed_generators
 from src.engine.ranks import shard_of
+from src.engine.seeding import derived_seed, seed_generators
 
 FETCH = -3  # stands for the batch in the seed of what an epoch draws before its first batch
 

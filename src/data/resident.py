@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from src.data.augment import cutout, flip, resized_crop, translate
-from src.data.base import Data, derived_seed, split_indices
+from src.data.base import Data, split_indices
+from src.engine.seeding import derived_seed
 
 NUM_DRAWS = 7  # random numbers a sample and epoch
 

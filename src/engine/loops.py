@@ -25,8 +25,11 @@ def loss_of(outputs: Any) -> Any:
 
 
 def gradients_are_pending(trainer: Trainer) -> bool:
-    """In on_train_batch_start: whether batches before this one still wait for their optimizer step."""
-    return (trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1) % trainer.accumulate_grad_batches != 0
+    """At the start of a batch, or amid a validation: whether batches before it still wait for their optimizer step."""
+    loop = trainer.fit_loop.epoch_loop
+    if trainer.validating:
+        return loop._should_accumulate()
+    return (loop.batch_progress.current.ready - 1) % trainer.accumulate_grad_batches != 0
 
 
 @contextmanager
@@ -44,9 +47,17 @@ def while_fetching(trainer: Trainer) -> AbstractContextManager[None] | None:
     if epoch.started == epoch.processed or trainer.sanity_checking:
         return None
     if trainer.validating:
-        return at_validation_start(trainer)
+        return None if gradients_are_pending(trainer) else at_validation_start(trainer)
     idle = 0 < batch.ready == batch.completed and not loop._should_accumulate()
     return _as_at_batch_end(loop) if idle and not loop._num_ready_batches_reached() else None
+
+
+def set_batch(trainer: Trainer, batch: int) -> None:
+    """In on_train_start: has the epoch that is continued go on at this batch, counted from 0."""
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    moved = batch - progress.ready
+    for name in ("ready", "started", "processed", "completed"):
+        setattr(progress, name, getattr(progress, name) + moved)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, SequentialSampler
 
 from src.checkpoints.io import AtomicCheckpointIO, load
-from src.data.base import _Order, seeded
+from src.data.base import _Order
 from src.engine.networks import restored
 from src.engine.ranks import shard_of
+from src.engine.seeding import seeded
 from src.engine.trace import Finding, trace
 from src.errors import UserError
 

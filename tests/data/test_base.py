@@ -14,7 +14,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from src.data.base import Data, derived_seed, seed_generators, seeded, split_indices
+from src.data.base import Data, split_indices
+from src.engine.seeding import derived_seed, seed_generators, seeded
 from tests.conftest import UNSAVED
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than the machine has CPUs
@@ -188,6 +189,22 @@ class Seen(Callback):
             trainer.save_checkpoint(str(self.save_to))
 
 
+def test_task_and_data_may_have_options_of_one_name() -> None:
+    """As ignore_index of masks, which a file and a batch may hold as different numbers."""
+
+    class WithOptions(Numbered):
+        def __init__(self, level: int, depth: int) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    task = Counting()
+    task.save_hyperparameters({"level": 2})
+    data = WithOptions(level=1, depth=3)
+    Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0).fit(task, datamodule=data)
+    assert data.hparams_initial == {"depth": 3}
+    assert data.hparams == {"level": 1, "depth": 3}
+
+
 def train(data: Data, seen: Seen, ckpt_path: Path | None = None) -> list[Tensor]:
     trainer = Trainer(**UNSAVED, max_epochs=3, num_sanity_val_steps=0, callbacks=[seen])
     trainer.fit(Counting(), datamodule=data, ckpt_path=ckpt_path)
@@ -202,7 +219,7 @@ def test_a_checkpoint_continues_with_the_next_batch(num_workers: int, after: tup
     expected = [batch for epoch in range(3) for batch in batches(Numbered(), epoch)]
     assert_bitwise(whole, expected)
     state = torch.load(path, weights_only=True)["Numbered"]
-    assert state == {"epoch": after[0], "batch": after[1] + 1, "skipped_samples": []}
+    assert state == {"epoch": after[0], "batch": after[1] + 1, "batch_size": 5, "skipped_samples": []}
     resumed = train(Numbered(2 - num_workers), Seen(), path)  # the number of workers may change
     assert_bitwise(resumed, whole[after[0] * 5 + after[1] + 1 :])
 
@@ -212,7 +229,7 @@ def test_a_checkpoint_between_epochs_continues_with_a_whole_one(tmp_path: Path) 
     trainer.fit(Counting(), datamodule=Numbered())
     trainer.save_checkpoint(tmp_path / "border.ckpt")
     state = torch.load(tmp_path / "border.ckpt", weights_only=True)["Numbered"]
-    assert state == {"epoch": 2, "batch": 0, "skipped_samples": []}
+    assert state == {"epoch": 2, "batch": 0, "batch_size": 5, "skipped_samples": []}
     assert_bitwise(train(Numbered(), Seen(), tmp_path / "border.ckpt"), batches(Numbered(), 2))
 
 
