@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
@@ -80,7 +82,9 @@ class Checks:
             return self.leave_out(f"{box.place}: expected four numbers")
         left, top, right, bottom = box.corners
         shown = f"[{left:g}, {top:g}, {right:g}, {bottom:g}]"
-        if not (left < right and top < bottom):  # nor if one is no number
+        if not all(map(isfinite, box.corners)):
+            return self.leave_out(f"{box.place}: {shown}: expected four finite numbers")
+        if not (left < right and top < bottom):
             return self.leave_out(f"{box.place}: {shown} has no area")
         inside = [max(left, 0), max(top, 0), min(right, size[0]), min(bottom, size[1])]
         if not (inside[0] < inside[2] and inside[1] < inside[3]):
@@ -153,48 +157,101 @@ class _WithoutDoctype(ET.TreeBuilder):
         raise ValueError("has a document type, which no annotation needs")
 
 
-def read_coco(file: Path, folder: Path, checks: Checks) -> tuple[dict[int, str], list[Annotation]]:
+def read_coco(
+    file: Path, folder: Path, checks: Checks, needs_boxes: bool = False
+) -> tuple[dict[Any, str], list[Annotation]]:
     """Names of the categories by id, and the annotations of a JSON; without boxes if it has none at all.
 
     Args:
         file: the JSON.
         folder: of the images.
-        checks: told of boxes of no image.
+        checks: told of images and boxes that cannot be used.
+        needs_boxes: it must have annotations, be it an empty list.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        names = {category["id"]: category["name"] for category in content["categories"]}
-        boxes: dict[Any, list[Box]] = {image["id"]: [] for image in content["images"]}
-        for number, entry in enumerate(content.get("annotations", []), start=1):
-            category = entry["category_id"]
-            name = names.get(category, f"category {category}")
-            place = f"{file.as_posix()}: annotation {entry.get('id', number)} ({name})"
-            if entry["image_id"] not in boxes:
-                checks.leave_out(f"{place}: there is no image {entry['image_id']}")
-            else:
-                box = Box(place, category, _corners(entry.get("bbox")), bool(entry.get("iscrowd")))
-                boxes[entry["image_id"]].append(box)
-        annotations = [
-            Annotation(
-                folder / image["file_name"],
-                image["id"],
-                (image["width"], image["height"]),
-                boxes[image["id"]] if "annotations" in content else None,
-            )
-            for image in content["images"]
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        text = f"{file.as_posix()}: is not as COCO has it: {type(error).__name__} {error}"
-        raise UserError(f"--data: {text}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"--data: {file.as_posix()}: is no JSON: {error}") from error
+    names = _category_names(file, content)
+    boxes: dict[Any, list[Box]] = {image["id"]: [] for _, image in _entries(file, content, "images", "id")}
+    has_boxes = "annotations" in content
+    if needs_boxes and not has_boxes:
+        raise UserError(f"--data: {file.as_posix()}: has no annotations; only images to test with may lack them")
+    for where, entry in _entries(file, content, "annotations") if has_boxes else []:
+        if flaw := _flaw(entry, "image_id", "category_id"):
+            checks.leave_out(f"{where}: {flaw}")
+            continue
+        category, image_id = entry["category_id"], entry["image_id"]
+        place = f"{where} ({names.get(category, f'category {category!r}')})"
+        if image_id not in boxes:
+            checks.leave_out(f"{place}: there is no image {image_id!r}")
+            continue
+        try:
+            is_crowd = float(entry.get("iscrowd") or 0) != 0
+        except (TypeError, ValueError):
+            checks.leave_out(f"{place}: iscrowd: expected 0 or 1, got {entry['iscrowd']!r}")
+        else:
+            boxes[image_id].append(Box(place, category, _corners(entry.get("bbox")), is_crowd))
+    annotations = []
+    for place, image in _entries(file, content, "images", "id"):
+        size: Any = image.get("width"), image.get("height")
+        flaw = _flaw(image, "file_name", kinds=(str,))
+        if has_boxes and not flaw and not all(isinstance(side, int | float) and side > 0 for side in size):
+            flaw = f"expected width and height above 0, got {size[0]!r} and {size[1]!r}"
+        if flaw:
+            checks.fail(f"{place}: {flaw}")
+            annotations.append(Annotation(folder, image["id"], failure=f"{place}: {flaw}"))
+        else:
+            known = boxes[image["id"]] if has_boxes else None
+            annotations.append(Annotation(folder / image["file_name"], image["id"], size, known))
     return names, annotations
+
+
+def _entries(file: Path, content: Any, kind: str, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each entry of a list and its place for messages; it must have the keys."""
+    entries = content.get(kind) if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise UserError(f"--data: {file.as_posix()}: is not as COCO has it: expected a list of {kind}")
+    for index, entry in enumerate(entries):
+        place = f"{file.as_posix()}: {kind}[{index}]"
+        if not isinstance(entry, dict):
+            raise UserError(f"--data: {place}: expected an entry of keys and values, got {entry!r}")
+        if flaw := _flaw(entry, *keys):
+            raise UserError(f"--data: {place}: {flaw}")
+        if kind == "annotations" and "id" in entry:
+            place = f"{file.as_posix()}: annotation {entry['id']}"
+        yield place, entry
+
+
+def _flaw(entry: dict[str, Any], *keys: str, kinds: tuple[type, ...] = (int, float, str)) -> str:
+    """What is wrong with the values of keys, or nothing."""
+    for key in keys:
+        if key not in entry:
+            return f"lacks {key}"
+        if not isinstance(entry[key], kinds):
+            return f"{key}: expected {'a number or ' if int in kinds else ''}text, got {entry[key]!r}"
+    return ""
+
+
+def _category_names(file: Path, content: Any) -> dict[Any, str]:
+    """By id."""
+    names: dict[Any, str] = {}
+    for place, entry in _entries(file, content, "categories", "id", "name"):
+        category, first = entry["id"], next(iter(names), entry["id"])
+        if isinstance(category, str) != isinstance(first, str):
+            raise UserError(
+                f"--data: {place}: expected ids that are all numbers or all text, got {first!r} and {category!r}"
+            )
+        names[category] = entry["name"]
+    return names
 
 
 def _corners(box: Any) -> list[float] | None:
     """From left, top, width and height."""
+    if not isinstance(box, list):
+        return None
     try:
         left, top, width, height = map(float, box)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return [left, top, left + width, top + height]

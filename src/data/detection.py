@@ -201,7 +201,11 @@ class COCODetection(_Detection):
     def setup(self, stage: str) -> None:
         if self.class_names:  # read already: Lightning asks again for every stage
             return
-        read = [read_coco(self.root / file, self.root / images, self.checks) for file, images in self.splits]
+        needed = {"fit": self.splits[:2], "validate": self.splits[1:2]}.get(stage, [])  # predict takes files without
+        read = [
+            read_coco(self.root / split[0], self.root / split[1], self.checks, needs_boxes=split in needed)
+            for split in self.splits
+        ]
         names = dict(sorted(read[0][0].items()))  # by category id
         self.class_names = list(names.values())
         train, val, *test = [annotations for _, annotations in read]

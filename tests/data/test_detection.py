@@ -259,7 +259,8 @@ BOXES: dict[str, tuple[str, Any, str]] = {
     "a point": ("cat", (50, 33, 50, 33), r"\(cat\): \[50, 33, 50, 33\] has no area"),
     "a line": ("cat", (20, 5, 40, 5), r"\(cat\): \[20, 5, 40, 5\] has no area"),
     "turned round": ("cat", (40, 5, 20, 15), r"\(cat\): \[40, 5, 20, 15\] has no area"),
-    "nan": ("cat", ("nan", 5, 20, 15), r"\(cat\): \[nan, 5, 20, 15\] has no area"),
+    "nan": ("cat", ("nan", 5, 20, 15), r"\(cat\): \[nan, 5, 20, 15\]: expected four finite numbers"),
+    "infinite": ("cat", (1, 5, 20, "inf"), r"\(cat\): \[0, 4, 20, inf\]: expected four finite numbers"),
     "outside": ("cat", (61, 5, 80, 15), r"\(cat\): \[60, 4, 80, 15\] is outside of the image, 60 × 40 pixels"),
     "unknown": ("dgo", (1, 5, 20, 15), r"\(dgo\): no such class. Nearest: dog"),
     "no number": ("cat", (1, "five", 20, 15), r"\(cat\): expected four numbers"),
@@ -474,6 +475,13 @@ ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "category": ({"category_id": 4}, r"annotation 5 \(category 4\): no such class"),
     "image": ({"image_id": 41}, r"annotation 5 \(cat\): there is no image 41"),
     "three numbers": ({"bbox": [1, 2, 3]}, r"annotation 5 \(cat\): expected four numbers"),
+    "a text": ({"bbox": "1234"}, r"annotation 5 \(cat\): expected four numbers"),
+    "infinite": ({"bbox": [1, 2, float("inf"), 4]}, r"annotation 5 \(cat\): \[1, 2, inf, 6\]: expected four finite"),
+    "too large": ({"bbox": [1, 2, 10**400, 4]}, r"annotation 5 \(cat\): expected four numbers"),
+    "crowd": ({"iscrowd": "no"}, r"annotation 5 \(cat\): iscrowd: expected 0 or 1, got 'no'"),
+    "no category": ({"category_id": ...}, "annotation 5: lacks category_id"),
+    "no image": ({"image_id": ...}, "annotation 5: lacks image_id"),
+    "categories": ({"category_id": [3]}, r"annotation 5: category_id: expected a number or text, got \[3\]"),
     "words": ({"bbox": [1, 2, 3, "wide"]}, r"annotation 5 \(cat\): expected four numbers"),
     "nothing": ({"bbox": ...}, r"annotation 5 \(cat\): expected four numbers"),
     "null": ({"bbox": None}, r"annotation 5 \(cat\): expected four numbers"),
@@ -487,9 +495,8 @@ def test_a_broken_annotation_is_an_error_or_a_box_less(
     changes, message = ENTRIES[kind]
     entry = {"id": 5, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4], **changes}
     entry = {name: value for name, value in entry.items() if value is not ...}
-    write_coco(
-        root, "val", annotations=[entry, {**entry, "id": 6, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}]
-    )
+    sound = {"id": 6, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}
+    write_coco(root, "val", annotations=[entry, sound])
     with pytest.raises(ValueError, match=rf"--data: \S*/val.json: {message}.*; --data.on_error skip leaves out"):
         coco(root)
     data = coco(root, on_error="skip")
@@ -502,17 +509,78 @@ def test_a_broken_annotation_is_an_error_or_a_box_less(
     ("text", "message"),
     [
         ("{", "is no JSON: Expecting property name"),
-        ("[]", "is not as COCO has it: TypeError list indices"),
-        ('{"images": [], "annotations": []}', "is not as COCO has it: KeyError 'categories'"),
-        ('{"images": [{"id": 1}], "categories": []}', "is not as COCO has it: KeyError 'file_name'"),
-        ('{"images": [7], "categories": []}', "is not as COCO has it: TypeError"),
-        ('{"images": [], "categories": [], "annotations": [{"caption": "a dog"}]}', "KeyError 'category_id'"),
+        ("[]", "is not as COCO has it: expected a list of categories"),
+        ('{"images": [], "annotations": []}', "is not as COCO has it: expected a list of categories"),
+        ('{"images": 7, "categories": []}', "is not as COCO has it: expected a list of images"),
+        ('{"images": [], "categories": [], "annotations": null}', "expected a list of annotations"),
+        ('{"images": [7], "categories": []}', r"images\[0\]: expected an entry of keys and values, got 7"),
+        ('{"images": [{"width": 1}], "categories": []}', r"images\[0\]: lacks id"),
+        ('{"images": [{"id": [1]}], "categories": []}', r"images\[0\]: id: expected a number or text, got \[1\]"),
+        ('{"images": [], "categories": [{"id": 1}]}', r"categories\[0\]: lacks name"),
+        (
+            '{"images": [], "categories": [], "annotations": [{"caption": "a dog"}]}',
+            r"annotations\[0\]: lacks image_id",
+        ),
+        (
+            '{"images": [], "categories": [{"id": 1, "name": "cat"}, {"id": "2", "name": "dog"}]}',
+            r"categories\[1\]: expected ids that are all numbers or all text, got 1 and '2'",
+        ),
     ],
 )
 def test_a_file_that_is_no_coco_is_named(root: Path, text: str, message: str) -> None:
     (root / "val.json").write_text(text)
     with pytest.raises(ValueError, match=rf"--data: \S*/val.json: .*{message}"):
         coco(root)
+
+
+IMAGE = {"id": 40, "file_name": "a.png", "width": WIDTH, "height": HEIGHT}
+IMAGE_ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
+    "text": ({"width": "60"}, "expected width and height above 0, got '60' and 40"),
+    "null": ({"height": None}, "expected width and height above 0, got 60 and None"),
+    "no width": ({"width": ...}, "expected width and height above 0, got None and 40"),
+    "no name": ({"file_name": ...}, "lacks file_name"),
+    "a number": ({"file_name": 7}, "file_name: expected text, got 7"),
+}
+
+
+@pytest.mark.parametrize("kind", IMAGE_ENTRIES)
+def test_a_broken_image_entry_is_an_error_or_a_sample_less(
+    root: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, message = IMAGE_ENTRIES[kind]
+    broken = {name: value for name, value in {**IMAGE, **changes}.items() if value is not ...}
+    write_coco(root, "val", images=[broken, {**IMAGE, "id": 7, "file_name": "b.png"}])
+    with pytest.raises(UserError, match=rf"--data: \S*/val.json: images\[0\]: {message}; --data.on_error skip"):
+        coco(root)
+    data = coco(root, on_error="skip")
+    assert [target["image_id"] for _, target in samples(data.val_dataloader())] == [7]
+    assert data.skipped_samples == {"val 0"}
+    assert message in capsys.readouterr().err
+
+
+def test_sizes_matter_for_boxes_alone(root: Path) -> None:
+    write_coco(root, "test", annotations=None, images=[{"id": 40, "file_name": "a.png", "width": None}])
+    data = coco(root, test_annotations="test.json", test_images="test")
+    assert [target for _, target in samples(data.predict_dataloader())] == [{"image_id": 40}]
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_fit_needs_annotations(root: Path, split: str) -> None:
+    write_coco(root, split, annotations=None)
+    with pytest.raises(UserError, match=rf"--data: \S*/{split}.json: has no annotations; only images to test with"):
+        coco(root)
+    data = COCODetection(str(root), "train.json", "train", "val.json", "val")
+    data.setup("predict")  # which takes neither
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("0", [0, 0, 0]), (None, [0, 0, 0]), ("1", [1, 0, 0]), (True, [1, 0, 0])]
+)
+def test_crowds_may_be_told_in_text(root: Path, value: Any, expected: list[int]) -> None:
+    entry = {"image_id": 40, "category_id": 3, "bbox": [1, 2, 3, 4]}
+    write_coco(root, "val", annotations=[{**entry, "iscrowd": value}, entry, {**entry, "iscrowd": 0}])
+    _, target = samples(coco(root).val_dataloader())[0]
+    assert target.get("iscrowd", torch.zeros(3)).tolist() == expected
 
 
 def test_a_file_in_another_encoding_is_named(root: Path) -> None:
