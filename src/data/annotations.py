@@ -173,7 +173,11 @@ def read_coco(
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"--data: {file.as_posix()}: is no JSON: {error}") from error
     names = _category_names(file, content)
-    boxes: dict[Any, list[Box]] = {image["id"]: [] for _, image in _entries(file, content, "images", "id")}
+    boxes: dict[Any, list[Box]] = {}
+    for place, image in _entries(file, content, "images", "id"):
+        if image["id"] in boxes:
+            raise UserError(f"--data: {place}: id {image['id']!r} is that of another image before it")
+        boxes[image["id"]] = []
     has_boxes = "annotations" in content
     if needs_boxes and not has_boxes:
         raise UserError(f"--data: {file.as_posix()}: has no annotations; only images to test with may lack them")
@@ -242,7 +246,8 @@ def _category_names(file: Path, content: Any) -> dict[Any, str]:
             raise UserError(
                 f"--data: {place}: expected ids that are all numbers or all text, got {first!r} and {category!r}"
             )
-        names[category] = entry["name"]
+        if names.setdefault(category, entry["name"]) != entry["name"]:
+            raise UserError(f"--data: {place}: id {category!r} is of {names[category]} and of {entry['name']}")
     return names
 
 

@@ -558,6 +558,21 @@ def test_a_broken_image_entry_is_an_error_or_a_sample_less(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_ids_are_of_one_entry(root: Path, on_error: Any) -> None:
+    write_coco(root, "train", images=[IMAGE, {**IMAGE, "file_name": "b.png"}])
+    with pytest.raises(UserError, match=r"--data: \S*/train.json: images\[1\]: id 40 is that of another image before"):
+        coco(root, on_error=on_error)
+    write_coco(root, "train", categories=[*CATEGORIES, {"id": 3, "name": "fox"}])
+    with pytest.raises(UserError, match=r"--data: \S*/train.json: categories\[2\]: id 3 is of cat and of fox"):
+        coco(root, on_error=on_error)
+
+
+def test_a_category_may_stand_twice(root: Path) -> None:
+    write_coco(root, "train", categories=[*CATEGORIES, {**CATEGORIES[0], "supercategory": "animal"}])
+    assert coco(root).class_names == ["cat", "dog"]
+
+
 def test_sizes_matter_for_boxes_alone(root: Path) -> None:
     write_coco(root, "test", annotations=None, images=[{"id": 40, "file_name": "a.png", "width": None}])
     data = coco(root, test_annotations="test.json", test_images="test")
