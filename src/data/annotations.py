@@ -22,7 +22,7 @@ class Box:
 
     Args:
         place: where it is, for messages.
-        label: its class, as the file names it.
+        label: its class, as the file names it; None for none.
         corners: left, top, right and bottom in pixels from 0; None where there are no four numbers.
         is_crowd: around several objects; COCO leaves it out of the training, and what is found in it out of the count.
     """
@@ -77,7 +77,7 @@ class Checks:
     def clipped(self, box: Box, size: tuple[int, int], classes: dict[Any, int]) -> list[float] | None:
         """Corners of the part of a box that is in its image, or nothing if the box cannot be used."""
         if box.label not in classes:
-            return self.leave_out(f"{box.place}: no such class{nearest(str(box.label), map(str, classes))}")
+            return self.leave_out(f"{box.place}: no such class{nearest(str(box.label or ''), map(str, classes))}")
         if box.corners is None:
             return self.leave_out(f"{box.place}: expected four numbers")
         left, top, right, bottom = box.corners
@@ -158,14 +158,17 @@ class _WithoutDoctype(ET.TreeBuilder):
 
 
 def read_coco(
-    file: Path, folder: Path, checks: Checks, needs_boxes: bool = False
+    file: Path, folder: Path, checks: Checks, known: dict[Any, str] | None = None, needs_boxes: bool = False
 ) -> tuple[dict[Any, str], list[Annotation]]:
     """Names of the categories by id, and the annotations of a JSON; without boxes if it has none at all.
+
+    The class of a box is the name of its category: the ids of another file may mean others.
 
     Args:
         file: the JSON.
         folder: of the images.
         checks: told of images and boxes that cannot be used.
+        known: names of the training set's categories, for ids that the file names nothing of, unless it numbers others.
         needs_boxes: it must have annotations, be it an empty list.
     """
     try:
@@ -173,6 +176,10 @@ def read_coco(
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"--data: {file.as_posix()}: is no JSON: {error}") from error
     names = _category_names(file, content)
+    ids = {name: category for category, name in (known or {}).items()}
+    if known and all(ids.get(name, category) == category for category, name in names.items()):
+        names = known | names
+    used: dict[str, Any] = {}  # category by name
     boxes: dict[Any, list[Box]] = {}
     for place, image in _entries(file, content, "images", "id"):
         if image["id"] in boxes:
@@ -186,7 +193,10 @@ def read_coco(
             checks.leave_out(f"{where}: {flaw}")
             continue
         category, image_id = entry["category_id"], entry["image_id"]
-        place = f"{where} ({names.get(category, f'category {category!r}')})"
+        name = names.get(category)
+        place = f"{where} ({f'category {category!r}' if name is None else name})"
+        if name is not None and used.setdefault(name, category) != category:
+            raise UserError(f"--data: {place}: its category is {category!r}, another of this name is {used[name]!r}")
         if image_id not in boxes:
             checks.leave_out(f"{place}: there is no image {image_id!r}")
             continue
@@ -195,7 +205,7 @@ def read_coco(
         except (TypeError, ValueError):
             checks.leave_out(f"{place}: iscrowd: expected 0 or 1, got {entry['iscrowd']!r}")
         else:
-            boxes[image_id].append(Box(place, category, _corners(entry.get("bbox")), is_crowd))
+            boxes[image_id].append(Box(place, name, _corners(entry.get("bbox")), is_crowd))
     annotations = []
     for place, image in _entries(file, content, "images", "id"):
         size: Any = image.get("width"), image.get("height")
@@ -206,8 +216,8 @@ def read_coco(
             checks.fail(f"{place}: {flaw}")
             annotations.append(Annotation(folder, image["id"], failure=f"{place}: {flaw}"))
         else:
-            known = boxes[image["id"]] if has_boxes else None
-            annotations.append(Annotation(folder / image["file_name"], image["id"], size, known))
+            found = boxes[image["id"]] if has_boxes else None
+            annotations.append(Annotation(folder / image["file_name"], image["id"], size, found))
     return names, annotations
 
 

@@ -156,7 +156,8 @@ class VOCDetection(_Detection):
 class COCODetection(_Detection):
     """Boxes as COCO has them (Lin et al. 2014): one JSON of images, categories and annotations a split.
 
-    Classes are the training set's categories in the order of their ids. Crowds are left out, images without boxes kept.
+    Classes are the training set's categories in the order of their ids; those of the other sets are found by name.
+    Crowds are left out, images without boxes kept.
 
     Args:
         root: folder that the others are relative to.
@@ -202,14 +203,17 @@ class COCODetection(_Detection):
         if self.class_names:  # read already: Lightning asks again for every stage
             return
         needed = {"fit": self.splits[:2], "validate": self.splits[1:2]}.get(stage, [])  # predict takes files without
-        read = [
-            read_coco(self.root / split[0], self.root / split[1], self.checks, needs_boxes=split in needed)
-            for split in self.splits
-        ]
-        names = dict(sorted(read[0][0].items()))  # by category id
-        self.class_names = list(names.values())
-        train, val, *test = [annotations for _, annotations in read]
-        self.hold({category: k for k, category in enumerate(names)}, train, val, test[0] if test else None)
+        known: dict[Any, str] | None = None
+        read = []
+        for split in self.splits:
+            file, images = (self.root / name for name in split)
+            names, annotations = read_coco(file, images, self.checks, known, needs_boxes=split in needed)
+            known = dict(sorted(names.items())) if known is None else known  # by category id
+            read.append(annotations)
+        assert known is not None
+        self.class_names = list(known.values())
+        train, val, *test = read
+        self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
 
 
 def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:

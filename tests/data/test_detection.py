@@ -459,6 +459,51 @@ def test_categories_are_numbered_by_their_ids(root: Path) -> None:
     assert data.test_set is None
 
 
+def labels(root: Path, names: dict[Any, str], used: list[Any], **options: Any) -> list[int]:
+    """Of boxes of val whose categories have these ids, where train has 3 cat and 90 dog."""
+    categories = [{"id": category, "name": name} for category, name in names.items()]
+    boxes = [{"image_id": 40, "category_id": category, "bbox": [1, 2, 3, 4]} for category in used]
+    write_coco(root, "val", categories=categories, annotations=boxes)
+    return samples(coco(root, **options).val_dataloader())[0][1]["labels"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("names", "used", "expected"),
+    [
+        ({3: "dog", 90: "cat"}, [3, 90], [1, 0]),
+        ({"a": "dog", "b": "cat"}, ["a", "b"], [1, 0]),
+        ({90: "dog"}, [90], [1]),
+        ({90: "dog"}, [90, 3], [1, 0]),
+        ({}, [90, 3], [1, 0]),
+        ({3: "cat", 7: "fox", 90: "dog"}, [90, 3], [1, 0]),
+        ({0: "cat", 3: "cat", 90: "dog"}, [90, 3], [1, 0]),
+    ],
+    ids=["turned round", "text", "fewer", "fewer than used", "none", "more", "named as its group, which has no box"],
+)
+def test_categories_are_matched_by_name(root: Path, names: dict[Any, str], used: list[Any], expected: Any) -> None:
+    assert labels(root, names, used) == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({3: "dgo", 90: "dog"}, r"\(dgo\): no such class. Nearest: dog"),
+        ({1: "cat", 90: "dog"}, r"\(category 3\): no such class"),
+    ],
+    ids=["another name", "another numbering"],
+)
+def test_a_category_that_train_lacks_is_no_class(root: Path, names: dict[Any, str], message: str) -> None:
+    with pytest.raises(UserError, match=rf"--data: \S*/val.json: annotations\[0\] {message}; --data.on_error skip"):
+        labels(root, names, [3, 90])
+    assert labels(root, names, [3, 90], on_error="skip") == [1]
+
+
+def test_boxes_of_two_categories_of_one_name_are_an_error(root: Path) -> None:
+    message = r"--data: \S*/val.json: annotations\[1\] \(cat\): its category is 3, another of this name is 0"
+    with pytest.raises(UserError, match=message):
+        labels(root, {0: "cat", 3: "cat"}, [0, 3], on_error="skip")
+
+
 def test_a_coco_test_set_may_lack_its_boxes(root: Path) -> None:
     write_coco(root, "test", annotations=None)
     data = coco(root, test_annotations="test.json", test_images="test")
