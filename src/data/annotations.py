@@ -13,6 +13,8 @@ from src.data.images import FORMATS
 from src.errors import UserError, nearest
 
 TOLD = 10  # boxes left out that are named; all are counted
+# of a box's sides in those of its image: 32 times what float32 tells apart, so left < right holds at any size
+LEAST_SHARE = 2**-18
 TOLERANCE = 0.01  # pixels that a box may reach out of its image without being counted
 
 
@@ -84,10 +86,10 @@ class Checks:
         shown = f"[{left:g}, {top:g}, {right:g}, {bottom:g}]"
         if not all(map(isfinite, box.corners)):
             return self.leave_out(f"{box.place}: {shown}: expected four finite numbers")
-        if not (left < right and top < bottom):
+        if not _has_area(box.corners, size):
             return self.leave_out(f"{box.place}: {shown} has no area")
         inside = [max(left, 0), max(top, 0), min(right, size[0]), min(bottom, size[1])]
-        if not (inside[0] < inside[2] and inside[1] < inside[3]):
+        if not _has_area(inside, size):
             return self.leave_out(f"{box.place}: {shown} is outside of the image, {size[0]} × {size[1]} pixels")
         self.num_clipped += any(abs(a - b) > TOLERANCE for a, b in zip(inside, box.corners, strict=True))
         return inside
@@ -100,6 +102,10 @@ class Checks:
         if self.num_clipped:
             lines.append(f"clipped {self.num_clipped} boxes that reach out of their images")
         print("".join(f"warning: {line}\n" for line in lines), end="", file=sys.stderr)
+
+
+def _has_area(corners: list[float], size: tuple[int, int]) -> bool:
+    return all(corners[k + 2] - corners[k] >= LEAST_SHARE * size[k] for k in (0, 1))
 
 
 def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: bool = False) -> list[Annotation]:

@@ -12,13 +12,12 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from src.data.annotations import Annotation, Checks, read_coco, read_voc
+from src.data.annotations import LEAST_SHARE, Annotation, Checks, read_coco, read_voc
 from src.data.base import Data
 from src.data.images import read_image, with_mode
 from src.errors import UserError
 
 GREY = [124, 116, 104]  # ImageNet's mean
-LEAST_SIDE = 1e-3  # of a box in pixels; what a crop has left less of is dropped
 
 
 def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -217,9 +216,11 @@ class COCODetection(_Detection):
 
 
 def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:
-    """Drops boxes without extent. torchvision's would drop all below one pixel, as many are in a small image."""
+    """Drops boxes that a crop left nothing of. torchvision's would drop all below a pixel, as many in a small image."""
     image, target = sample
-    kept = (target["boxes"][:, 2:] - target["boxes"][:, :2] >= LEAST_SIDE).all(dim=1)  # (N,)
+    height, width = target["boxes"].canvas_size
+    least = LEAST_SHARE / 8 * torch.tensor([width, height])  # rounding or zooming out shall not drop what was read
+    kept = (target["boxes"][:, 2:] - target["boxes"][:, :2] >= least).all(dim=1)  # (N,)
     return image, {**target, "boxes": target["boxes"][kept], "labels": target["labels"][kept]}
 
 

@@ -404,6 +404,7 @@ def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
 # COCO
 
 ENDS = {"annotations": ".json", "images": ""}
+IMAGE = {"id": 40, "file_name": "a.png", "width": WIDTH, "height": HEIGHT}
 CATEGORIES = [{"id": 90, "name": "dog"}, {"id": 3, "name": "cat"}]
 
 
@@ -516,6 +517,8 @@ def test_a_coco_test_set_may_lack_its_boxes(root: Path) -> None:
 
 ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "no area": ({"bbox": [5, 5, 0, 9]}, r"annotation 5 \(cat\): \[5, 5, 5, 14\] has no area"),
+    "next to no area": ({"bbox": [5, 5, 1e-9, 9]}, r"annotation 5 \(cat\): \[5, 5, 5, 14\] has no area"),
+    "next to outside": ({"bbox": [-9, 5, 9 + 1e-6, 9]}, r"annotation 5 \(cat\): \[-9, 5, 1e-06, 14\] is outside of"),
     "outside": ({"bbox": [-9, 5, 8, 9]}, r"annotation 5 \(cat\): \[-9, 5, -1, 14\] is outside of the image, 60 × 40"),
     "category": ({"category_id": 4}, r"annotation 5 \(category 4\): no such class"),
     "image": ({"image_id": 41}, r"annotation 5 \(cat\): there is no image 41"),
@@ -550,6 +553,34 @@ def test_a_broken_annotation_is_an_error_or_a_box_less(
     assert "val.json: annotation 5" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_a_box_to_train_with_does_not_vanish_uncounted(root: Path, on_error: Any) -> None:
+    entry = {"id": 5, "image_id": 40, "category_id": 3}
+    write_coco(root, annotations=[{**entry, "bbox": [5, 5, 1e-6, 9]}, {**entry, "bbox": [5, 5, 9, 9]}])
+    if on_error == "stop":
+        with pytest.raises(UserError, match=r"train.json: annotation 5 \(cat\): \[5, 5, 5, 14\] has no area"):
+            coco(root)
+    else:
+        assert coco(root, on_error="skip").counts == {"left_out_boxes": 1}
+
+
+@pytest.mark.parametrize("options", [{}, {"image_size": [2, 48]}, {"image_size": [9, 40_009]}, {"zoom_out": 4.0}])
+def test_the_thinnest_boxes_keep_their_area(root: Path, options: dict[str, Any]) -> None:
+    """Where float32 is coarsest: in a large image, whatever it is resized to."""
+    width = 30_000
+    entry = {"image_id": 40, "category_id": 3}
+    lefts = np.random.default_rng(0).uniform(0, width - 1, 500)
+    boxes = [{**entry, "bbox": [left, 1, width * 2**-18 * 1.001, 2]} for left in lefts]
+    for split in ("train", "val"):
+        write_coco(root, split, images=[{**IMAGE, "width": width, "height": 4}], annotations=boxes)
+        Image.new("RGB", (width, 4)).save(root / split / "a.png")
+    data = coco(root, **options)
+    for loader in (data.train_dataloader(), data.val_dataloader()):
+        [(_, target)] = samples(loader)
+        assert len(target["boxes"]) == 500
+        assert (target["boxes"][:, :2] < target["boxes"][:, 2:]).all()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -578,7 +609,6 @@ def test_a_file_that_is_no_coco_is_named(root: Path, text: str, message: str) ->
         coco(root)
 
 
-IMAGE = {"id": 40, "file_name": "a.png", "width": WIDTH, "height": HEIGHT}
 IMAGE_ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"width": "60"}, "expected width and height above 0, got '60' and 40"),
     "null": ({"height": None}, "expected width and height above 0, got 60 and None"),
