@@ -127,7 +127,7 @@ def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: boo
         image = images.get(name, folder / "JPEGImages" / f"{name}.jpg")
         try:
             annotations.append(Annotation(image, index) if lack_boxes else Annotation(image, index, *_read_xml(file)))
-        except (OSError, ET.ParseError, ValueError, OverflowError) as error:
+        except (OSError, ET.ParseError, ValueError, LookupError, OverflowError) as error:
             text = f"{file.as_posix()}: {getattr(error, 'strerror', None) or error}"
             checks.fail(text)
             annotations.append(Annotation(image, index, failure=text))

@@ -281,5 +281,8 @@ class _Detections(Dataset):
 
 def _names(file: Path) -> list[str]:
     """Of images, a line each; lists of one class add -1, 0 or 1."""
-    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"--data: {file.as_posix()}: is no text in UTF-8: {error}") from error
     return [re.sub(r"\s+(-1|0|1)$", "", line) for line in lines if line]

@@ -135,6 +135,12 @@ def test_an_empty_list_is_named(folder: Path) -> None:
         voc(folder, class_names=["cat", "dog"]).train_dataloader()
 
 
+def test_a_list_in_another_encoding_is_named(folder: Path) -> None:
+    (folder / "ImageSets/Main/train.txt").write_bytes(b"train_full\n\xfc\n")
+    with pytest.raises(UserError, match=r"^--data: \S*/train.txt: is no text in UTF-8: 'utf-8' codec can't decode"):
+        voc(folder)
+
+
 def test_class_names_may_be_given(folder: Path) -> None:
     data = voc(folder, class_names=["sheep", "dog", "cat"])
     assert data.class_names == ["sheep", "dog", "cat"]
@@ -334,6 +340,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda file: file.write_text("<annotation><size><width>inf</width><height>9</height></size></annotation>"),
         "cannot convert float infinity to integer",
     ),
+    "encoding": (lambda file: file.write_text('<?xml version="1.0" encoding="foo"?><annotation/>'), "unknown encoding"),
     "no size": (lambda file: file.write_text("<annotation/>"), "expected a size with width and height above 0"),
     "missing": (lambda file: file.unlink(), "No such file or directory"),
 }
