@@ -142,7 +142,7 @@ def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
         raise ValueError("expected a size with width and height above 0")
     boxes = []
     for number, found in enumerate(root.findall("object"), start=1):
-        label = found.findtext("name", "").strip()
+        label = found.findtext("name", "").strip() or None
         try:
             left, top, right, bottom = (
                 float(found.findtext(f"bndbox/{side}", "")) for side in ("xmin", "ymin", "xmax", "ymax")
@@ -152,7 +152,7 @@ def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
         else:
             first = 1 if left < right and top < bottom else 0  # one without area is told as the file has it
             corners = [left - first, top - first, right, bottom]
-        boxes.append(Box(f"{file.as_posix()}: box {number} ({label})", label, corners))
+        boxes.append(Box(f"{file.as_posix()}: box {number} ({label or 'without a name'})", label, corners))
     return (width, height), boxes
 
 

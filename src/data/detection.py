@@ -147,7 +147,7 @@ class VOCDetection(_Detection):
             for file in self.lists
             if file.is_file()
         )
-        found = {box.label for annotation in train for box in annotation.boxes or []}
+        found = {box.label for annotation in train for box in annotation.boxes or [] if box.label is not None}
         self.class_names = sorted(found) if self.given_names is None else list(self.given_names)
         self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
 

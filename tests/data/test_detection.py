@@ -299,6 +299,17 @@ def test_a_broken_box_can_be_left_out_and_is_counted(
     assert line.startswith(f"warning: left out {folder.as_posix()}/Annotations/val_full.xml: box 2 ")
 
 
+def test_an_object_without_a_name_is_of_no_class(folder: Path) -> None:
+    (folder / "Annotations/train_full.xml").write_text(
+        xml([("dog", voc_corners(DOG)), ("", voc_corners(CAT)), ("cat", voc_corners(CAT))]).replace("<name></name>", "")
+    )
+    with pytest.raises(UserError, match=r"--data: \S*/train_full.xml: box 2 \(without a name\): no such class; --data"):
+        voc(folder)
+    data = voc(folder, on_error="skip")
+    assert data.class_names == ["cat", "dog"]
+    assert data.counts == {"left_out_boxes": 1}
+
+
 def test_many_broken_boxes_are_only_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "Annotations/train_full.xml").write_text(xml([("cat", (9, 9, 9, 9))] * 25))
     voc(folder, on_error="skip", class_names=["cat", "dog"])
