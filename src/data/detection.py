@@ -133,20 +133,27 @@ class VOCDetection(_Detection):
         super().__init__(**options)
         self.folder = Path(root) / "VOCdevkit" / f"VOC{year}"
         self.lists = [self.folder / "ImageSets" / "Main" / f"{name}.txt" for name in (train, val, test)]
+        if class_names is not None and len(set(class_names)) != len(class_names):
+            raise ValueError(f"class_names: expected different names, got {list(class_names)}")
         self.given_names = class_names
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
         if self.class_names:  # read already: Lightning asks again for every stage
             return
-        for file in self.lists[:2]:
+        for option, file in zip(("train", "val"), self.lists, strict=False):
             if not file.is_file():
-                raise UserError(f"--data: expected a list of images {file.as_posix()}, which is not there")
+                options = f"--data.{option}, --data.root or --data.year"
+                raise UserError(f"{options}: expected a list of images {file.as_posix()}, which is not there")
         train, val, *test = (
             read_voc(self.folder, _names(file), self.checks, may_lack_boxes=file == self.lists[2])
             for file in self.lists
             if file.is_file()
         )
+        if not train and self.given_names is None:
+            raise UserError(
+                f"--data.train: {self.lists[0].as_posix()}: names no image, whose boxes would name the classes"
+            )
         found = {box.label for annotation in train for box in annotation.boxes or [] if box.label is not None}
         self.class_names = sorted(found) if self.given_names is None else list(self.given_names)
         self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)

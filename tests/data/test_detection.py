@@ -133,6 +133,8 @@ def test_an_empty_list_is_named(folder: Path) -> None:
     (folder / "ImageSets/Main/train.txt").write_text("")
     with pytest.raises(UserError, match=r"^--data: VOCDetection has found no train samples$"):
         voc(folder, class_names=["cat", "dog"]).train_dataloader()
+    with pytest.raises(UserError, match=r"^--data.train: \S*/train.txt: names no image, whose boxes would name the"):
+        voc(folder)
 
 
 def test_a_list_in_another_encoding_is_named(folder: Path) -> None:
@@ -399,9 +401,13 @@ def test_a_broken_image_is_an_error_or_a_sample_less(folder: Path, kind: str) ->
 
 
 def test_a_missing_list_is_named(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"--data: expected a list of images .*/ImageSets/Main/trainval.txt, which"):
-        voc(folder, train="trainval")
-    with pytest.raises(ValueError, match=r"expected a list of images .*/VOC2012/ImageSets/Main/train.txt"):
+    with pytest.raises(
+        ValueError, match=r"^--data.val, --data.root or --data.year: expected .*/Main/trainval.txt, which"
+    ):
+        voc(folder, val="trainval")
+    with pytest.raises(
+        ValueError, match=r"^--data.train, --data.root or --data.year: .*/VOC2012/ImageSets/Main/train."
+    ):
         voc(folder, year=2012)
 
 
@@ -417,6 +423,11 @@ def test_a_missing_list_is_named(folder: Path) -> None:
 def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VOCDetection(**options)
+
+
+def test_class_names_differ() -> None:
+    with pytest.raises(ValueError, match=r"class_names: expected different names, got \['dog', 'dog', 'cat'\]"):
+        VOCDetection(class_names=["dog", "dog", "cat"])
 
 
 # COCO
