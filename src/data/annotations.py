@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from src.data.images import FORMATS
 from src.errors import UserError, nearest
 
-TOLD = 10  # boxes left out that are named; all are counted
+TOLD = 10  # boxes left out that are named, and as many clipped ones; all are counted
 # of a box's sides in those of its image: 32 times what float32 tells apart, so left < right holds at any size
 LEAST_SHARE = 2**-18
 TOLERANCE = 0.01  # pixels that a box may reach out of its image without being counted
@@ -64,7 +64,7 @@ class Checks:
     def __init__(self, on_error: Literal["stop", "skip"]) -> None:
         self.on_error = on_error
         self.left_out: list[str] = []  # a sentence a box
-        self.num_clipped = 0  # boxes that reach out of their images
+        self.cut: list[str] = []  # likewise, of boxes that reach out of their images
 
     def fail(self, text: str) -> None:
         """For a whole file, which is counted when the loader comes to it."""
@@ -91,16 +91,17 @@ class Checks:
         inside = [max(left, 0), max(top, 0), min(right, size[0]), min(bottom, size[1])]
         if not _has_area(inside, size):
             return self.leave_out(f"{box.place}: {shown} is outside of the image, {size[0]} × {size[1]} pixels")
-        self.num_clipped += any(abs(a - b) > TOLERANCE for a, b in zip(inside, box.corners, strict=True))
+        if any(abs(a - b) > TOLERANCE for a, b in zip(inside, box.corners, strict=True)):
+            self.cut.append(f"{box.place}: {shown} reaches out of the image, {size[0]} × {size[1]} pixels")
         return inside
 
     def tell(self) -> None:
         """Prints what was left out and clipped, if anything."""
-        lines = [f"left out {text}" for text in self.left_out[:TOLD]]
-        if len(self.left_out) > TOLD:
-            lines.append(f"left out {len(self.left_out)} boxes in all")
-        if self.num_clipped:
-            lines.append(f"clipped {self.num_clipped} boxes that reach out of their images")
+        lines = []
+        for done, texts in {"left out": self.left_out, "clipped": self.cut}.items():
+            lines += [f"{done} {text}" for text in texts[:TOLD]]
+            if len(texts) > TOLD:
+                lines.append(f"{done} {len(texts)} boxes in all")
         print("".join(f"warning: {line}\n" for line in lines), end="", file=sys.stderr)
 
 

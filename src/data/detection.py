@@ -82,7 +82,7 @@ class _Detection(Data):
             self.predict_set = _Detections(test, classes, self.checks, self.evaluated, with_crowds=True)
         is_known = test is not None and any(annotation.boxes is not None for annotation in test)
         self.test_set = self.predict_set if is_known else None
-        counts = {"left_out_boxes": len(self.checks.left_out), "clipped_boxes": self.checks.num_clipped}
+        counts = {"left_out_boxes": len(self.checks.left_out), "clipped_boxes": len(self.checks.cut)}
         self.counts = {name: count for name, count in counts.items() if count}
         if self.trainer is None or self.trainer.is_global_zero:
             self.checks.tell()

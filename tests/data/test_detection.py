@@ -331,7 +331,19 @@ def test_a_box_that_reaches_out_is_clipped_and_counted(
     expected = [[0, 0, 20, 15], [29, 19, 60, 40], [0, 0, 60, 40]]
     assert samples(data.val_dataloader())[0][1]["boxes"].tolist() == expected
     assert data.counts == {"clipped_boxes": 2}
-    assert capsys.readouterr().err == "warning: clipped 2 boxes that reach out of their images\n"
+    file = (folder / "Annotations/val_full.xml").as_posix()
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: clipped {file}: box 1 (dog): [-1, -1, 20, 15] reaches out of the image, 60 × 40 pixels",
+        f"warning: clipped {file}: box 2 (cat): [29, 19, 61, 47] reaches out of the image, 60 × 40 pixels",
+    ]
+
+
+def test_many_clipped_boxes_are_only_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "Annotations/val_full.xml").write_text(xml([("cat", (0, 0, 20, 15))] * 25))
+    assert voc(folder).counts == {"clipped_boxes": 25}
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 11
+    assert lines[10] == "warning: clipped 25 boxes in all"
 
 
 def test_counts_are_in_the_results_of_a_run(cli: Cli) -> None:
