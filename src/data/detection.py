@@ -184,7 +184,7 @@ class COCODetection(_Detection):
 
     Raises:
         ValueError: a value out of its range.
-        UserError: a file that is no COCO; with on_error stop, a box that cannot be used.
+        UserError: a file that is no COCO, or gives an id twice; with on_error stop, a box that cannot be used.
     """
 
     def __init__(
