@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, Subset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
-from src.data.images import FORMATS, read_image, with_mode
+from src.data.images import FORMATS, image_files, read_image, with_mode
 from src.errors import UserError, nearest
 
 
@@ -126,12 +126,6 @@ def files_by_class(folder: Path) -> dict[str, list[Path]]:
         kinds = ", ".join(FORMATS)
         raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; there are none")
     return found
-
-
-def image_files(folder: Path) -> list[Path]:
-    """Images in a folder and those below it, sorted; hidden ones are left out."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and not path.name.startswith("."))
-    return sorted(found)
 
 
 class _Files(Dataset):

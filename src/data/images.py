@@ -1,12 +1,30 @@
 """Images in files: which ones there are, and their pixels with 8 bits a channel."""
 
+import os
+from collections.abc import Sequence
 from errno import EIO
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+FORMATS = (
+    *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
+    *(".tga", ".tif", ".tiff", ".webp"),
+)
+
+
+def image_files(folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Images in a folder and those below it, linked ones as well, sorted; hidden ones are left out."""
+    found, seen = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # a link to a folder above would be followed for ever
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        found += [Path(place, name) for name in names if Path(name).suffix.lower() in formats and name[0] != "."]
+    return sorted(found)
 
 
 def read_image(file: Path) -> Image.Image:

@@ -6,8 +6,31 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
-from src.data.images import read_image, with_mode
+from src.data.images import FORMATS, image_files, read_image, with_mode
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_is_read(tmp_path: Path, suffix: str) -> None:
+    pixels = np.kron([[0, 255], [255, 0]], np.ones((8, 8))).astype(np.uint8)
+    Image.fromarray(pixels).convert("1" if suffix == ".pbm" else "RGB").save(tmp_path / f"a{suffix}")
+    (file,) = image_files(tmp_path)
+    found = np.asarray(with_mode(read_image(file), "L"))
+    assert np.array_equal(found > 127, pixels > 127), found
+
+
+def test_formats_of_torchvision_are_among_them() -> None:
+    assert set(FORMATS) >= set(IMG_EXTENSIONS)
+
+
+def test_linked_folders_are_entered_once(tmp_path: Path) -> None:
+    for name in ("own/a.png", "elsewhere/b.JPG", "elsewhere/.hidden/c.png", "elsewhere/.d.png", "elsewhere/e.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "own/linked").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path / "own", target_is_directory=True)
+    assert image_files(tmp_path / "own") == [tmp_path / "own/a.png", tmp_path / "own/linked/b.JPG"]
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff"])
