@@ -1,5 +1,6 @@
 """Folders of images, one a class."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class ImageFolder(Data):
 
     Raises:
         ValueError: a value out of its range.
-        UserError: no images, or a class in val or test that train does not have.
+        UserError: no images, a class without any, or one in val or test that train does not have.
     """
 
     def __init__(
@@ -86,7 +87,12 @@ class ImageFolder(Data):
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
+        if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
+            return
         train = files_by_class(self.root / "train")
+        for name in [name for name, files in train.items() if not files]:
+            self._leave_out(self.root / "train" / name)
+            del train[name]
         val, test = (self._of_classes(list(train), self.root / split) for split in ("val", "test"))
         whole = _Files(train, list(train), self.mode)
         if val is not None:
@@ -98,11 +104,22 @@ class ImageFolder(Data):
             self.val_set = Subset(_Files(train, list(train), self.mode, self.evaluated), held_out)
         self.test_set = _Files(test, list(train), self.mode, self.evaluated) if test is not None else None
 
+    def _leave_out(self, folder: Path) -> None:
+        """A class without images ends the run; an empty one is none, which is told."""
+        other = next((file for file in sorted(folder.rglob("*")) if file.is_file() and file.name[0] != "."), None)
+        found = "is empty" if other is None else f"holds {other.name}, expected images of {', '.join(FORMATS)}"
+        text = f"{folder.as_posix()}: {found}"
+        if other is not None and self.on_error == "stop":
+            raise UserError(f"--data.root: {text}; --data.on_error skip leaves out the class")
+        self.counts["left_out_classes"] = self.counts.get("left_out_classes", 0) + 1
+        if self.trainer is None or self.trainer.is_global_zero:
+            print(f"warning: left out the class {text}", file=sys.stderr)
+
     def _of_classes(self, classes: list[str], folder: Path) -> dict[str, list[Path]] | None:
         """A split's images by class, or nothing if there is no such split; those of other classes are left out."""
         if not folder.is_dir():
             return None
-        found = files_by_class(folder)
+        found = {name: files for name, files in files_by_class(folder).items() if files}
         for name in sorted(found.keys() - set(classes)):
             if self.on_error == "stop":
                 text = f"--data.root: {(folder / name).as_posix()}: train has no class of that name"
@@ -113,7 +130,7 @@ class ImageFolder(Data):
 
 
 def files_by_class(folder: Path) -> dict[str, list[Path]]:
-    """Images of each folder that has any, in alphabetical order; hidden folders are left out.
+    """Images of each folder, in alphabetical order; hidden folders are left out.
 
     Raises:
         UserError: there is no such folder, or no image in it.
@@ -121,8 +138,8 @@ def files_by_class(folder: Path) -> dict[str, list[Path]]:
     if not folder.is_dir():
         raise UserError(f"--data.root: expected folders of images in {folder.as_posix()}, which is not there")
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
-    found = {path.name: files for path in folders if (files := image_files(path))}
-    if not found:
+    found = {path.name: image_files(path) for path in folders}
+    if not any(found.values()):
         kinds = ", ".join(FORMATS)
         raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; there are none")
     return found

@@ -155,6 +155,29 @@ def test_folders_that_cannot_be_used(tmp_path: Path, root: Path) -> None:
     assert len(data.val_set) == 2  # type: ignore[arg-type]
 
 
+def test_a_class_without_images_is_not_lost(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (root / "train/dog").iterdir():
+        file.rename(file.with_suffix(".raw"))
+    with pytest.raises(UserError, match=r"^--data.root: \S*train/dog: holds 000.raw, expected images of .avif, .*skip"):
+        made(root)
+    (root / "test/dog/000.png").rename(root / "test/dog/000.raw")  # has others
+    (root / "train/ant").mkdir()
+    (root / "train/ant/.DS_Store").touch()
+    data = made(root, on_error="skip")
+    data.setup("test")
+    assert data.counts == {"left_out_classes": 2}
+    assert [target for _, target in data.test_set] == [0] * 4 + [1] * 4  # type: ignore[union-attr]
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition("train/")[2][:11] for line in told if "left out" in line] == ["ant: is emp", "dog: holds "]
+
+
+def test_an_empty_folder_is_no_class(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "train/ant").mkdir()
+    (root / "test/bee").mkdir()
+    assert [target for _, target in made(root).test_set] == [0] * 4 + [1] * 4 + [2] * 4  # type: ignore[union-attr]
+    assert capsys.readouterr().err == f"warning: left out the class {root.as_posix()}/train/ant: is empty\n"
+
+
 def test_too_few_images_to_validate_with(tmp_path: Path) -> None:
     write_images(tmp_path / "train", {"cat": 2, "dog": 2})
     with pytest.raises(UserError, match=r"^--data: ImageFolder has found no val samples$"):
