@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
-from src.data.images import FORMATS, read_image, with_mode
+from src.data.images import FORMATS, image_files, read_image, with_mode
 from src.errors import UserError
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
@@ -99,8 +99,8 @@ class _Change:
 class MaskFolder(_Masks):
     """Images and masks of class ids, in root/train/images and root/train/masks, and so on for val and test.
 
-    An image has the mask of its name: images/a.jpg and masks/a.png, a PNG of palette or grey values. Without a folder
-    val, a part of train validates; without a folder test, there is no test.
+    An image has the mask of its name, also in folders below: images/a/b.jpg and masks/a/b.png, a PNG of palette or
+    grey values. Without a folder val, a part of train validates; without a folder test, there is no test.
 
     Args:
         root: folder of the splits.
@@ -257,15 +257,15 @@ class _Pairs(Dataset):
 
 
 def _pairs_of(folder: Path) -> list[Pair]:
-    """Images and masks by name; none may lack its counterpart."""
-    files: dict[str, dict[str, Path]] = {}
+    """Images and masks by name, with the folders below; none may lack its counterpart."""
+    files: dict[str, dict[Path, Path]] = {}
     for kind, formats in {"images": FORMATS, "masks": (".png",)}.items():
         place = folder / kind
         if not place.is_dir():
             raise UserError(f"--data.root: expected a folder {place.as_posix()}, which is not there")
-        found = [file for file in sorted(place.iterdir()) if file.suffix.lower() in formats and file.name[0] != "."]
-        files[kind] = {file.stem: file for file in found}
-        _refuse("of a name that another image has", [file for file in found if files[kind][file.stem] != file])
+        found = {file: file.relative_to(place).with_suffix("") for file in image_files(place, formats)}
+        files[kind] = {name: file for file, name in found.items()}
+        _refuse("of a name that another image has", [file for file, name in found.items() if files[kind][name] != file])
     images, masks = files["images"], files["masks"]
     if not images:
         raise UserError(f"--data.root: expected images in {folder.as_posix()}/images, {', '.join(FORMATS)}; none there")

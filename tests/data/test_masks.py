@@ -160,6 +160,21 @@ def test_names_are_matched_whatever_the_kind_of_image(root: Path) -> None:
     assert (classes_of(image) == mask).float().mean() > 0.98
 
 
+def test_folders_below_are_read(root: Path) -> None:
+    for kind in ("images", "masks"):
+        (root / "val" / kind / "ulm/.hidden").mkdir(parents=True)
+        for index in range(2):
+            (root / f"val/{kind}/{index:02}.png").rename(root / f"val/{kind}/ulm/{index}.png")
+    (root / "val/images/ulm/.hidden/2.png").touch()
+    data: Any = made(root, image_size=(40, 60))
+    assert [image.name for image, _ in data.val_set.pairs] == ["02.png", "0.png", "1.png"]
+    for (_, mask), index in zip([data.val_set[i] for i in range(3)], (2, 0, 1), strict=True):
+        assert np.array_equal(mask.numpy(), regions(index))
+    (root / "val/masks/ulm/1.png").rename(root / "val/masks/1.png")
+    with pytest.raises(ValueError, match=r"1 files without a mask: \S*val/images/ulm/1.png"):
+        made(root)
+
+
 # the parts
 
 
@@ -326,7 +341,7 @@ def test_two_images_of_one_name_are_an_error(root: Path) -> None:
 def test_folders_that_are_missing_or_empty_are_named(root: Path, tmp_path: Path) -> None:
     for file in (root / "train/images").iterdir():
         file.unlink()
-    with pytest.raises(ValueError, match=r"--data.root: expected images in .*/train/images, .bmp.*; none there"):
+    with pytest.raises(ValueError, match=r"--data.root: expected images in .*/train/images, .avif, .bmp.*; none there"):
         made(root)
     with pytest.raises(ValueError, match=r"--data.root: expected a folder .*/nowhere/train/images, which is not there"):
         made(tmp_path / "nowhere")
