@@ -45,6 +45,8 @@ def read_image(file: Path) -> Image.Image:
 def with_mode(image: Image.Image, mode: str) -> Image.Image:
     """The image as RGB or L; of 16 bits the upper 8 are kept, where Pillow would take all above 255 for white.
 
+    A TIFF of 32 bits a channel may hold values of 8 bits, which are left as they are.
+
     Raises:
         ValueError: its values are floats, or integers of more than 16 bits.
     """
@@ -52,5 +54,6 @@ def with_mode(image: Image.Image, mode: str) -> Image.Image:
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() >= 2**16:
             raise ValueError(f"expected 8 or 16 bits a channel, got values from {values.min()} to {values.max()}")
-        image = Image.fromarray((values.astype(np.int64) >> 8).astype(np.uint8))
+        is_8_bit = image.mode == "I" and image.format == "TIFF" and values.max() < 2**8
+        image = Image.fromarray((values.astype(np.int64) >> (0 if is_8_bit else 8)).astype(np.uint8))
     return image.convert(mode)

@@ -42,6 +42,20 @@ def test_of_16_bits_the_upper_8_are_kept(tmp_path: Path, suffix: str, mode: str)
     assert np.array_equal(found if mode == "L" else found[..., 1], values >> 8)
 
 
+def test_of_32_bits_values_up_to_255_are_kept(tmp_path: Path) -> None:
+    values = np.arange(256, dtype=np.int32).reshape(16, 16)
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert np.array_equal(np.asarray(with_mode(read_image(tmp_path / "a.tif"), "L")), values)
+    Image.fromarray(values * 256).save(tmp_path / "a.tif")
+    assert np.array_equal(np.asarray(with_mode(read_image(tmp_path / "a.tif"), "L")), values)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_16_bits_stay_dark(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(np.full((4, 4), 255, np.uint16)).save(tmp_path / f"a.{suffix}")
+    assert not np.asarray(with_mode(read_image(tmp_path / f"a.{suffix}"), "L")).any()
+
+
 @pytest.mark.parametrize("values", [np.full((2, 2), 0.5, np.float32), np.full((2, 2), 2**16, np.int32)])
 def test_values_that_have_no_place_in_8_bits(values: Any) -> None:
     with pytest.raises(ValueError, match="expected 8 or 16 bits a channel, got values from"):
