@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from src.data.augment import cutout, flip, resized_crop, translate
 from src.data.base import Data, split_indices
 from src.engine.seeding import derived_seed
+from src.errors import UserError
 
 NUM_DRAWS = 7  # random numbers a sample and epoch
 
@@ -37,6 +38,7 @@ class ResidentImages(Data):
 
     Raises:
         ValueError: a value out of its range.
+        UserError: too few images, or test images of another size.
     """
 
     collate = None  # batches are made at once
@@ -70,6 +72,11 @@ class ResidentImages(Data):
     def hold(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> None:
         """Sets the three sets from images (N, C, H, W) uint8 and targets (N,) of the official splits."""
         images, targets = train
+        if len(images) < 2:
+            raise UserError(f"--data: expected at least 2 images to train and validate with, got {len(images)}")
+        if test[0].shape[1:] != images.shape[1:]:
+            found, expected = (" × ".join(map(str, part.shape[1:])) for part in (test[0], images))
+            raise UserError(f"--data: expected test images of {expected} values as those to train with, got {found}")
         side = min(images.shape[2:])
         if self.translate >= side:
             raise ValueError(f"translate: expected less than the images' {side} pixels, got {self.translate}")

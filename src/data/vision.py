@@ -103,7 +103,7 @@ class CIFAR10(ResidentImages):
         self.hold(*(self._read(names) for names in self.files))
 
     def _read(self, names: list[str]) -> tuple[Tensor, Tensor]:
-        batches = []
+        images, targets = [], []
         for name in names:
             place = self.root / self.folder / name
             try:
@@ -114,17 +114,19 @@ class CIFAR10(ResidentImages):
                     with tarfile.open(place) as archive:
                         member = archive.extractfile(f"{self.folder}/{name}")
                         content = member.read() if member else b""
-                batches.append(_Arrays(io.BytesIO(content), encoding="latin1").load())
-                images = np.asarray(batches[-1]["data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
-                if len(images) != len(batches[-1][self.labels]):
-                    raise ValueError(f"{len(images)} images and {len(batches[-1][self.labels])} labels")
+                batch = _Arrays(io.BytesIO(content), encoding="latin1").load()
+                pixels = _whole_numbers("data", batch["data"])
+                if pixels.size and not 0 <= pixels.min() <= pixels.max() <= 255:
+                    raise ValueError(f"data: expected 0 to 255, got {pixels.min()} to {pixels.max()}")
+                images.append(pixels.astype(np.uint8).reshape(-1, 3, 32, 32))
+                targets.append(_whole_numbers(self.labels, batch[self.labels]).astype(np.int64))
+                if len(images[-1]) != len(targets[-1]):
+                    raise ValueError(f"{len(images[-1])} images and {len(targets[-1])} labels")
             except (OSError, EOFError, LookupError, ValueError, TypeError, zlib.error) as error:
                 raise _damaged(place, error) from error
             except (pickle.UnpicklingError, tarfile.TarError) as error:
                 raise _damaged(place, error) from error
-        images = np.concatenate([np.asarray(batch["data"], dtype=np.uint8) for batch in batches])
-        targets = torch.tensor([label for batch in batches for label in batch[self.labels]])
-        return torch.from_numpy(images).view(-1, 3, 32, 32), targets
+        return torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(targets))
 
 
 class CIFAR100(CIFAR10):
@@ -176,10 +178,19 @@ def _read_idx(folder: Path, name: str, num_dimensions: int) -> tuple[Tensor, Pat
         if content[:4] != bytes([0, 0, 8, num_dimensions]):
             raise ValueError(f"begins with {content[:4].hex()}, expected 000008{num_dimensions:02x}")
         sizes = np.frombuffer(content, dtype=">i4", count=num_dimensions, offset=4).astype(int).tolist()
+        if min(sizes) < 0 or 0 in sizes[1:]:
+            raise ValueError(f"expected sizes above 0, its header has {' × '.join(map(str, sizes))}")
         values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * num_dimensions)
         return torch.from_numpy(values.copy()).view(sizes), place
     except (OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
         raise _damaged(place, error) from error
+
+
+def _whole_numbers(name: str, content: Any) -> np.ndarray:
+    values = np.asarray(content)
+    if values.size and values.dtype.kind not in "iu":
+        raise ValueError(f"{name}: expected whole numbers, got {values.dtype}")
+    return values
 
 
 def _damaged(place: Path, error: Exception) -> UserError:

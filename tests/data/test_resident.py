@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from src.data.resident import ResidentImages, mean_and_deviation
+from src.errors import UserError
 
 NUM = 90
 
@@ -179,6 +180,19 @@ def test_crops_take_no_less_than_their_share(crop: float, monkeypatch: pytest.Mo
 def test_translation_by_more_than_the_image() -> None:
     with pytest.raises(ValueError, match="translate: expected less than the images' 10 pixels, got 10"):
         placed(Numbered(translate=10))
+
+
+@pytest.mark.parametrize("num", [0, 1])
+def test_too_few_images(num: int) -> None:
+    images, targets = torch.zeros(num, 1, 8, 8).byte(), torch.zeros(num).long()
+    with pytest.raises(UserError, match=f"^--data: expected at least 2 images to train and validate with, got {num}$"):
+        Numbered().hold((images, targets), (images, targets))
+
+
+def test_test_images_of_another_size() -> None:
+    parts = [(torch.zeros(4, 1, side, side).byte(), torch.zeros(4).long()) for side in (28, 14)]
+    with pytest.raises(UserError, match=r"expected test images of 1 × 28 × 28 values .*, got 1 × 14 × 14$"):
+        Numbered().hold(*parts)
 
 
 def test_changes_leave_the_generators_alone() -> None:

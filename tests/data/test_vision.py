@@ -169,6 +169,11 @@ def test_damaged_mnist(tmp_path: Path) -> None:
         (gzip.compress(idx(arrays["train-labels-idx1-ubyte"])), "begins with 00000801, expected 00000803"),
         (gzip.compress(idx(arrays["train-images-idx3-ubyte"])[:-5]), "invalid for input of size"),
         (gzip.compress(b""), "begins with , expected"),
+        (gzip.compress(idx(np.zeros((30, 0, 28)))), "expected sizes above 0, its header has 30 × 0 × 28"),
+        (
+            gzip.compress(b"\0\0\x08\3" + np.array([-1, 28, 28], ">i4").tobytes() + bytes(30 * 28 * 28)),
+            "expected sizes above 0, its header has -1 × 28 × 28",
+        ),
     ):
         images.write_bytes(content)
         with pytest.raises(UserError, match=rf"--data.root: .*train-images-idx3-ubyte.gz cannot be read: .*{cause}"):
@@ -190,6 +195,35 @@ def test_damaged_cifar(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(UserError, match=r"cannot be read: No such file"):
         CIFAR10(str(tmp_path)).setup("fit")
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({"labels": ["cat"] * 8}, "labels: expected whole numbers, got <U3"),
+        ({"labels": [0.5] * 8}, "labels: expected whole numbers, got float64"),
+        ({"data": np.full((8, 3072), 300)}, "data: expected 0 to 255, got 300 to 300"),
+        ({"data": np.full((8, 3072), -1, np.int8)}, "data: expected 0 to 255, got -1 to -1"),
+        ({"data": np.full((8, 3072), 0.5)}, "data: expected whole numbers, got float64"),
+    ],
+)
+def test_values_that_cifar_does_not_have(tmp_path: Path, changed: dict[str, Any], cause: str) -> None:
+    batches = write_cifar10(tmp_path)
+    file = tmp_path / "cifar-10-batches-py/test_batch"
+    file.write_bytes(pickle.dumps(batches["test_batch"] | changed, protocol=2))
+    with pytest.raises(UserError, match=rf"--data.root: .*test_batch cannot be read: {cause}"):
+        CIFAR10(str(tmp_path)).setup("fit")
+
+
+def test_cifar_of_larger_whole_numbers(tmp_path: Path) -> None:
+    batches = write_cifar10(tmp_path)
+    other = {"data": batches["test_batch"]["data"].astype(np.int64), "labels": np.arange(8, dtype=np.uint8)}
+    (tmp_path / "cifar-10-batches-py/test_batch").write_bytes(pickle.dumps(other, protocol=2))
+    _, test = held(CIFAR10(str(tmp_path)))
+    assert test.images.dtype == torch.uint8
+    assert np.array_equal(test.images.flatten(1).numpy(), batches["test_batch"]["data"])
+    assert test.targets.dtype == torch.int64
+    assert test.targets.tolist() == list(range(8))
 
 
 def test_no_data_and_no_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
