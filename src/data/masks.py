@@ -13,6 +13,7 @@ from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
 from src.data.images import FORMATS, image_files, read_image, with_mode
+from src.data.vision import download
 from src.errors import UserError
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
@@ -195,18 +196,9 @@ class OxfordPets(_Masks):
 
     def prepare_data(self) -> None:
         folder = self.root / "oxford-iiit-pet"
-        if (folder / "annotations" / "trimaps").is_dir() and (folder / "images").is_dir():
-            return
-        from torchvision.datasets import OxfordIIITPet
-
-        try:
-            OxfordIIITPet(self.root, target_types="segmentation", download=True)
-        except (OSError, RuntimeError) as error:
-            text = " ".join(str(error).split())
-            raise UserError(
-                f"--data.root {self.root.as_posix()}: holds no oxford-iiit-pet/images and annotations, "
-                f"nor can they be downloaded: {text}"
-            ) from error
+        if not (folder / "annotations" / "trimaps").is_dir() or not (folder / "images").is_dir():
+            expected = f"{folder.name}/images and annotations"
+            download("OxfordIIITPet", self.root, folder.name, expected, target_types="segmentation")
 
     def setup(self, stage: str) -> None:
         folder = self.root / "oxford-iiit-pet"

@@ -35,7 +35,8 @@ class MNIST(ResidentImages):
 
     def prepare_data(self) -> None:
         if self._folder() is None:
-            download(type(self).__name__, self.root, "raw/train-images-idx3-ubyte")
+            name = type(self).__name__
+            download(name, self.root, name, "raw/train-images-idx3-ubyte")
 
     def setup(self, stage: str) -> None:
         folder = self._folder()
@@ -97,7 +98,7 @@ class CIFAR10(ResidentImages):
 
     def prepare_data(self) -> None:
         if not any((self.root / name).exists() for name in (self.folder, self.archive)):
-            download(type(self).__name__, self.root, f"{self.folder} or {self.archive}")
+            download(type(self).__name__, self.root, self.folder, f"{self.folder} or {self.archive}")
 
     def setup(self, stage: str) -> None:
         self.hold(*(self._read(names) for names in self.files))
@@ -147,17 +148,30 @@ class CIFAR100(CIFAR10):
     labels: ClassVar[str] = "fine_labels"
 
 
-def download(name: str, root: Path, expected: str) -> None:
-    """Has torchvision fetch a data set; says what was looked for where it cannot."""
+def download(name: str, root: Path, folder: str, expected: str, **options: Any) -> None:
+    """Has torchvision fetch a data set; where it cannot, says what was looked for and leaves no empty folders.
+
+    Args:
+        name: of torchvision's class.
+        root: where it puts the data set.
+        folder: of the data set, in root.
+        expected: what was looked for.
+        options: of torchvision's class.
+    """
     from torchvision import datasets
 
+    top = root / folder
+    before = {place for place in (top, *top.parents, *top.rglob("*")) if place.exists()}
     try:
-        for train in (True, False):
-            getattr(datasets, name)(root, train=train, download=True)
+        getattr(datasets, name)(root, download=True, **options)
     except (OSError, RuntimeError) as error:
+        made = {top, *top.parents, *top.rglob("*")} - before
+        for place in sorted(made, reverse=True):  # from the innermost outwards
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
         text = " ".join(str(error).split())
         raise UserError(
-            f"--data.root {root}: holds no {name} ({expected}), nor can it be downloaded: {text}"
+            f"--data.root {root.as_posix()}: holds no {name} ({expected}), nor can it be downloaded: {text}"
         ) from error
 
 

@@ -425,10 +425,11 @@ def test_pets_that_cannot_be_downloaded_are_an_error_in_one_line(
         raise OSError("<urlopen error no route\nto host>")
 
     monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", unreachable)
-    message = "holds no oxford-iiit-pet/images and annotations, nor can they be downloaded: .*no route to host"
+    message = r"holds no OxfordIIITPet \(oxford-iiit-pet/images and annotations\), nor can it .*no route to host"
     with pytest.raises(ValueError, match=message) as caught:
         pets(tmp_path)
     assert "\n" not in str(caught.value)
+    assert not any(tmp_path.iterdir())
 
 
 def test_pets_with_an_unknown_border(tmp_path: Path) -> None:

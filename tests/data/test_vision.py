@@ -226,6 +226,19 @@ def test_cifar_of_larger_whole_numbers(tmp_path: Path) -> None:
     assert test.targets.tolist() == list(range(8))
 
 
+@pytest.mark.parametrize("module", [MNIST, FashionMNIST, KMNIST, CIFAR10, CIFAR100])
+def test_a_failed_download_leaves_no_folders(tmp_path: Path, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", refuse)
+    (tmp_path / "own/MNIST").mkdir(parents=True)
+    for root in ("own", "typo/further", "."):
+        with pytest.raises(UserError, match="nor can it be downloaded"):
+            module(str(tmp_path / root)).prepare_data()
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "own", tmp_path / "own/MNIST"]
+
+
 def test_no_data_and_no_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no network")
