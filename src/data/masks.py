@@ -1,8 +1,9 @@
 """Images with masks of classes, in folders of one's own or as the Oxford-IIIT Pet data set has them."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from src.data.vision import download
 from src.errors import UserError
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
+LOSSLESS = (".bmp", ".gif", ".tif", ".tiff")  # what masks may be in where there is no PNG
 SAMPLES_NAMED = 3  # of those without a counterpart
 Pair = tuple[Path, Path]  # an image and its mask
 Pixels = tuple[Tensor, Tensor]
@@ -24,6 +26,8 @@ Pixels = tuple[Tensor, Tensor]
 
 class _Masks(Data):
     """What both data sets below share: values to classes, one size for all, the same random part of image and mask."""
+
+    hint: ClassVar[str] = ""  # where a mask holds what it should not
 
     def __init__(
         self,
@@ -64,9 +68,19 @@ class _Masks(Data):
             if not kept or not held_out:
                 raise UserError(f"--data.val_share: {self.val_share} of {len(train)} images leaves one part empty")
             train, val = [train[i] for i in kept], [train[i] for i in held_out]
-        self.train_set = _Pairs(train, self.classes)
-        self.val_set = _Pairs(val, self.classes, self.evaluated)
-        self.test_set = _Pairs(test, self.classes, self.evaluated) if test is not None else None
+        self.train_set = _Pairs(train, self)
+        self.val_set = _Pairs(val, self, self.evaluated)
+        self.test_set = _Pairs(test, self, self.evaluated) if test is not None else None
+
+    def leave_out(self, what: str, files: list[Path]) -> None:
+        """Ends the run at files of which there is no pair, or tells of them and counts them."""
+        if not files:
+            return
+        if self.on_error == "stop":
+            raise UserError(f"--data.root: {_named(what, files)}; --data.on_error skip leaves them out")
+        self.counts["left_out_files"] = self.counts.get("left_out_files", 0) + len(files)
+        if self.trainer is None or self.trainer.is_global_zero:
+            print(f"warning: left out {_named(what, files)}", file=sys.stderr)
 
 
 class _Change:
@@ -100,8 +114,8 @@ class _Change:
 class MaskFolder(_Masks):
     """Images and masks of class ids, in root/train/images and root/train/masks, and so on for val and test.
 
-    An image has the mask of its name, also in folders below: images/a/b.jpg and masks/a/b.png, a PNG of palette or
-    grey values. Without a folder val, a part of train validates; without a folder test, there is no test.
+    An image has the mask of its name, also in folders below: images/a/b.jpg and masks/a/b.png, of palette or grey
+    values. Without a folder val, a part of train validates; without a folder test, there is no test.
 
     Args:
         root: folder of the splits.
@@ -120,8 +134,10 @@ class MaskFolder(_Masks):
 
     Raises:
         ValueError: a value out of its range.
-        UserError: no images, or an image or a mask without its counterpart.
+        UserError: no images, or with on_error stop, an image or a mask without its counterpart.
     """
+
+    hint: ClassVar[str] = "; see --data.num_classes"
 
     def __init__(
         self,
@@ -150,12 +166,29 @@ class MaskFolder(_Masks):
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
+        if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
+            return
         train, val, test = (
-            _pairs_of(self.root / split) if split == "train" or (self.root / split).is_dir() else None
+            self._pairs_of(self.root / split) if split == "train" or (self.root / split).is_dir() else None
             for split in ("train", "val", "test")
         )
         assert train is not None
         self.hold(train, val, test)
+
+    def _pairs_of(self, folder: Path) -> list[Pair]:
+        """Images and masks by name; what lacks its counterpart is left out."""
+        images, masks = _by_name(folder / "images", FORMATS), _by_name(folder / "masks", (".png",))
+        if not images:
+            place = f"{folder.as_posix()}/images, {', '.join(FORMATS)}"
+            raise UserError(f"--data.root: expected images in {place}; none there")
+        if images.keys() - masks.keys():
+            masks = _by_name(folder / "masks", LOSSLESS) | masks
+        lacking = {name: file for name, file in images.items() if name not in masks}
+        is_jpeg = any((folder / "masks" / f"{name}{end}").exists() for name in lacking for end in (".jpg", ".jpeg"))
+        hint = " (JPEG changes what masks hold, expected PNG)" if is_jpeg else ""
+        self.leave_out(f"without a mask{hint}", list(lacking.values()))
+        self.leave_out("without an image", [mask for name, mask in masks.items() if name not in images])
+        return [(file, masks[name]) for name, file in images.items() if name in masks]
 
 
 class OxfordPets(_Masks):
@@ -177,7 +210,7 @@ class OxfordPets(_Masks):
 
     Raises:
         ValueError: a value out of its range.
-        UserError: the data is not there and cannot be downloaded, or an image or a mask is missing.
+        UserError: the data is not there and cannot be downloaded, or with on_error stop, a file is missing.
     """
 
     def __init__(
@@ -201,27 +234,28 @@ class OxfordPets(_Masks):
             download("OxfordIIITPet", self.root, folder.name, expected, target_types="segmentation")
 
     def setup(self, stage: str) -> None:
+        if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
+            return
         folder = self.root / "oxford-iiit-pet"
         splits = []
         for name in ("trainval", "test"):
             lines = (folder / "annotations" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
             names = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
-            pairs = [
-                (folder / "images" / f"{name}.jpg", folder / "annotations" / "trimaps" / f"{name}.png")
-                for name in names
-            ]
-            _refuse("not there", [file for pair in pairs for file in pair if not file.is_file()])
-            splits.append(pairs)
+            images, masks = folder / "images", folder / "annotations" / "trimaps"
+            pairs = [(images / f"{name}.jpg", masks / f"{name}.png") for name in names]
+            self.leave_out("not there", [file for pair in pairs for file in pair if not file.is_file()])
+            splits.append([pair for pair in pairs if all(file.is_file() for file in pair)])
         self.hold(splits[0], None, splits[1])
 
 
 class _Pairs(Dataset):
     """Images (3, H, W) as bytes and masks (H, W) of classes, as the files have them or changed."""
 
-    def __init__(self, pairs: list[Pair], classes: dict[int, int], change: Any = None) -> None:
+    def __init__(self, pairs: list[Pair], data: _Masks, change: Any = None) -> None:
         self.pairs = pairs
-        self.table = np.full(max(classes) + 2, -1)  # class of a value; -1 for one that has none, as for the last here
-        self.table[list(classes)] = list(classes.values())
+        self.hint = data.hint
+        self.table = np.full(max(data.classes) + 2, -1)  # class of a value; -1 for one that has none, as the last here
+        self.table[list(data.classes)] = list(data.classes.values())
         self.change = change
 
     def __len__(self) -> int:
@@ -244,30 +278,22 @@ class _Pairs(Dataset):
         if (classes < 0).any():
             found = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
             known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
-            raise ValueError(f"{file.as_posix()}: holds {found}, expected {known} alone; see --data.num_classes")
+            raise ValueError(f"{file.as_posix()}: holds {found}, expected {known} alone{self.hint}")
         return classes
 
 
-def _pairs_of(folder: Path) -> list[Pair]:
-    """Images and masks by name, with the folders below; none may lack its counterpart."""
-    files: dict[str, dict[Path, Path]] = {}
-    for kind, formats in {"images": FORMATS, "masks": (".png",)}.items():
-        place = folder / kind
-        if not place.is_dir():
-            raise UserError(f"--data.root: expected a folder {place.as_posix()}, which is not there")
-        found = {file: file.relative_to(place).with_suffix("") for file in image_files(place, formats)}
-        files[kind] = {name: file for file, name in found.items()}
-        _refuse("of a name that another image has", [file for file, name in found.items() if files[kind][name] != file])
-    images, masks = files["images"], files["masks"]
-    if not images:
-        raise UserError(f"--data.root: expected images in {folder.as_posix()}/images, {', '.join(FORMATS)}; none there")
-    _refuse("without a mask", [images[name] for name in images if name not in masks])
-    _refuse("without an image", [masks[name] for name in masks if name not in images])
-    return [(file, masks[name]) for name, file in images.items()]
+def _by_name(folder: Path, formats: Sequence[str]) -> dict[Path, Path]:
+    """Files in a folder and those below it, by path without suffix."""
+    if not folder.is_dir():
+        raise UserError(f"--data.root: expected a folder {folder.as_posix()}, which is not there")
+    names = {file: file.relative_to(folder).with_suffix("") for file in image_files(folder, formats)}
+    found = {name: file for file, name in names.items()}
+    if doubled := [file for file, name in names.items() if found[name] != file]:
+        raise UserError(f"--data.root: {_named('of a name that another image has', doubled)}")
+    return found
 
 
-def _refuse(what: str, files: list[Path]) -> None:
-    if files:
-        named = ", ".join(file.as_posix() for file in files[:SAMPLES_NAMED])
-        more = f" and {len(files) - SAMPLES_NAMED} more" if len(files) > SAMPLES_NAMED else ""
-        raise UserError(f"--data.root: {len(files)} files {what}: {named}{more}")
+def _named(what: str, files: list[Path]) -> str:
+    named = ", ".join(file.as_posix() for file in files[:SAMPLES_NAMED])
+    more = f" and {len(files) - SAMPLES_NAMED} more" if len(files) > SAMPLES_NAMED else ""
+    return f"{len(files)} files {what}: {named}{more}"

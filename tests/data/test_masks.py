@@ -328,7 +328,46 @@ def test_a_missing_counterpart_is_an_error_with_a_count(root: Path) -> None:
     for index in (1, 3, 5, 7, 9):
         (root / f"train/images/{index:02}.png").unlink()
     (root / "train/images/00.png").unlink()
-    with pytest.raises(ValueError, match=r"--data.root: 1 files without an image: \S*train/masks/00.png$"):
+    with pytest.raises(ValueError, match=r"--data.root: 1 files without an image: \S*train/masks/00.png; --data.on"):
+        made(root)
+
+
+def test_what_lacks_its_counterpart_can_be_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in ("masks/01.png", "masks/03.png", "images/00.png"):
+        (root / "train" / file).unlink()
+    data: Any = made(root, on_error="skip")
+    data.setup("test")
+    assert [image.name for image, _ in data.train_set.pairs] == [f"{index:02}.png" for index in (2, 4, 5, 6, 7, 8, 9)]
+    assert data.counts == {"left_out_files": 3}
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("warning: left out 2 files without a mask: ")
+    assert "train/images/01.png" in first
+    assert second == f"warning: left out 1 files without an image: {(root / 'train/masks/00.png').as_posix()}"
+
+
+@pytest.mark.parametrize("suffix", ["bmp", "gif", "tif", "TIFF"])
+def test_masks_of_other_formats(root: Path, suffix: str) -> None:
+    read_image(root / "val/masks/00.png").save(root / f"val/masks/00.{suffix}")
+    (root / "val/masks/00.png").unlink()
+    Image.new("L", (60, 40), 9).save(root / f"val/masks/01.{suffix}")  # a PNG goes before
+    data = made(root, image_size=(40, 60))
+    assert all(np.array_equal(data.val_set[index][1].numpy(), regions(index)) for index in range(3))
+    Image.new("L", (60, 40)).save(root / f"val/masks/09.{suffix}")
+    with pytest.raises(ValueError, match=rf"1 files without an image: \S*val/masks/09.{suffix}"):
+        made(root)
+
+
+def test_files_beside_the_masks_do_not_matter(root: Path) -> None:
+    Image.new("L", (60, 40)).save(root / "val/masks/preview.tif")
+    assert len(made(root).val_set) == 3  # type: ignore[arg-type]
+
+
+def test_a_mask_of_jpeg_is_not_taken(root: Path) -> None:
+    read_image(root / "val/masks/00.png").save(root / "val/masks/00.jpg")
+    assert len(made(root).val_set) == 3  # type: ignore[arg-type]
+    (root / "val/masks/00.png").unlink()
+    message = r"1 files without a mask \(JPEG changes what masks hold, expected PNG\): \S*val/images/00.png"
+    with pytest.raises(ValueError, match=message):
         made(root)
 
 
@@ -414,8 +453,18 @@ def test_missing_pets_are_named(tmp_path: Path) -> None:
     write_pets(tmp_path)
     (tmp_path / "oxford-iiit-pet/images/trainval_1.jpg").unlink()
     (tmp_path / "oxford-iiit-pet/annotations/trimaps/trainval_3.png").unlink()
-    with pytest.raises(ValueError, match=r"--data.root: 2 files not there: .*trainval_1.jpg, .*trainval_3.png$"):
+    with pytest.raises(ValueError, match=r"--data.root: 2 files not there: .*trainval_1.jpg, .*trainval_3.png; --data"):
         pets(tmp_path)
+    data: Any = pets(tmp_path, on_error="skip")
+    assert [len(part) for part in (data.train_set, data.val_set, data.test_set)] == [2, 1, 3]
+    assert data.counts == {"left_out_files": 2}
+
+
+def test_pets_have_no_number_of_classes(tmp_path: Path) -> None:
+    write_pets(tmp_path)
+    Image.fromarray(regions(0)).save(tmp_path / "oxford-iiit-pet/annotations/trimaps/test_0.png")
+    with pytest.raises(ValueError, match=r"test_0.png: holds 0, expected 1, 2, 3 alone$"):
+        pets(tmp_path).test_set[0]  # type: ignore[index]
 
 
 def test_pets_that_cannot_be_downloaded_are_an_error_in_one_line(
