@@ -8,16 +8,18 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
-from src.data.images import FORMATS, image_files, read_image, with_mode
+from src.data.images import FORMATS, image_files, read_image, split_folder, with_mode
 from src.errors import UserError, nearest
 
 
 class ImageFolder(Data):
     """Images as files: root/train/CLASS/…, root/test/CLASS/…, and root/val/CLASS/… or a part cut from train.
+
+    The folder val may also be named valid or validation.
 
     Classes are the folders of train in alphabetical order. Training images are cropped at random (Szegedy et al. 2015)
     and mirrored; evaluation takes the centre of the image, its shorter side scaled to 8/7 of `image_size`.
@@ -93,7 +95,7 @@ class ImageFolder(Data):
         for name in [name for name, files in train.items() if not files]:
             self._leave_out(self.root / "train" / name)
             del train[name]
-        val, test = (self._of_classes(list(train), self.root / split) for split in ("val", "test"))
+        val, test = (self._of_classes(list(train), split_folder(self.root, split)) for split in ("val", "test"))
         whole = _Files(train, list(train), self.mode)
         if val is not None:
             self.train_set = whole
@@ -103,6 +105,13 @@ class ImageFolder(Data):
             self.train_set = Subset(whole, kept)
             self.val_set = Subset(_Files(train, list(train), self.mode, self.evaluated), held_out)
         self.test_set = _Files(test, list(train), self.mode, self.evaluated) if test is not None else None
+
+    def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
+        if name != "test" and isinstance(self.val_set, Subset) and len(dataset) == 0:
+            total = len(self.val_set.dataset)  # type: ignore[arg-type]  # it has a length
+            text = f"{self.val_share} of {total} images in {self.root.as_posix()}/train leaves none for {name}"
+            raise UserError(f"--data.val_share: {text}")
+        return super()._loader(name, dataset, shuffle, **options)
 
     def _leave_out(self, folder: Path) -> None:
         """A class without images ends the run; an empty one is none, which is told."""

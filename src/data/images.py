@@ -27,6 +27,12 @@ def image_files(folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     return sorted(found)
 
 
+def split_folder(root: Path, split: str) -> Path:
+    """The folder of train, val or test; that of val may have a longer name."""
+    names = ("val", "valid", "validation") if split == "val" else (split,)
+    return next((root / name for name in names if (root / name).is_dir()), root / split)
+
+
 def read_image(file: Path) -> Image.Image:
     """An image with all of its pixels.
 

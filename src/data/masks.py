@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
-from src.data.images import FORMATS, image_files, read_image, with_mode
+from src.data.images import FORMATS, image_files, read_image, split_folder, with_mode
 from src.data.vision import download
 from src.errors import UserError
 
@@ -169,8 +169,8 @@ class MaskFolder(_Masks):
         if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
             return
         train, val, test = (
-            self._pairs_of(self.root / split) if split == "train" or (self.root / split).is_dir() else None
-            for split in ("train", "val", "test")
+            self._pairs_of(folder) if folder.is_dir() or folder.name == "train" else None
+            for folder in (split_folder(self.root, split) for split in ("train", "val", "test"))
         )
         assert train is not None
         self.hold(train, val, test)

@@ -71,8 +71,9 @@ def test_validation_is_cut_from_training(root: Path) -> None:
     assert made(root, val_share=0.25).val_set.indices == data.val_set.indices  # type: ignore[attr-defined]
 
 
-def test_folder_of_validation(root: Path) -> None:
-    write_images(root / "val", {"dog": 3, "owl": 2})
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_folder_of_validation(root: Path, name: str) -> None:
+    write_images(root / name, {"dog": 3, "owl": 2})
     data = made(root)
     assert (len(data.train_set), len(data.val_set), len(data.test_set)) == (36, 5, 12)  # type: ignore[arg-type]
     assert [target for _, target in data.val_set] == [1, 1, 1, 2, 2]
@@ -180,7 +181,7 @@ def test_an_empty_folder_is_no_class(root: Path, capsys: pytest.CaptureFixture[s
 
 def test_too_few_images_to_validate_with(tmp_path: Path) -> None:
     write_images(tmp_path / "train", {"cat": 2, "dog": 2})
-    with pytest.raises(UserError, match=r"^--data: ImageFolder has found no val samples$"):
+    with pytest.raises(UserError, match=r"^--data.val_share: 0.1 of 4 images in \S*/train leaves none for val$"):
         made(tmp_path).val_dataloader()
 
 

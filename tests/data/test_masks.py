@@ -178,7 +178,9 @@ def test_folders_below_are_read(root: Path) -> None:
 # the parts
 
 
-def test_a_folder_val_validates(root: Path) -> None:
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_a_folder_val_validates(root: Path, name: str) -> None:
+    (root / "val").rename(root / name)
     data = made(root)
     assert [len(part) for part in (data.train_set, data.val_set, data.test_set)] == [10, 3, 4]  # type: ignore[arg-type]
 
