@@ -43,7 +43,7 @@ def read_image(file: Path) -> Image.Image:
         with Image.open(file) as image:
             image.load()
             return image
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # the second is Pillow's for a broken PNG
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # a PNG may raise any of these
         text = getattr(error, "strerror", None) or str(error)
         raise OSError(getattr(error, "errno", None) or EIO, text, str(file)) from error
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from src.data.images import FORMATS, image_files, read_image, with_mode
@@ -40,6 +41,15 @@ def test_of_16_bits_the_upper_8_are_kept(tmp_path: Path, suffix: str, mode: str)
     Image.fromarray(values).save(tmp_path / f"a.{suffix}")
     found = np.asarray(with_mode(read_image(tmp_path / f"a.{suffix}"), mode))
     assert np.array_equal(found if mode == "L" else found[..., 1], values >> 8)
+
+
+def test_a_text_too_long_for_pillow_names_the_file(tmp_path: Path) -> None:
+    text = PngInfo()
+    text.add_text("comment", "a" * 2**21, zip=True)
+    Image.new("L", (4, 4)).save(tmp_path / "a.png", pnginfo=text)
+    with pytest.raises(OSError, match="too large") as caught:
+        read_image(tmp_path / "a.png")
+    assert caught.value.filename == str(tmp_path / "a.png")
 
 
 def test_of_32_bits_values_up_to_255_are_kept(tmp_path: Path) -> None:
