@@ -80,7 +80,7 @@ class ImageFolder(Data):
         self.mode = "L" if grey else "RGB"
         self.val_share = val_share
         finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)]
-        centre = [v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
+        centre = [_middle, v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
         part = [v2.RandomResizedCrop(image_size, scale=(crop, 1.0))] if crop < 1 else centre
         mirror = [v2.RandomHorizontalFlip()] if flip else []
         colour = [v2.RandAugment(rand_augment)] if rand_augment else []
@@ -169,6 +169,13 @@ class _Files(Dataset):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         image = with_mode(read_image(self.files[index]), self.mode)
         return image if self.change is None else self.change(image), self.targets[index]
+
+
+def _middle(image: Image.Image) -> Image.Image:
+    """Of an image more than 8 times as long as wide, the middle: scaled as a whole it would need gigabytes."""
+    most = 8 * min(image.size)
+    left, top = (max((side - most) // 2, 0) for side in image.size)  # as much is left out on the other side
+    return image.crop((left, top, image.width - left, image.height - top))
 
 
 class _OnImage:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from torchvision import datasets, transforms
+from torchvision.transforms import v2
 
 from src.data.image_folder import ImageFolder, files_by_class
 from src.errors import UserError
@@ -90,6 +91,18 @@ def test_training_images_change_and_evaluated_ones_do_not(root: Path, monkeypatc
     random.seed(1)
     evaluated = torch.cat([image for image, _ in data.val_dataloader()])
     assert torch.equal(evaluated, torch.cat([image for image, _ in data.val_dataloader()]))
+
+
+@pytest.mark.parametrize("size", [(1, 9000), (301, 3), (3, 300), (40, 5), (5, 41)])
+def test_of_a_long_image_only_the_middle_is_scaled(root: Path, size: tuple[int, int]) -> None:
+    write_images(root / "val", {"cat": 1}, size=size)
+    data = made(root)
+    found, _ = data.val_set[0]
+    _, *changes = data.evaluated.transforms
+    with Image.open(root / "val/cat/000.png") as image:
+        expected = v2.Compose(changes)(image)
+        assert max(data.evaluated.transforms[0](image).size) <= 8 * min(size) + 1
+    torch.testing.assert_close(found, expected, rtol=0, atol=2 / 255 / 0.22)
 
 
 def test_other_kinds_of_images(tmp_path: Path) -> None:
