@@ -22,7 +22,7 @@ class Browse(Callback):
 
     Args:
         num_images: how many are drawn, at least 1.
-        class_names: shown in place of the classes' numbers.
+        class_names: shown in place of the classes' numbers; the data's own, where it has them, when left out.
 
     Raises:
         ValueError: fewer than one image.
@@ -56,6 +56,7 @@ class Browse(Callback):
     def _draw(self, trainer: Any) -> None:
         from matplotlib.figure import Figure  # without pyplot, which would look for a screen
 
+        self.class_names = self.class_names or getattr(getattr(trainer, "datamodule", None), "class_names", None)
         columns = min(COLUMNS, len(self._tiles))
         rows = -(-len(self._tiles) // columns)
         figure = Figure((TILE * columns, 1.15 * TILE * rows), layout="constrained")

@@ -95,16 +95,17 @@ class ImageFolder(Data):
         for name in [name for name, files in train.items() if not files]:
             self._leave_out(self.root / "train" / name)
             del train[name]
-        val, test = (self._of_classes(list(train), split_folder(self.root, split)) for split in ("val", "test"))
-        whole = _Files(train, list(train), self.mode)
+        self.class_names = list(train)
+        val, test = (self._of_classes(self.class_names, split_folder(self.root, split)) for split in ("val", "test"))
+        whole = _Files(train, self.class_names, self.mode)
         if val is not None:
             self.train_set = whole
-            self.val_set = _Files(val, list(train), self.mode, self.evaluated)
+            self.val_set = _Files(val, self.class_names, self.mode, self.evaluated)
         else:
             kept, held_out = split_indices(len(whole), [1 - self.val_share, self.val_share])
             self.train_set = Subset(whole, kept)
-            self.val_set = Subset(_Files(train, list(train), self.mode, self.evaluated), held_out)
-        self.test_set = _Files(test, list(train), self.mode, self.evaluated) if test is not None else None
+            self.val_set = Subset(_Files(train, self.class_names, self.mode, self.evaluated), held_out)
+        self.test_set = _Files(test, self.class_names, self.mode, self.evaluated) if test is not None else None
 
     def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
         if name != "test" and isinstance(self.val_set, Subset) and len(dataset) == 0:

@@ -24,8 +24,8 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return saved
 
 
-def draw(batch: Any, tmp_path: Path, **options: Any) -> None:
-    trainer: Any = SimpleNamespace(is_global_zero=True, default_root_dir=str(tmp_path))
+def draw(batch: Any, tmp_path: Path, data: Any = None, **options: Any) -> None:
+    trainer: Any = SimpleNamespace(is_global_zero=True, default_root_dir=str(tmp_path), datamodule=data)
     browse = Browse(**options)
     for _ in range(2):
         browse.on_train_batch_end(trainer, None, None, batch, 0)  # type: ignore[arg-type]
@@ -69,6 +69,13 @@ def test_boxes(tmp_path: Path, figures: list[Figure]) -> None:
     assert [patch.get_bbox().extents.tolist() for patch in found] == [[0.5, 1.5, 4.5, 6.5], [-0.5, -0.5, 2.5, 2.5]]
     assert [text.get_text() for text in axes.texts] == ["dog", "cat"]
     assert not figures[0].axes[1].patches
+
+
+def test_names_are_those_of_the_data_unless_given(tmp_path: Path, figures: list[Figure]) -> None:
+    batch = [torch.rand(1, 3, 6, 4), torch.tensor([1])]
+    for names, given in ((["cat", "dog"], None), (["cat", "dog"], ["a", "b"]), ([], None)):
+        draw(batch, tmp_path, SimpleNamespace(class_names=names), num_images=1, class_names=given)
+    assert [figure.axes[0].get_title() for figure in figures] == ["dog", "b", "1"]
 
 
 def test_masks(tmp_path: Path, figures: list[Figure]) -> None:
