@@ -123,6 +123,13 @@ class Data(LightningDataModule):
             more = "; further ones are only counted" if self._num_told == TOLD else ""
             print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
 
+    def _left_out(self, kind: str, count: int, text: str) -> None:
+        """Counts what `setup` leaves out, for metrics.json, and tells of it once."""
+        name = f"left_out_{kind}"
+        self.counts[name] = self.counts.get(name, 0) + count
+        if self.trainer is None or self.trainer.is_global_zero:
+            print(f"warning: left out {text}", file=sys.stderr)
+
     def state_dict(self) -> dict[str, Any]:
         if self.trainer is None:
             return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}

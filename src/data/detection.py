@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 
 from src.data.annotations import LEAST_SHARE, Annotation, Checks, read_coco, read_voc
 from src.data.base import Data
-from src.data.images import read_image, with_mode
+from src.data.images import lines_of, read_image, with_mode
 from src.errors import UserError
 
 GREY = [124, 116, 104]  # ImageNet's mean
@@ -288,8 +288,4 @@ class _Detections(Dataset):
 
 def _names(file: Path) -> list[str]:
     """Of images, a line each; lists of one class add -1, 0 or 1."""
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
-    except UnicodeDecodeError as error:
-        raise UserError(f"--data: {file.as_posix()}: is no text in UTF-8: {error}") from error
-    return [re.sub(r"\s+(-1|0|1)$", "", line) for line in lines if line]
+    return [re.sub(r"\s+(-1|0|1)$", "", line) for line in lines_of(file)]

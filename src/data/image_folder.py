@@ -1,6 +1,5 @@
 """Folders of images, one a class."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -121,9 +120,7 @@ class ImageFolder(Data):
         text = f"{folder.as_posix()}: {found}"
         if other is not None and self.on_error == "stop":
             raise UserError(f"--data.root: {text}; --data.on_error skip leaves out the class")
-        self.counts["left_out_classes"] = self.counts.get("left_out_classes", 0) + 1
-        if self.trainer is None or self.trainer.is_global_zero:
-            print(f"warning: left out the class {text}", file=sys.stderr)
+        self._left_out("classes", 1, f"the class {text}")
 
     def _of_classes(self, classes: list[str], folder: Path) -> dict[str, list[Path]] | None:
         """A split's images by class, or nothing if there is no such split; those of other classes are left out."""

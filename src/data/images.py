@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from src.errors import UserError
+
 FORMATS = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
     *(".tga", ".tif", ".tiff", ".webp"),
@@ -25,6 +27,19 @@ def image_files(folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
         folders[:] = sorted(name for name in folders if name[0] != ".")
         found += [Path(place, name) for name in names if Path(name).suffix.lower() in formats and name[0] != "."]
     return sorted(found)
+
+
+def lines_of(file: Path) -> list[str]:
+    """Of a list of images; blank ones are left out.
+
+    Raises:
+        UserError: it is no text in UTF-8.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(f"--data: {file.as_posix()}: is no text in UTF-8: {error}") from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 def split_folder(root: Path, split: str) -> Path:

@@ -1,6 +1,5 @@
 """Images with masks of classes, in folders of one's own or as the Oxford-IIIT Pet data set has them."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,7 +12,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from src.data.base import Data, split_indices
-from src.data.images import FORMATS, image_files, read_image, split_folder, with_mode
+from src.data.images import FORMATS, image_files, lines_of, read_image, split_folder, with_mode
 from src.data.vision import download
 from src.errors import UserError
 
@@ -78,9 +77,7 @@ class _Masks(Data):
             return
         if self.on_error == "stop":
             raise UserError(f"--data.root: {_named(what, files)}; --data.on_error skip leaves them out")
-        self.counts["left_out_files"] = self.counts.get("left_out_files", 0) + len(files)
-        if self.trainer is None or self.trainer.is_global_zero:
-            print(f"warning: left out {_named(what, files)}", file=sys.stderr)
+        self._left_out("files", len(files), _named(what, files))
 
 
 class _Change:
@@ -239,8 +236,8 @@ class OxfordPets(_Masks):
         folder = self.root / "oxford-iiit-pet"
         splits = []
         for name in ("trainval", "test"):
-            lines = (folder / "annotations" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-            names = [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+            lines = lines_of(folder / "annotations" / f"{name}.txt")
+            names = [line.split()[0] for line in lines if not line.startswith("#")]
             images, masks = folder / "images", folder / "annotations" / "trimaps"
             pairs = [(images / f"{name}.jpg", masks / f"{name}.png") for name in names]
             self.leave_out("not there", [file for pair in pairs for file in pair if not file.is_file()])
