@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from src.data.resident import ResidentImages, mean_and_deviation
+from playbook.data.resident import ResidentImages, mean_and_deviation
 
 NUM, BATCH = 10_000, 512
 IMAGES = torch.randint(0, 256, (NUM, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

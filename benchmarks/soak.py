@@ -21,7 +21,7 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from src.checkpoints.io import damage, load  # noqa: E402
+from playbook.checkpoints.io import damage, load  # noqa: E402
 
 RECIPES = [
     ("configs/vision/cnn-digits.yaml", 8, ["--model.net.widths", "[8,16]"]),

@@ -15,7 +15,7 @@ RECIPE = "configs/vision/cnn-digits.yaml"
 IMPORT = "import lightning.pytorch.cli, os; os._exit(0)"
 FIT = f"""
 import os
-from src.command import launch
+from playbook.command import launch
 from src.__main__ import main
 
 def begin(invocation, debug):

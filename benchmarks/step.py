@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 from torch import Tensor
 
-from src.callbacks.resume import ExactResume
+from playbook.training.resume.exact import ExactResume
+from playbook.training.trainer import Trainer
 from src.data.digits import Digits
 from src.nets.mlp import MLP
 from src.tasks.classification import Batch, Classification
-from src.trainer import Trainer
 
 EPOCHS = 5
 warnings.filterwarnings("ignore")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from src.command import discovery
+from playbook.command import discovery
 from tests.conftest import CNN_DIGITS, MLP_DIGITS, ROOT, Cli
 from tests.data.test_detection import write_voc
 from tests.data.test_image_archive import archive, usual

@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from src.command import discovery
+from playbook.command import discovery
 from tests.conftest import CNN_DIGITS, ROOT, Cli
 
 PARTIALS = {Path(e.path).stem: e.path for e in discovery.partials() if Path(e.path).parent.name == "trainer"}

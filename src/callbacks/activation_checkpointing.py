@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from src.errors import nearest
+from playbook import nearest
 
 
 class ActivationCheckpointing(Callback):

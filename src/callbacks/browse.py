@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from src.errors import UserError
+from playbook import UserError
 
 COLUMNS = 8
 TILE = 1.6  # inches

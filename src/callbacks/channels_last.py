@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
-from src.engine.networks import networks
-from src.errors import UserError
+from playbook import UserError, networks
 
 
 class ChannelsLast(Callback):

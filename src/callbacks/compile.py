@@ -4,7 +4,7 @@ from typing import Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from src.engine.networks import networks
+from playbook import networks
 
 
 class Compile(Callback):

@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torchmetrics.classification import MulticlassConfusionMatrix
 
-from src.errors import UserError
+from playbook import UserError
 
 MOST_WRITTEN = 25  # classes whose counts are written into the picture
 

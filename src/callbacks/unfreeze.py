@@ -6,7 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-from src.errors import UserError
+from playbook import UserError
 
 
 class Unfreeze(Callback):

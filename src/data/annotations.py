@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
+from playbook import UserError, nearest
 from src.data.images import FORMATS
-from src.errors import UserError, nearest
 
 TOLD = 10  # boxes left out that are named, and as many clipped ones; all are counted
 # of a box's sides in those of its image: 32 times what float32 tells apart, so left < right holds at any size

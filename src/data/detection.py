@@ -12,10 +12,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
+from playbook import Data, UserError
 from src.data.annotations import LEAST_SHARE, Annotation, Checks, read_coco, read_voc
-from src.data.base import Data
 from src.data.images import lines_of, read_image, with_mode
-from src.errors import UserError
 
 GREY = [124, 116, 104]  # ImageNet's mean
 

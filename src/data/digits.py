@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import TensorDataset
 
-from src.data.base import Data, split_indices
+from playbook import Data, split_indices
 
 
 class Digits(Data):

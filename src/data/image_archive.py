@@ -14,11 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from src.checkpoints.files import replace
+from playbook import DataError, ResidentImages, UserError
 from src.data.images import FORMATS, with_mode
-from src.data.loader import DataError
-from src.data.resident import ResidentImages
-from src.errors import UserError
 
 
 class ImageArchive(ResidentImages):
@@ -59,7 +56,7 @@ class ImageArchive(ResidentImages):
         beside = decoded.with_name(f".{decoded.name}.{os.getpid()}")
         with beside.open("wb") as file:
             np.savez(file, broken=np.array([name for name, _ in broken], dtype=str), **arrays)
-        replace(beside, decoded)
+        beside.replace(decoded)
 
     def setup(self, stage: str) -> None:
         with np.load(self._decoded(), allow_pickle=False) as arrays:

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms import v2
 
-from src.data.base import Data, split_indices
+from playbook import Data, UserError, nearest, split_indices
 from src.data.images import FORMATS, image_files, read_image, split_folder, with_mode
-from src.errors import UserError, nearest
 
 
 class ImageFolder(Data):

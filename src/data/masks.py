@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
-from src.data.base import Data, split_indices
+from playbook import Data, UserError, split_indices
 from src.data.images import FORMATS, image_files, lines_of, read_image, split_folder, with_mode
 from src.data.vision import download
-from src.errors import UserError
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
 LOSSLESS = (".bmp", ".gif", ".tif", ".tiff")  # what masks may be in where there is no PNG

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset, default_collate
 
-from src.data.base import Data, split_indices
+from playbook import Data, split_indices
 from src.data.detection import detection_collate
 from src.data.digits import load_digits
 

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.data.resident import ResidentImages
-from src.errors import UserError
+from playbook import ResidentImages, UserError
 
 
 class MNIST(ResidentImages):

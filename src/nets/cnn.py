@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from src.engine.parallel import spread
+from playbook import spread
 
 
 class CNN(nn.Module):

@@ -11,7 +11,7 @@ from torchvision.models.detection.backbone_utils import BackboneWithFPN, mobilen
 from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxPool, LastLevelP6P7
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-from src.errors import nearest
+from playbook import nearest
 from src.nets.torchvision import published
 
 Target = dict[str, Tensor]

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from src.engine.parallel import spread
+from playbook import spread
 
 NORMS = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm, "none": None}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}

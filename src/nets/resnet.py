@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from src.engine.parallel import spread
+from playbook import spread
 
 IMAGENET = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 CIFAR = (20, 32, 44, 56, 110)  # 6 n + 2 layers: three stages of n blocks, 16, 32 and 64 wide

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from src.engine.parallel import spread
+from playbook import spread
 
 
 class ResNet9(nn.Module):

@@ -9,8 +9,7 @@ from torch.hub import load_state_dict_from_url
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision import models
 
-from src.engine.networks import is_restored
-from src.errors import UserError, nearest
+from playbook import UserError, is_restored, nearest
 
 AUXILIARY = ("AuxLogits", "aux1", "aux2", "aux_classifier")  # further outputs in training
 FEWEST_STAGES = 5

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.functional import pad
 
-from src.engine.parallel import spread
+from playbook import spread
 
 
 class UNet(nn.Module):

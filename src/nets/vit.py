@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn.functional import scaled_dot_product_attention
 
-from src.engine.parallel import Replicated, spread
+from playbook import Replicated, spread
 
 EPS = 1e-6  # of the layer norms, as in the published weights
 

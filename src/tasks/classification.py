@@ -5,7 +5,7 @@ from torch.nn.functional import cross_entropy, pad
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
+from playbook import OptimizerFactory, ScheduleFactory, Task
 
 Batch = tuple[Tensor | dict[str, Tensor], Tensor]
 

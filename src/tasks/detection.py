@@ -7,7 +7,7 @@ from torch import Tensor, distributed, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.detection import MeanAveragePrecision
 
-from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
+from playbook import OptimizerFactory, ScheduleFactory, Task
 
 Target = dict[str, Any]  # boxes (N, 4), labels (N,) and what else is known of an image
 Batch = tuple[list[Tensor], list[Target]]

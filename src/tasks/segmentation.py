@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
 
+from playbook import OptimizerFactory, ScheduleFactory, Task
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
-from src.tasks.base import OptimizerFactory, ScheduleFactory, Task
 
 Batch = tuple[Tensor, Tensor]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from playbook.checkpoints.io import load
 from src.callbacks.average import RAW
-from src.checkpoints.io import load
 from tests.callbacks.test_average import assert_same
-from tests.callbacks.test_resume import BATCHES, VARIANTS, assert_same_ending, cut, fit, resume
 from tests.conftest import CNN_DIGITS, ROOT, Cli
+from tests.playbook.training.resume.test_exact import BATCHES, VARIANTS, assert_same_ending, cut, fit, resume
 
 AVERAGES: dict[str, tuple[str, ...]] = {
     "ema": ("--trainer.callbacks+=EMA",),

@@ -10,8 +10,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from playbook.errors import UserError
 from src.callbacks.browse import Browse
-from src.errors import UserError
 from tests.conftest import CNN_DIGITS, Cli
 
 

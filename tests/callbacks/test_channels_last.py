@@ -8,9 +8,9 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 
+from playbook.errors import UserError
 from src.callbacks.channels_last import ChannelsLast
 from src.data.digits import Digits
-from src.errors import UserError
 from src.nets.cnn import CNN
 from src.tasks.classification import Classification
 from tests.conftest import QUIET

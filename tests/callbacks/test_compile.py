@@ -9,10 +9,10 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
+from playbook.network import networks
 from src.callbacks.compile import Compile
-from src.engine.networks import networks
 from tests.conftest import QUIET
-from tests.test_trainer import Line, line, points
+from tests.playbook.training.test_trainer import Line, line, points
 
 
 @pytest.fixture(autouse=True)

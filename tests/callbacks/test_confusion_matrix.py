@@ -7,14 +7,14 @@ import matplotlib.image
 import pytest
 import torch
 
+from playbook.errors import UserError
+from playbook.training.trainer import Trainer
 from src.callbacks.confusion_matrix import ConfusionMatrix
 from src.data.digits import Digits
-from src.errors import UserError
 from src.nets.mlp import MLP
 from src.tasks.classification import Classification
-from src.trainer import Trainer
 from tests.conftest import MLP_DIGITS, UNSAVED, Cli
-from tests.test_trainer import Line, points
+from tests.playbook.training.test_trainer import Line, points
 
 MATRIX = "--trainer.callbacks+=ConfusionMatrix"
 

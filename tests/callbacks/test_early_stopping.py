@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from src.callbacks.early_stopping import EarlyStopping
-from tests.callbacks.test_resume import BATCHES, PowerCutError, assert_same_ending, cut, fit, resume
 from tests.conftest import CNN_DIGITS, Cli
+from tests.playbook.training.resume.test_exact import BATCHES, PowerCutError, assert_same_ending, cut, fit, resume
 
 # no improvement is large enough after the first epoch, so patience ends with the third of six
 STOPPING = (

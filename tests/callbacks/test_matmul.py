@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, Trainer
 
 from src.callbacks.matmul import MatmulPrecision
 from tests.conftest import QUIET
-from tests.test_trainer import Line, line, points
+from tests.playbook.training.test_trainer import Line, line, points
 
 
 class Observed(Line):

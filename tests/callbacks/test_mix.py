@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 
 from src.callbacks.mix import Mix
 from src.tasks.classification import Classification
-from tests.callbacks.test_resume import BATCHES, assert_same_ending, cut, fit, resume
 from tests.conftest import CNN_DIGITS, QUIET, Cli
+from tests.playbook.training.resume.test_exact import BATCHES, assert_same_ending, cut, fit, resume
 
 B, C, H, W, K = 6, 3, 16, 12, 4
 

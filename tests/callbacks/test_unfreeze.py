@@ -8,10 +8,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
+from playbook.errors import UserError
 from src.callbacks.unfreeze import Unfreeze
-from src.errors import UserError
-from tests.callbacks.test_resume import CutAt, PowerCutError, assert_same_ending
 from tests.conftest import Cli
+from tests.playbook.training.resume.test_exact import CutAt, PowerCutError, assert_same_ending
 
 
 class Staged(nn.Module):

@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import VOCDetection as TorchvisionVOC
 from torchvision.transforms import v2
 
+from playbook.data.loader import DataError
+from playbook.errors import UserError
 from src.data.detection import COCODetection, VOCDetection
 from src.data.images import read_image
-from src.data.loader import DataError
-from src.errors import UserError
 from tests.conftest import PUBLISHED, ROOT, Cli, needs
 
 BCCD, COCO_MINI = PUBLISHED / "bccd", PUBLISHED / "coco_mini"

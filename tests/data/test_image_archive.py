@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from playbook.data.loader import DataError
+from playbook.errors import UserError
 from src.data.image_archive import ImageArchive
-from src.data.loader import DataError
-from src.errors import UserError
 
 
 def picture(i: int, size: tuple[int, int] = (9, 7), mode: str = "RGB") -> bytes:

@@ -11,8 +11,8 @@ from PIL import Image
 from torchvision import datasets, transforms
 from torchvision.transforms import v2
 
+from playbook.errors import UserError
 from src.data.image_folder import ImageFolder, files_by_class
-from src.errors import UserError
 from tests.conftest import Cli
 
 RECIPE = """

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import OxfordIIITPet
 from torchvision.transforms import v2
 
+from playbook.data.loader import DataError
 from src.data.images import read_image
-from src.data.loader import DataError
 from src.data.masks import MaskFolder, OxfordPets
 from src.nets.unet import UNet
 from src.tasks.segmentation import Segmentation

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torchvision import datasets
 
+from playbook.errors import UserError
 from src.data.vision import CIFAR10, CIFAR100, KMNIST, MNIST, FashionMNIST
-from src.errors import UserError
-from tests.callbacks.test_resume import assert_same_ending, cut, fit, resume
 from tests.conftest import PUBLISHED, Cli, needs
+from tests.playbook.training.resume.test_exact import assert_same_ending, cut, fit, resume
 
 
 def idx(values: Any) -> bytes:

@@ -13,7 +13,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import FrozenBatchNorm2d
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
-from src.errors import UserError
+from playbook.errors import UserError
 from src.nets.detectors import FasterRCNN, RetinaNet
 
 SMALL: dict[str, Any] = {"num_classes": 10, "backbone": "resnet18", "min_size": 32, "max_size": 48}

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader
 
-from src.command.discovery import Entry, classes
+from playbook.command.discovery import Entry, classes
 from src.tasks.classification import Classification
 from tests.conftest import Cli
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models.regnet import BlockParams
 
-from src.engine.networks import restored
+from playbook.network import restored
 from src.nets.torchvision import TorchvisionClassifier, TorchvisionSegmentation
 from tests.conftest import ROOT, Cli
 

@@ -7,8 +7,8 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
+from playbook.optim.groups import parameter_groups
 from src.nets.vit import ViT, _rotate, _rotation
-from src.optim.groups import parameter_groups
 
 
 def example(batch_size: int) -> tuple[Tensor, dict[str, Any]]:

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision.ops import box_iou
 
-from src.callbacks.microbatches import _parts
-from src.callbacks.predictions import WritePredictions
-from src.callbacks.resume import ExactResume
+from playbook.runs.predictions import WritePredictions
+from playbook.training.microbatches import _parts
+from playbook.training.resume.exact import ExactResume
 from src.nets.detectors import RetinaNet
 from src.nets.yolo import YOLO
 from src.tasks.detection import Detection
 from tests.conftest import UNSAVED
-from tests.processes import Group, on, values
+from tests.playbook.processes import Group, on, values
 
 K = 3
 Sample = tuple[Tensor, dict[str, Tensor]]
@@ -325,7 +325,7 @@ def test_every_net_has_the_same_contract(net: Any) -> None:
 
 
 IMAGES = """
-from src.data.base import Data
+from playbook.data.base import Data
 from tests.tasks.test_detection import collate, samples
 
 class Images(Data):

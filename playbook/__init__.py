@@ -1,0 +1,61 @@
+"""Playbook: what a project imports to train its networks. Every name is loaded when it is first used.
+
+`import playbook` alone brings neither torch nor Lightning, so that `--help` and mistakes are told at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from playbook import moved
+
+__version__ = "0.2.0"
+
+if TYPE_CHECKING:
+    from playbook.command.main import main as main
+    from playbook.data.base import Data as Data
+    from playbook.data.base import split_indices as split_indices
+    from playbook.data.loader import DataError as DataError
+    from playbook.data.resident import ResidentImages as ResidentImages
+    from playbook.errors import UserError as UserError
+    from playbook.errors import nearest as nearest
+    from playbook.network import is_restored as is_restored
+    from playbook.network import networks as networks
+    from playbook.parallel import Replicated as Replicated
+    from playbook.parallel import spread as spread
+    from playbook.task import OptimizerFactory as OptimizerFactory
+    from playbook.task import ScheduleFactory as ScheduleFactory
+    from playbook.task import Task as Task
+    from playbook.training.nonfinite.replay import replay as replay
+    from playbook.training.trainer import Trainer as Trainer
+
+FACE = {
+    "main": "command.main",
+    "Data": "data.base",
+    "split_indices": "data.base",
+    "DataError": "data.loader",
+    "ResidentImages": "data.resident",
+    "UserError": "errors",
+    "nearest": "errors",
+    "is_restored": "network",
+    "networks": "network",
+    "Replicated": "parallel",
+    "spread": "parallel",
+    "OptimizerFactory": "task",
+    "ScheduleFactory": "task",
+    "Task": "task",
+    "replay": "training.nonfinite.replay",
+    "Trainer": "training.trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FACE:
+        raise AttributeError(f"module 'playbook' has no attribute '{name}'")
+    return getattr(import_module(f"playbook.{FACE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *FACE])
+
+
+moved.install()

@@ -1,0 +1,223 @@
+"""Reads the command line and its configs as far as that needs no torch, so that common mistakes are told at once."""
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from playbook.command import discovery
+from playbook.errors import UserError, nearest
+
+RESOLVED = ("run_dir", "ckpt_path", "init_from")  # options that are resolved before the parser sees them
+
+
+@dataclass
+class Invocation:
+    """One command: its verb, the arguments for the parser, and what decides about runs and checkpoints.
+
+    Args:
+        verb: fit, test, …
+        args: what follows the verb, without the resolved options.
+        configs: files given by --config, in order.
+        settings: values of the resolved options, from the command line or else the last config that has one.
+        nodes: the syntax tree of every config file, for the lines of errors.
+        known: dotted names of the options that exist here, for the nearest ones.
+        given: all that follows the verb.
+        inline: whether some YAML came on the command line itself.
+        running: whether everything is built, and the verb has begun.
+    """
+
+    verb: str
+    args: list[str]
+    configs: list[Path]
+    settings: dict[str, str | None]
+    nodes: list[tuple[Path, yaml.Node]] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
+    inline: bool = False
+    running: bool = False
+
+    @property
+    def recipe(self) -> str | None:
+        """Name of the first config."""
+        return self.configs[0].stem if self.configs else None
+
+    def where(self, key: str) -> str:
+        """«file:line: » of a dotted key in the last config that has it; empty if none does.
+
+        The words class_path and init_args may be left out of the key.
+        """
+        if self.inline:  # it may stand in YAML that came without a file
+            return ""
+        for path, node in reversed(self.nodes):
+            line = _line_of(node, [part for part in key.split(".") if part not in ("class_path", "init_args")])
+            if line is not None:
+                return f"{path.as_posix()}:{line}: "
+        return ""
+
+
+def read(verb: str, args: list[str]) -> Invocation:
+    """Splits the arguments and looks into the configs.
+
+    Raises:
+        UserError: a config is missing, is no YAML, or has a list under `config:`.
+    """
+    rest: list[str] = []
+    configs: list[Path] = []
+    inlines: list[str] = []
+    settings: dict[str, str | None] = {}
+    args = [_underscored(arg) for arg in args]
+    remaining = iter(args)
+    for arg in remaining:
+        name, equals, value = arg.partition("=")
+        option = {"-c": "config"}.get(name, name.removeprefix("--") if name.startswith("--") else "")
+        if option not in ("config", *RESOLVED):
+            rest.append(arg)
+            continue
+        if not equals:
+            value = next(remaining, "")
+        if not value or (value.startswith("--") and not equals):
+            raise UserError(f"--{option}: expected a value, got {value or 'nothing'}")
+        if option != "config":
+            settings[option] = value
+            continue
+        inline = "\n" in value or value.lstrip().startswith("{")  # YAML itself instead of a file
+        if inline:
+            inlines.append(value)
+        if inline or not _is_empty(Path(value)):  # which the parser would refuse
+            rest += ["--config", value]
+        if not inline:
+            configs.append(Path(value))
+    invocation = Invocation(verb, rest, configs, {}, given=args, inline=bool(inlines))
+    for path in configs:
+        content = _check(path, "--config", invocation.nodes)
+        invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
+    for text in inlines:
+        with contextlib.suppress(yaml.YAMLError, TypeError):  # the parser says what is wrong with it
+            content = yaml.safe_load(text)
+            invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
+    invocation.settings |= settings
+    if settings.get("init_from") and verb != "fit":
+        raise UserError(f"--init_from: only fit starts from weights; {verb} takes --ckpt_path")
+    if settings.get("init_from") and settings.get("ckpt_path", "last") != "last":
+        raise UserError(
+            "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
+        )
+    return invocation
+
+
+def _underscored(arg: str) -> str:
+    """--run_dir for --run-dir; what follows a dot may be the key of a dict, and stays as it is."""
+    name = re.match(r"--[\w-]+", arg)
+    return "--" + name[0][2:].replace("-", "_") + arg[name.end() :] if name else arg
+
+
+def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: int = 0) -> dict[str, Any]:
+    """Loads a config and those it names under `config:`; returns the top level."""
+    if not path.is_file():
+        choices = [entry.path for entry in discovery.recipes() + discovery.partials()]
+        what = "a directory" if path.is_dir() else "no such file"
+        by_name = [choice for choice in choices if Path(choice).stem == path.stem]
+        close = f". Nearest: {', '.join(by_name)}" if by_name else nearest(path.as_posix(), choices)
+        raise UserError(f"{option} {path.as_posix()}: {what}{close}")
+    if depth > 20:
+        raise UserError(f"{option} {path.as_posix()}: its `config:` leads back to itself")
+    try:
+        text = path.read_text(encoding="utf-8")
+        node, content = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise UserError(f"{option} {path.as_posix()}{line}: not valid YAML: {problem}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UserError(f"{option} {path.as_posix()}: expected a mapping of options, got a {type(content).__name__}")
+    assert node is not None
+    if fault := _faulty_key(node):
+        raise UserError(f"{path.as_posix()}:{fault}")
+    below = content.get("config")
+    if isinstance(below, list):
+        line = _line_of(node, ["config"])
+        raise UserError(
+            f"{path.as_posix()}:{line}: config: expected one file, got a list, which would be ignored; "
+            "give each file its own --config"
+        )
+    base = (
+        _check(path.parent / below, f"{path.as_posix()}: config:", nodes, depth + 1) if isinstance(below, str) else {}
+    )
+    nodes.append((path, node))
+    return base | content
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and all(
+        not line.strip() or line.lstrip().startswith("#")
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    )
+
+
+def _faulty_key(node: yaml.Node) -> str | None:
+    """A key that is no text, or that stands twice in its mapping, where the first would be dropped in silence."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    seen: set[str] = set()
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+            return f"{line}: {key.value}: expected the name of an option"
+        if key.value in seen:
+            return f"{line}: {key.value}: stands twice; the first one would be ignored"
+        seen.add(key.value)
+        if deeper := _faulty_key(value):
+            return deeper
+    return None
+
+
+def keys_of(node: yaml.Node, prefix: str = "") -> list[str]:
+    """Dotted keys of a config, without class_path and init_args."""
+    if not isinstance(node, yaml.MappingNode):
+        return []
+    found = []
+    for key, value in node.value:
+        name = str(key.value).removesuffix("+")
+        path = prefix if name == "init_args" else f"{prefix}.{name}".lstrip(".")
+        found += [path] if name not in ("init_args", "class_path") else []
+        found += keys_of(value, path)
+    return found
+
+
+def appended_callbacks(args: list[str]) -> set[str]:
+    """Short names of the classes given by --trainer.callbacks+ on the command line."""
+    found = set()
+    for arg, following in zip(args, [*args[1:], ""], strict=False):
+        name, equals, value = arg.partition("=")
+        if name != "--trainer.callbacks+":
+            continue
+        with contextlib.suppress(yaml.YAMLError):  # the parser says what is wrong with it
+            content = yaml.safe_load(value if equals else following)
+            for entry in content if isinstance(content, list) else [content]:
+                path = entry.get("class_path") if isinstance(entry, dict) else entry
+                found |= {path.rpartition(".")[2]} if isinstance(path, str) else set()
+    return found
+
+
+def _line_of(node: yaml.Node, parts: list[str]) -> int | None:
+    """Line of a key, counted from 1, looking through class_path and init_args."""
+    if not parts or not isinstance(node, yaml.MappingNode):
+        return None
+    for key, value in node.value:
+        name = str(key.value).removesuffix("+")
+        if name == parts[0]:
+            deeper = _line_of(value, parts[1:]) if len(parts) > 1 else None
+            if len(parts) == 1 or deeper is not None:
+                return deeper or key.start_mark.line + 1
+        elif name == "init_args":
+            found = _line_of(value, parts)
+            if found is not None:
+                return found
+    return None

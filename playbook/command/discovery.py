@@ -1,0 +1,113 @@
+"""What the project holds, read from its source without importing any of it: `list` must answer at once."""
+
+import ast
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from playbook import project
+from playbook.project import Project
+
+PLAYBOOK = Path(__file__).parents[1]
+PLAIN_TYPES = ("int", "float", "str | None", "Literal")
+KINDS = ("tasks", "nets", "data", "callbacks", "optim", "strategies")
+MACHINE = {  # what the machine adds to the user's own
+    "callbacks": ["training/nonfinite/callback.py", "training/resume/checkpoint.py"],
+    "optim": ["optim"],
+    "strategies": ["checkpoints/sharded.py"],
+}
+PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that stack on a recipe
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that can be named on the command line: its name, where it is, and the first line of its text."""
+
+    name: str
+    path: str
+    summary: str
+
+
+def classes(kind: str) -> tuple[Entry, ...]:
+    """Public classes below the project's <kind>/, and those of the machine: a new file is found by being there."""
+    own = project.current()
+    return _classes(own, kind)
+
+
+@cache
+def _classes(own: Project, kind: str) -> tuple[Entry, ...]:
+    entries = [entry for file in _sources(own.folder / kind) for entry in _entries(file, own.folder.parent)]
+    places = [PLAYBOOK / place for place in MACHINE.get(kind, [])]
+    entries += [entry for place in places for file in _sources(place) for entry in _entries(file, PLAYBOOK.parent)]
+    return tuple(entries)
+
+
+def _sources(place: Path) -> list[Path]:
+    if place.is_file():
+        return [place]
+    return [file for file in sorted(place.rglob("*.py")) if file.stem not in ("__init__", "base")]
+
+
+def _entries(file: Path, root: Path) -> list[Entry]:
+    module = ".".join(file.relative_to(root).with_suffix("").parts)
+    return [
+        Entry(node.name, f"{module}.{node.name}", _summary(node))
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.bases
+    ]
+
+
+def choices(kind: str) -> list[Entry]:
+    """Classes that a user would name; what every run has anyway is left out."""
+    return [entry for entry in classes(kind) if not entry.summary.endswith("(always on).")]
+
+
+def class_paths(name: str) -> list[str]:
+    """Full paths of our classes with this short name."""
+    return [entry.path for kind in KINDS for entry in classes(kind) if entry.name == name]
+
+
+@cache
+def _verb_methods() -> dict[str, ast.FunctionDef]:
+    body = ast.parse((PLAYBOOK / "training/trainer.py").read_text(encoding="utf-8")).body
+    trainer = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
+    functions = [node for node in trainer.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: node for node in functions if [arg.arg for arg in node.args.args[1:2]] == ["model"]}
+
+
+def model_verbs() -> dict[str, str]:
+    """Verbs that need a model, with their summaries: the public methods of our Trainer that take one."""
+    return {name: _summary(node) for name, node in _verb_methods().items()}
+
+
+def verb_options(verb: str) -> dict[str, str]:
+    """Options that a verb has beside the common ones, with their texts: the numbers and paths its method takes."""
+    node = _verb_methods()[verb]
+    plain = [arg.arg for arg in node.args.args if ast.unparse(arg.annotation or arg).partition("[")[0] in PLAIN_TYPES]
+    lines = " ".join((ast.get_docstring(node) or "").partition("Args:")[2].split())
+    texts = dict(re.findall(r"(\w+): (.*?)(?=\.(?: \w+: |$))", lines))
+    return {name: texts[name] for name in plain if name != "ckpt_path" and name in texts}
+
+
+def recipes() -> list[Entry]:
+    """Configs that run on their own, with the first comment of each."""
+    return [entry for entry in _configs() if Path(entry.path).parent.name not in PARTIAL]
+
+
+def partials() -> list[Entry]:
+    """Configs that stack on a recipe."""
+    return [entry for entry in _configs() if Path(entry.path).parent.name in PARTIAL]
+
+
+def _configs() -> list[Entry]:
+    entries, configs = [], project.current().configs
+    for file in sorted(configs.glob("*/*.yaml")):
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        summary = first.removeprefix("#").strip().partition(": python -m ")[0]
+        entries.append(Entry(file.stem, file.relative_to(configs.parent).as_posix(), summary))
+    return entries
+
+
+def _summary(node: ast.ClassDef | ast.FunctionDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]

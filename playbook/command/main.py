@@ -1,0 +1,90 @@
+"""Where a command enters: finds the verb, and imports only what it needs."""
+
+import os
+import signal
+import sys
+import time
+from importlib import import_module
+from typing import NoReturn
+
+from playbook import project
+from playbook.command import arguments, discovery, helptext
+from playbook.errors import UserError, nearest
+from playbook.processes import FIRST_SPEAKS_S, is_first_process
+
+# verbs that need no model: answered before torch is imported; the module has run(args) -> exit code
+PLAIN_VERBS = {
+    "list": ("playbook.verbs.list", "List recipes, tasks, nets, data and callbacks."),
+    "new": ("playbook.verbs.new", "Write a new net, task or data set with its test and a recipe that trains at once."),
+}
+
+
+def main(package: str | None = None) -> NoReturn:
+    """Runs the command that this process was started with, and ends the process.
+
+    Args:
+        package: of the user's own nets, tasks and data; its `__main__.py` names itself.
+    """
+    code = run(sys.argv[1:], package or "")
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # what comes amid the clean-up at exit must not change the exit code
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    sys.exit(code)
+
+
+def run(args: list[str], package: str) -> int:
+    """Runs one command.
+
+    Args:
+        args: what follows `python -m src`.
+        package: of the user's own nets, tasks and data.
+
+    Returns:
+        The exit code: 0 done, 2 a mistake of the user, 1 an error in code, 130 and 143 stopped by a signal.
+    """
+    project.choose(package)
+    debug = "--debug" in args or bool(os.environ.get("PLAYBOOK_DEBUG"))
+    args = [arg for arg in args if arg != "--debug"]
+    try:
+        return _dispatch(args, debug)
+    except UserError as error:
+        if debug:
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `… | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("\nstopped", file=sys.stderr)
+        return 130
+
+
+def _dispatch(args: list[str], debug: bool) -> int:
+    verbs = discovery.model_verbs()
+    plain = {name: summary for name, (_, summary) in PLAIN_VERBS.items()}
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(helptext.overview(verbs | plain))
+        return 0
+    if args[0] in ("-V", "--version"):
+        print(helptext.versions())
+        return 0
+    verb, rest = args[0], args[1:]
+    if verb in PLAIN_VERBS:
+        return import_module(PLAIN_VERBS[verb][0]).run(rest)
+    if verb not in verbs:
+        raise UserError(
+            f"{verb}: no such verb, expected one of {', '.join([*verbs, *plain])}{nearest(verb, [*verbs, *plain])}"
+        )
+    if "--help" in rest or "-h" in rest:
+        print(helptext.verb_page(verb, verbs[verb]))
+        return 0
+    try:
+        invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
+    except UserError:
+        if not is_first_process():
+            time.sleep(FIRST_SPEAKS_S)
+        raise
+    return import_module("playbook.command.launch").launch(invocation, debug)

@@ -1,0 +1,299 @@
+"""What every data module shares: splits, loaders, and an order that can be continued from any step."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
+
+from playbook.data.loader import DataError, Loader
+from playbook.errors import UserError
+from playbook.processes import gathered, shard_of
+from playbook.seeding import derived_seed, seeded
+
+TOLD = 10  # skipped samples that are named; all are counted
+
+
+class Data(LightningDataModule):
+    """Loaders over map-style data sets; a subclass sets `train_set`, `val_set` and `test_set` in `setup`.
+
+    The order of epoch e, and whatever `augment` draws for sample i in it, are functions of (seed, e, i) alone, so a
+    position (epoch, batch) is all that a checkpoint needs for a run to continue with bitwise the same batches,
+    whatever the number of workers. The seed is `seed_everything`. Evaluation keeps the order, drops and repeats
+    nothing.
+
+    Args:
+        batch_size: samples a batch and process, B, at least 1.
+        num_workers: loader processes; 0 loads in the main process.
+        on_error: what a sample does whose loading raises an exception: stop the training with a checkpoint, or skip,
+            left out of its batches and counted once (`skipped_samples` in metrics.json); predict always stops.
+        timeout_s: seconds without a batch after which a worker is taken to hang; 0 waits for ever.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
+    # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
+    augment: Callable[[Any], Any] | None = None
+    collate: Callable[[list[Any]], Any] | None = staticmethod(default_collate)  # makes a batch of samples
+    train_set: Dataset
+    val_set: Dataset
+    test_set: Dataset | None  # None if there is none: `fit` then ends without a test
+
+    def __init__(
+        self,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: Literal["stop", "skip"] = "stop",
+        timeout_s: float = 600.0,
+    ) -> None:
+        super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        if num_workers < 0:
+            raise ValueError(f"num_workers: expected at least 0, got {num_workers}")
+        if timeout_s < 0:
+            raise ValueError(f"timeout_s: expected at least 0 seconds, got {timeout_s}")
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.on_error: Literal["stop", "skip"] = on_error
+        self.timeout_s = timeout_s
+        self.skipped_samples: set[str] = set()
+        self._num_told = 0
+        self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
+        self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
+        self.moved_to: int | None = None  # that batch, if it has another number than in the checkpoint
+
+    @property
+    def seed(self) -> int:
+        return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
+
+    def train_dataloader(self) -> DataLoader:
+        return self._loader("train", _Seeded(self.train_set, self.seed, self.augment), shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return self._loader("val", self.val_set)
+
+    def test_dataloader(self) -> DataLoader:
+        if self.test_set is None:
+            raise UserError(f"--data: {type(self).__name__} has found no test data")
+        return self._loader("test", self.test_set)
+
+    def predict_dataloader(self) -> DataLoader:
+        return self.test_dataloader()
+
+    def _loader(self, name: str, dataset: Dataset, shuffle: bool = False, **options: Any) -> DataLoader:
+        if len(dataset) == 0:  # type: ignore[arg-type]  # every data set here has a length
+            raise UserError(f"--data: {type(self).__name__} has found no {name} samples")
+        order = _Order(self, dataset, shuffle)
+        return Loader(
+            dataset,
+            name,
+            self.on_error,
+            self._skip,
+            self.collate,
+            batch_size=order.batch_size(),
+            sampler=order,
+            num_workers=self.num_workers,
+            timeout=self.timeout_s if self.num_workers else 0,
+            persistent_workers=self.num_workers > 0,
+            pin_memory=options.get("pin_memory", torch.cuda.is_available()),
+            worker_init_fn=_live_as_long_as_parent,
+            # without its own, every iter() would draw from the global generator and shift the dropout after it
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+
+    def _skip(self, sample: str, failure: str) -> None:
+        if self.trainer and self.trainer.predicting:  # the rows after it would get wrong ids
+            raise DataError(f"--data: {failure}; predict needs every sample")
+        if sample in self.skipped_samples:  # fails in every epoch, and again where a checkpoint continues
+            return
+        self.skipped_samples.add(sample)
+        self._num_told += 1
+        if self._num_told <= TOLD:
+            more = "; further ones are only counted" if self._num_told == TOLD else ""
+            print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
+
+    def _left_out(self, kind: str, count: int, text: str) -> None:
+        """Counts what `setup` leaves out, for metrics.json, and tells of it once."""
+        name = f"left_out_{kind}"
+        self.counts[name] = self.counts.get(name, 0) + count
+        if self.trainer is None or self.trainer.is_global_zero:
+            print(f"warning: left out {text}", file=sys.stderr)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.trainer is None:
+            return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}
+        loop = self.trainer.fit_loop
+        progress: Any = loop.epoch_progress.current
+        in_epoch = progress.started > progress.processed
+        batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
+        return {
+            "epoch": progress.processed,
+            "batch": batch,
+            "batch_size": self._global_batch_size(),
+            "skipped_samples": sorted(self.gather_skipped()),
+        }
+
+    def gather_skipped(self) -> set[str]:
+        """Samples that any process left out, known to all from here on; every process must ask at the same place."""
+        if self.trainer is not None:
+            self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))
+        return self.skipped_samples
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        batch, size = state_dict["batch"], self._global_batch_size()
+        former = state_dict.get("batch_size", size)
+        if batch and former != size:
+            steps = self.trainer.accumulate_grad_batches if self.trainer else 1
+            seen, batch = batch * former, batch * former // (size * steps) * steps
+            self.moved_to = batch
+            if self.trainer is None or self.trainer.is_global_zero:
+                text = f"continuing with batches of {size} samples, not {former}: {seen:,} of the epoch were seen"
+                again = f", {seen - batch * size} of them come again" if seen > batch * size else ""
+                print(text + again, flush=True)
+        self._start = (state_dict["epoch"], batch)
+        self.skipped_samples = set(state_dict.get("skipped_samples", ()))
+
+    @property
+    def hparams_initial(self) -> Any:
+        """What loggers get, beside the task's; Lightning refuses two values of one name, which are two options here."""
+        task = getattr(self.trainer, "lightning_module", None)
+        found = super().hparams_initial
+        for name in task.hparams if task is not None else ():
+            found.pop(name, None)
+        return found
+
+    def _global_batch_size(self) -> int:
+        return self.batch_size * shard_of(self.trainer)[1]
+
+    def _position(self) -> tuple[int, int]:
+        """Epoch and first batch of the pass that begins now."""
+        epoch = self.trainer.current_epoch if self.trainer else 0
+        start, self._start = self._start, None
+        # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch; a
+        # run that goes on with a validation asks for its first batch an epoch later
+        return start if start and start[0] >= epoch else (epoch, 0)
+
+
+def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> list[list[int]]:
+    """Cuts 0 … num_samples - 1 into parts that never overlap, in a fixed random order.
+
+    Args:
+        num_samples: how many there are.
+        shares: of each part; they add up to 1.
+        seed: of the order, independent of the training's seed.
+    """
+    if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0:
+        raise ValueError(f"shares: expected non-negative numbers that add up to 1, got {list(shares)}")
+    order = torch.randperm(num_samples, generator=torch.Generator().manual_seed(seed)).tolist()
+    ends = [round(num_samples * sum(shares[: i + 1])) for i in range(len(shares) - 1)] + [num_samples]
+    return [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+class _Order(DistributedSampler):
+    """Which samples come in which order; of the class that Lightning leaves alone under DDP.
+
+    Strided over ranks, so that the ranks' batches together are the batch that one process would have. Evaluation pads
+    nothing: every sample counts once. In training every rank needs a sample in every batch, so a last batch of fewer
+    samples than ranks is left out, other samples every epoch. A training pass yields (epoch, index), an evaluation pass
+    the index.
+    """
+
+    def __init__(self, data: Data, dataset: Any, shuffle: bool) -> None:
+        rank, world = shard_of(data.trainer)
+        super().__init__(dataset, num_replicas=world, rank=rank, shuffle=shuffle, seed=data.seed)
+        self.data = data
+        self.size = len(dataset)  # samples of all ranks
+
+    def __len__(self) -> int:
+        return len(range(self.rank, self.num_used(), self.num_replicas))
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shuffle:
+            return iter(range(self.rank, self.num_used(), self.num_replicas))
+        # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
+        epoch, batch = self.data._position()
+        order = self.order(epoch)[self.rank :: self.num_replicas]
+        return ((epoch, index) for index in order[batch * self.data.batch_size :].tolist())
+
+    def order(self, epoch: int) -> Tensor:
+        """Indices of an epoch's samples, of all ranks together."""
+        generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
+        return torch.randperm(self.size, generator=generator)[: self.num_used()]
+
+    def num_used(self) -> int:
+        left = self._left(self.data.batch_size)
+        return self.size - left if self.shuffle and 0 < left < self.num_replicas else self.size
+
+    def batch_size(self) -> int:
+        """In evaluation, the largest at which every rank has as many batches: a sharded net waits for all in each."""
+        if self.shuffle:
+            return self.data.batch_size
+        sizes = range(self.data.batch_size, 0, -1)
+        return next((size for size in sizes if not 0 < self._left(size) < self.num_replicas), self.data.batch_size)
+
+    def _left(self, batch_size: int) -> int:
+        """Samples of all ranks in the last batch, if it is not full."""
+        return self.size % (batch_size * self.num_replicas)
+
+
+class _Seeded(Dataset):
+    """A training set whose augmentation of sample i in epoch e is a function of (seed, e, i)."""
+
+    def __init__(self, dataset: Any, seed: int, augment: Any) -> None:
+        self.dataset, self.seed, self.augment = dataset, seed, augment
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: tuple[int, int] | int) -> Any:
+        epoch, index = key if isinstance(key, tuple) else (0, key)  # overfit_batches brings a sampler of plain indices
+        if self.augment is None:
+            return self.dataset[index]
+        with seeded(self.seed, epoch, index):
+            return self.augment(self.dataset[index])
+
+
+def _live_as_long_as_parent(worker_id: int) -> None:
+    """Ends the worker at once when its main process is killed, and not before the main process lets it.
+
+    It holds copies of the main process' connections, and the other processes of the training would wait for them.
+    torch's own watch looks every 5 s, and for ever at the wrong process if the main one died while it started this.
+    Ctrl-C and SIGTERM reach the whole process group, and the main process needs its workers until it has saved. A
+    SIGTERM from the main process itself, which is how Python ends its workers at exit, still ends the worker.
+    """
+    sys.excepthook = _tell
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # Linux; elsewhere nothing tells who sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_exit_for_parent, daemon=True).start()
+    threading.Thread(target=_exit_after_parent, daemon=True).start()  # after it, or it would take the signal
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Leaves out what threads raise that hand tensors to a main process which has ended: that tells why itself."""
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
+
+
+def _exit_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _exit_for_parent() -> None:
+    while True:
+        if signal.sigwaitinfo({signal.SIGTERM}).si_pid == os.getppid():
+            os._exit(0)

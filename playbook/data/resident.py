@@ -1,0 +1,179 @@
+"""Images that fit into memory: held on the device as bytes, cut into batches and changed there."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from playbook.data.augment import cutout, flip, resized_crop, translate
+from playbook.data.base import Data, split_indices
+from playbook.errors import UserError
+from playbook.seeding import derived_seed
+
+NUM_DRAWS = 7  # random numbers a sample and epoch
+
+
+class ResidentImages(Data):
+    """Keeps a whole data set on the device as uint8 and makes batches of it there; subclasses say what it holds.
+
+    What is drawn for sample i in epoch e comes from a table that (seed, e) makes, so batches are bitwise the same from
+    any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data. Images are
+    normalised by the mean and deviation of each channel over the training images.
+
+    Args:
+        batch_size: samples a batch and process, B, at least 1.
+        val_share: part of the training images that validates instead, cut off with a fixed seed, in (0, 1).
+        num_train: train on this many of the other images, the same ones for every seed; all of them when left out.
+        flip: mirror half of the training images left to right.
+        translate: move training images by up to this many pixels up, down and sideways; their reflection comes in.
+        crop: smallest share of a training image's area that is cut out and stretched to the whole, in (0, 1];
+            1 cuts nothing. Sides differ by up to 4:3.
+        cutout: side in pixels of a square of each training image that is blanked; 0 blanks nothing.
+        loader: further options of Data; with num_workers above 0 the images stay in the memory of the host, and
+            batches are made by workers.
+
+    Shapes:
+        image (B, C, H, W), normalised; target (B,), 0 to K - 1.
+
+    Raises:
+        ValueError: a value out of its range.
+        UserError: too few images, or test images of another size.
+    """
+
+    collate = None  # batches are made at once
+
+    def __init__(
+        self,
+        batch_size: int = 512,
+        val_share: float = 0.1,
+        num_train: int | None = None,
+        flip: bool = False,
+        translate: int = 0,
+        crop: float = 1.0,
+        cutout: int = 0,
+        **loader: Any,
+    ) -> None:
+        super().__init__(batch_size, **loader)
+        for name, value in {"translate": translate, "cutout": cutout}.items():
+            if value < 0:
+                raise ValueError(f"{name}: expected at least 0 pixels, got {value}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        if not 0 < crop <= 1:
+            raise ValueError(f"crop: expected a share in (0, 1], got {crop}")
+        self.val_share = val_share
+        self.num_train = num_train
+        self.flip = flip
+        self.translate = translate
+        self.crop = crop
+        self.cutout = cutout
+
+    def hold(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> None:
+        """Sets the three sets from images (N, C, H, W) uint8 and targets (N,) of the official splits."""
+        images, targets = train
+        if len(images) < 2:
+            raise UserError(f"--data: expected at least 2 images to train and validate with, got {len(images)}")
+        if test[0].shape[1:] != images.shape[1:]:
+            found, expected = (" × ".join(map(str, part.shape[1:])) for part in (test[0], images))
+            raise UserError(f"--data: expected test images of {expected} values as those to train with, got {found}")
+        side = min(images.shape[2:])
+        if self.translate >= side:
+            raise ValueError(f"translate: expected less than the images' {side} pixels, got {self.translate}")
+        num_val = min(max(round(len(images) * self.val_share), 1), len(images) - 1)
+        shares = [1 - num_val / len(images), num_val / len(images)]
+        kept, val = (torch.tensor(part) for part in split_indices(len(images), shares))
+        if self.num_train is not None and not 1 <= self.num_train <= len(kept):
+            raise ValueError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
+        kept = kept[: self.num_train]
+        statistics = mean_and_deviation(images[kept])
+        self.train_set = _Held(images[kept], targets[kept], statistics, self)
+        self.val_set = _Held(images[val], targets[val], statistics)
+        self.test_set = _Held(*test, statistics)
+
+    def train_dataloader(self) -> DataLoader:
+        return self._loader("train", self.train_set, shuffle=True)
+
+    def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
+        strategy = getattr(self.trainer, "strategy", None)
+        if strategy is not None and self.num_workers == 0:
+            dataset.to(strategy.root_device)
+            options["pin_memory"] = False  # it is where it is needed
+        return super()._loader(name, dataset, shuffle, **options)
+
+    def change(self, image: Tensor, draws: Tensor) -> Tensor:
+        """Augments bytes (B, C, H, W), by uniform numbers (B, NUM_DRAWS) in [0, 1)."""
+        height, width = image.shape[2:]
+        draw = draws.unbind(dim=1)
+        if self.translate:
+            down, right = ((part * (2 * self.translate + 1)).long() - self.translate for part in draw[:2])
+            image = translate(image, down, right)
+        if self.crop < 1:
+            area = self.crop + (1 - self.crop) * draw[2]  # Szegedy et al. 2015 draw area and ratio of the sides
+            side = area.sqrt()
+            # one side is longer, the other shorter: together 3:4 to 4:3, as far as the image reaches
+            stretch = ((4 / 3) ** (draw[3] - 0.5)).clamp(side, 1 / side)
+            high, wide = side * stretch, side / stretch
+            top, left = draw[4] * (1 - high) * height, draw[5] * (1 - wide) * width
+            image = resized_crop(image.float(), top, left, high * height, wide * width)
+        return flip(image, draw[6] < 0.5) if self.flip else image
+
+
+class _Held(Dataset):
+    """Images and targets as tensors, of which a batch is taken at once."""
+
+    def __init__(
+        self, images: Tensor, targets: Tensor, statistics: tuple[Tensor, Tensor], data: ResidentImages | None = None
+    ) -> None:
+        self.images, self.targets = images, targets
+        self.mean, self.deviation = (value[:, None, None] for value in statistics)  # (C, 1, 1)
+        self.data = data  # of a training set: how it is changed
+        self._epoch = -1
+        self._draws = torch.empty(0)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def to(self, device: torch.device) -> None:
+        self.images, self.targets = self.images.to(device), self.targets.to(device)
+        self.mean, self.deviation = self.mean.to(device), self.deviation.to(device)
+
+    def __getitem__(self, key: Any) -> tuple[Tensor, Tensor]:
+        image, target = self.__getitems__([key])
+        return image[0], target[0]
+
+    def __getitems__(self, keys: list[Any]) -> list[Tensor]:
+        pairs = [key if isinstance(key, tuple) else (0, key) for key in keys]
+        index = torch.tensor([index for _, index in pairs]).to(self.images.device)
+        image, target = self.images[index], self.targets[index]
+        if self.data is None:
+            return [self._normalised(image), target]
+        draws = self._drawn(self.data.seed, pairs[0][0])[index]
+        image = self._normalised(self.data.change(image, draws))
+        if self.data.cutout:
+            row, column = (draws[:, -2:] * torch.tensor(image.shape[2:], device=draws.device)).long().unbind(1)
+            image = cutout(image, row, column, self.data.cutout)
+        return [image, target]
+
+    def _normalised(self, image: Tensor) -> Tensor:
+        return (image.to(self.mean.dtype) - self.mean) / self.deviation  # (B, C, H, W)
+
+    def _drawn(self, seed: int, epoch: int) -> Tensor:
+        """The epoch's random numbers (N, NUM_DRAWS + 2); drawn on the CPU, so that all devices have the same."""
+        if epoch != self._epoch:
+            generator = torch.Generator().manual_seed(derived_seed(seed, epoch, len(self)))
+            self._draws = torch.rand(len(self), NUM_DRAWS + 2, generator=generator).to(self.images.device)
+            self._epoch = epoch
+        return self._draws
+
+
+def mean_and_deviation(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each channel of bytes (N, C, H, W), (C,) each, in float32; exact sums, a part of the images at a time."""
+    total = square = torch.zeros(images.shape[1], dtype=torch.float64)
+    for part in images.split(4096):
+        values = part.double()
+        total, square = total + values.sum(dim=(0, 2, 3)), square + values.square().sum(dim=(0, 2, 3))
+    count = images.numel() / images.shape[1]
+    mean = total / count
+    deviation = (square / count - mean.square()).clamp(min=0).sqrt()
+    return mean.float(), deviation.clamp(min=1).float()  # a channel of one colour stays finite

@@ -1,0 +1,77 @@
+"""One file out of a checkpoint, for use elsewhere; the suffix of its name says in which format."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from safetensors.torch import save_file
+from torch import Tensor
+
+from playbook.checkpoints.files import replace
+from playbook.checkpoints.io import AtomicCheckpointIO, load, weights_of
+from playbook.errors import UserError, nearest
+from playbook.runs.directory import remove
+
+
+def export(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
+    """Writes a checkpoint in another format; the file appears once it is whole.
+
+    Args:
+        model: what the checkpoint is of.
+        checkpoint: a file, or a folder that several processes wrote.
+        output: .safetensors for the weights alone, .ckpt for everything in one plain file.
+
+    Raises:
+        UserError: the suffix stands for no format, or the checkpoint is damaged.
+    """
+    if output.suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        close = nearest(output.suffix, FORMATS)
+        raise UserError(f"--output {output.as_posix()}: expected a name that ends in {known}{close}")
+    if output.is_dir():
+        raise UserError(f"--output {output.as_posix()}: a folder, expected the name of a file")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    FORMATS[output.suffix](model, checkpoint, output)
+
+
+def _safetensors(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
+    """Weights by their names in the module, with its class and configuration as text; --init_from and test read it."""
+    content = load(checkpoint)
+    metadata = {"format": "pt", "class_path": f"{type(model).__module__}.{type(model).__qualname__}"}
+    metadata |= {key: content[key] for key in ("config", "pytorch-lightning_version") if key in content}
+    beside = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        beside.touch()
+        mode = beside.stat().st_mode  # safetensors lets nobody else read
+        save_file(_apart(weights_of(content, checkpoint)), beside, metadata)
+        beside.chmod(mode)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        replace(beside, output)
+    except BaseException:  # a signal too leaves nothing half written
+        remove(beside)
+        raise
+
+
+def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that share no memory: the format knows none. Tied ones are written under each of their names."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in weights.items():
+        found[name] = tensor.contiguous()
+        memory = found[name].untyped_storage()
+        if memory.data_ptr() in seen or memory.nbytes() != found[name].nbytes:
+            found[name] = found[name].clone()
+        seen.add(memory.data_ptr())
+    return found
+
+
+def _plain(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
+    """All that the checkpoint holds, as a single process would have saved it."""
+    AtomicCheckpointIO().save_checkpoint(load(checkpoint), output)
+
+
+# a format is a function of the model, the checkpoint and the file to write
+FORMATS: dict[str, Callable[[pl.LightningModule, Path, Path], Any]] = {".safetensors": _safetensors, ".ckpt": _plain}

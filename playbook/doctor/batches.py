@@ -1,0 +1,72 @@
+"""How many samples a batch has, and the first of them, whatever it is made of."""
+
+import dataclasses
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.utils import _pytree as pytree
+
+from playbook.doctor.record import tensors
+
+
+def num_samples(batch: Any) -> int | None:
+    """B, if every tensor of the batch has it as its first dimension."""
+    sizes = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def first(batch: Any, number: int) -> Any:
+    """The first samples of a batch; None if it has no more than these, or does not show which its samples are.
+
+    Every tensor must have B samples, except for those inside a list of B things: boxes of images, say.
+
+    Args:
+        batch: tensors, lists, tuples, dicts and dataclasses of them, nested in any way.
+        number: how many samples to keep.
+    """
+    lists = [node for node in _nodes(batch) if isinstance(node, list | tuple)]
+    lengths = {len(leaf) for leaf in tensors(batch) if leaf.dim()} | {len(node) for node in lists}
+    for length in sorted((length for length in lengths if length > number), reverse=True):
+        try:
+            return _cut(batch, length, number)
+        except ValueError:
+            continue
+    return None
+
+
+def padded(batch: Any) -> Any:
+    """The batch with packed sequences as tensors, a row a sample."""
+    return pytree.tree_map_only(
+        PackedSequence,
+        lambda leaf: pad_packed_sequence(leaf, batch_first=True)[0],
+        batch,
+        is_leaf=lambda part: isinstance(part, PackedSequence),
+    )
+
+
+def _nodes(thing: Any) -> list[Any]:
+    inner = _parts(thing)[0]
+    return [thing, *(node for part in inner for node in _nodes(part))]
+
+
+def _parts(thing: Any) -> tuple[list[Any], Any]:
+    """What a thing holds directly, and how it is put together again."""
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        names = [field.name for field in dataclasses.fields(thing) if field.init]
+        parts = [getattr(thing, name) for name in names]
+        return parts, lambda new: dataclasses.replace(thing, **dict(zip(names, new, strict=True)))
+    parts, spec = pytree.tree_flatten(thing, is_leaf=lambda part: part is not thing)
+    alone = len(parts) == 1 and parts[0] is thing
+    return ([], lambda _: thing) if alone else (parts, lambda new: pytree.tree_unflatten(new, spec))
+
+
+def _cut(thing: Any, length: int, number: int) -> Any:
+    if isinstance(thing, Tensor):
+        if thing.dim() and len(thing) != length:
+            raise ValueError
+        return thing[:number] if thing.dim() else thing
+    if type(thing) in (list, tuple) and len(thing) == length:
+        return thing[:number]
+    parts, together = _parts(thing)
+    return together([_cut(part, length, number) for part in parts])

@@ -1,0 +1,82 @@
+"""What depends on what: the same step on a changed batch, compared call by call."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from playbook.doctor.batches import num_samples
+from playbook.doctor.findings import Place
+from playbook.doctor.losses import losses
+from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.subject import Subject
+from playbook.training.nonfinite.trace import unchanged
+
+SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
+
+
+def mapped(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The batch with every tensor changed."""
+    return pytree.tree_map_only(Tensor, change, batch)
+
+
+def few(batch: Any) -> Any:
+    """The first samples of a batch, so many that their number tells their dimension from the others."""
+    size = num_samples(batch)
+    if size is None:
+        return None
+    taken = {length for leaf in tensors(batch) for length in leaf.shape[1:]}
+    count = next((n for n in SMALL if n <= size and n not in taken), None)
+    if count is None or any(isinstance(leaf, str) for leaf in pytree.tree_leaves(batch)):
+        return batch if size not in taken else None
+    return mapped(batch, lambda leaf: leaf[:count].clone())
+
+
+def evaluated(subject: Subject, batch: Any, training: bool = False, gradients: bool = False) -> Record:
+    """A step in evaluation mode, always with the same random numbers; the validation step unless there is none.
+
+    What it keeps for the next step, as a recurrent state, is forgotten.
+    """
+    with unchanged(subject.model), subject.evaluating(), torch.enable_grad() if gradients else nullcontext():
+        return subject.recorded(batch, training=training or not subject.validates)[0]
+
+
+def outputs(record: Record, size: int) -> list[Tensor]:
+    """What modules with parameters gave to the step that called them, a row a sample."""
+    found = []
+    for module, _, output in record.calls:
+        if next(module.parameters(), None) is not None:
+            found += [leaf for leaf in tensors(output) if leaf.dim() and len(leaf) == size and leaf.is_floating_point()]
+    return found
+
+
+def predictions(record: Record) -> list[Tensor]:
+    """What the losses of a step compare with targets."""
+    return [loss.prediction for loss in losses(record)]
+
+
+def change(before: Tensor, after: Tensor) -> Tensor:
+    """Where two tensors of one shape differ, as a share of the scale of the first."""
+    if not before.is_floating_point():
+        return (before != after).double()
+    scale = before.detach().double().abs().mean().clamp(min=1e-12)
+    difference = (after.detach().double() - before.detach().double()).abs() / scale
+    return difference.nan_to_num(0.0)  # −inf − −inf of masks
+
+
+def first_where(before: Record, after: Record, breaks: Callable[[Op, Op], bool]) -> Place | None:
+    """The line of the first call that breaks a rule, in two runs of the same calls."""
+    for one, other in zip(before.ops, after.ops, strict=False):
+        if one.name != other.name:
+            return None
+        if one.place is not None and breaks(one, other):
+            return one.place
+    return None
+
+
+def owner_of(model: nn.Module, part: nn.Module) -> str:
+    """The name of a part of the model."""
+    return next((name for name, module in model.named_modules() if module is part), "") or type(part).__name__

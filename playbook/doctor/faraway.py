@@ -1,0 +1,219 @@
+"""A pretended accelerator: tensors that say they are elsewhere and hold real values on the CPU.
+
+Their device is called "meta", which every build of PyTorch knows, so that `.to(…)`, `self.device`, factories and
+Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from sys import _getframe
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from playbook.doctor.source import callers, calls, tree
+
+FAR = torch.device("meta")
+_CPU = torch.device("cpu")
+
+# calls that take tensors of the CPU beside those of an accelerator: copies, and lengths that stay on the CPU
+_MIXING = (
+    "copy_",
+    "_copy_from",
+    "_to_copy",
+    "_pack_padded_sequence",
+    "_pad_packed_sequence",
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+)
+_INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
+
+
+class Far(Tensor):
+    """A tensor elsewhere; `near` holds its values."""
+
+    near: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]  # as torch's subclasses do
+
+    @staticmethod
+    def __new__(cls: type["Far"], near: Tensor) -> "Far":
+        made = Tensor._make_wrapper_subclass(
+            cls,
+            near.shape,
+            strides=near.stride(),
+            storage_offset=near.storage_offset(),
+            dtype=near.dtype,
+            device=FAR,
+            requires_grad=near.requires_grad,
+        )
+        made.near = near.detach()
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {}, lambda *_: None)
+
+    # what reads values on the host: an accelerator's tensor would first be copied, or refuse
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        return self.near.numpy()
+
+    def tolist(self) -> Any:
+        return self.near.tolist()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.near.__array__(*args, **kwargs)
+
+    def __repr__(self, *args: Any, **kwargs: Any) -> str:
+        return repr(self.near)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.near, spec)
+
+    def __deepcopy__(self, memo: Any) -> "Far":
+        return Far(self.near.clone())
+
+
+Meeting = Callable[[str, list[Tensor]], None]
+Made = Callable[[Tensor, Any], None]
+
+
+def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
+    name = func._schema.name.partition("::")[2]
+    device = kwargs.get("device")
+    leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    here = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.device == _CPU]
+    away = any(isinstance(leaf, Far) for leaf in leaves)
+    if away and here and name not in _MIXING:
+        strangers = [leaf for leaf in here if leaf.dim() > 0 or (func._schema.is_mutable and leaf is args[0])]
+        if name in _INDEXING and isinstance(args[0], Far):  # indices may be on the CPU, values may not
+            indices = pytree.tree_leaves(args[1])
+            strangers = [leaf for leaf in strangers if not any(leaf is index for index in indices)]
+        if strangers:
+            meeting(name, strangers)
+    if device is not None:
+        kwargs = kwargs | {"device": _CPU}
+    near_args, near_kwargs = pytree.tree_map_only(Far, lambda leaf: leaf.near, (args, kwargs))
+    out = func(*near_args, **near_kwargs)
+    if torch.Tag.inplace_view in func.tags and isinstance(args[0], Far):
+        with torch._C._DisableTorchDispatch():  # ty: its own sizes change as well
+            func(*args, **kwargs)
+        return args[0]
+    goes_away = torch.device(device) == FAR if device is not None else away
+    if not goes_away:
+        return out
+    if name in ("_pack_padded_sequence", "_pad_packed_sequence"):  # their lengths stay on the CPU
+        return Far(out[0]), out[1]
+    same = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, Far)} | {id(leaf): leaf for leaf in here}
+    return pytree.tree_map_only(Tensor, lambda leaf: same.get(id(leaf)) if id(leaf) in same else Far(leaf), out)
+
+
+class _Dispatch(TorchDispatchMode):
+    def __init__(self, meeting: Meeting, made: Made) -> None:
+        super().__init__()
+        self.meeting = meeting
+        self.made = made
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = _run(func, args, kwargs or {}, self.meeting)
+        for leaf in pytree.tree_leaves(out):
+            if isinstance(leaf, Tensor) and not isinstance(leaf, Far):
+                self.made(leaf, args)
+        return out
+
+
+class _Functions(TorchFunctionMode):
+    """What a dispatch mode does not see: torch.tensor, which is made here and sent, and checks before any dispatch."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        super().__init__()
+        self.meeting = meeting
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        device = kwargs.get("device")
+        given = torch.device(device) if isinstance(device, str | torch.device) else None
+        if given is not None and given.type == "cpu" and _chosen_by_cuda():
+            kwargs = kwargs | {"device": FAR}
+            given = FAR
+        if func in (torch.tensor, torch.as_tensor, torch.asarray) and given == FAR:
+            if args and isinstance(args[0], Far):
+                return func(*args, **kwargs)
+            return func(*args, **kwargs | {"device": _CPU}).to(FAR)
+        if func is Tensor.new_tensor and isinstance(args[0], Far):
+            kwargs = {"dtype": args[0].dtype} | kwargs | {"device": _CPU}
+            return torch.tensor(*args[1:], **kwargs).to(given or FAR)
+        if func in (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__repr__, Tensor.__format__):
+            args = [leaf.near if isinstance(leaf, Far) else leaf for leaf in args]
+        if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():
+            args = [args[0], FAR, *args[2:]]
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            strangers = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.dim() > 0]
+            if "same device" not in str(error) or not 0 < len(strangers) < len(leaves):
+                raise
+            self.meeting(func.__name__, strangers)
+            args = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), tuple(args))
+            return func(*args, **pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), kwargs))
+
+
+def _chosen_by_cuda() -> bool:
+    """Whether "cpu" is only what a constant of the user's came to, on this machine without an accelerator."""
+    places, _ = callers(_getframe(2))
+    return any(_asks_for_cuda(place.file) for place in places[:1])
+
+
+@cache
+def _asks_for_cuda(file: str) -> bool:
+    """Whether a file has something like `"cuda" if torch.cuda.is_available() else "cpu"`."""
+    return any(True for _ in calls(tree(file), "is_available"))
+
+
+class _Generator(torch.Generator):
+    """torch.Generator, which asks what it is given for a device of the build's own."""
+
+    def __new__(cls, device: Any = None) -> "_Generator":
+        near = _CPU if device is None or torch.device(device) == FAR else device
+        return super().__new__(cls, near)  # pyright: ignore[reportCallIssue]  # torch's stub knows __init__ alone
+
+
+@contextmanager
+def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
+    """While it lasts, tensors can be sent to FAR.
+
+    Args:
+        meeting: called when a call gets tensors of the CPU beside others: with its name and those of the CPU. The
+            call then goes on as if they had been sent along.
+        made: called with every tensor that is made on the CPU, and the arguments that it is made from.
+    """
+    enter = torch.autocast.__init__
+
+    def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        enter(self, "cpu" if device_type == FAR.type else device_type, *args, **kwargs)
+
+    generator = torch.Generator
+    torch.autocast.__init__ = autocast
+    torch.Generator = _Generator
+    overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        with _Dispatch(meeting, made), _Functions(meeting):
+            yield
+    finally:
+        torch.autocast.__init__ = enter
+        torch.Generator = generator
+        torch.__future__.set_overwrite_module_params_on_conversion(overwrite)

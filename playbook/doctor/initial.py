@@ -1,0 +1,79 @@
+"""Where the user's source gives a layer its first values."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+
+from torch import nn
+
+from playbook.doctor import source
+from playbook.doctor.findings import Place
+
+_FILL = ("normal_", "uniform_", "fill_", "zero_", "mul_", "copy_", "constant_", "zeros_", "ones_", "trunc_normal_")
+
+
+def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
+    """The call of nn.init, or the change by hand, that a layer's values come from; else where the layer is made.
+
+    Args:
+        model: the whole.
+        part: the layer.
+        kind: weight or bias.
+    """
+    path = next((name for name, module in model.named_modules() if module is part), "")
+    names, best = path.split("."), (0, None)
+    owners = [model.get_submodule(".".join(names[:depth])) for depth in range(len(names) - 1, -1, -1)]
+    for depth, owner in enumerate(owners):
+        below = names[len(names) - 1 - depth :]
+        for cls in source.classes_of(owner):
+            for place, text, filled in _statements(cls):
+                other = "bias" if kind == "weight" else "weight"
+                if kind not in text and other in text:
+                    continue
+                mine = _is_within(filled, owner, below)
+                if filled.startswith("self.") and not mine:
+                    continue
+                score = 8 * mine + 2 * (kind in text) + 1 + (depth == 0)
+                best = max(best, (score, place), key=lambda item: item[0])
+    return best[1] or source.construction(model, part)
+
+
+def _is_within(filled: str, owner: nn.Module, below: list[str]) -> bool:
+    """Whether an expression as `self.net[0].bias` is a part of the owner on the way to the layer below."""
+    own = f"self.{below[0]}"
+    if not f"{filled}.".startswith((f"{own}.", f"{own}[")):
+        return False
+    index = re.match(r"\[(-?\d+)\]", filled[len(own) :])
+    return index is None or below[1:2] == [str(int(index[1]) % len(list(owner.get_submodule(below[0]).children())))]
+
+
+def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
+    """Statements of a class, and of the functions beside it, that fill a layer's values: each whole, and what it fills.
+
+    In a loop over `self.named_parameters()` that is the loop's variable, which may be any layer.
+    """
+    file = inspect.getsourcefile(cls)
+    beside = source.tree(file).body if file else ()
+    scopes = [source.body(cls), *((file, node) for node in beside if isinstance(node, ast.FunctionDef))]
+    for scope in scopes:
+        for node in ast.walk(scope[1]) if scope else ():
+            if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and (filled := _filled(node)):
+                yield Place(str(file), node.lineno), ast.unparse(node), filled
+
+
+def _filled(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
+    """What a statement fills, empty if nothing: the first argument of nn.init, the owner of an in-place call."""
+    for call in ast.walk(node) if isinstance(node, ast.Expr) else ():
+        if isinstance(call, ast.Call):
+            name = ast.unparse(call.func)
+            if "init." in name and call.args:
+                return ast.unparse(call.args[0])
+            if isinstance(call.func, ast.Attribute) and call.func.attr in _FILL:
+                return ast.unparse(call.func.value)
+            if name in _FILL and call.args:
+                return ast.unparse(call.args[0])
+    if isinstance(node, ast.Expr):
+        return ""
+    targets = map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
+    return next((text for text in targets if text.endswith((".data", ".weight", ".bias"))), "")

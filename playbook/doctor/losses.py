@@ -1,0 +1,122 @@
+"""Which calls of torch in a recorded step are its losses: what is predicted, what it is compared with."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, distributions
+
+from playbook.doctor.record import Op, Record
+
+CLASSES = ("cross_entropy", "nll_loss")
+BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+
+# calls that change a tensor's shape, place or type, but not its values
+SHAPE_ONLY = frozenset(
+    [
+        "view",
+        "view_as",
+        "reshape",
+        "reshape_as",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "squeeze_",
+        "unsqueeze",
+        "unsqueeze_",
+        "transpose",
+        "t",
+        "T",
+        "mT",
+        "permute",
+        "movedim",
+        "swapaxes",
+        "contiguous",
+        "clone",
+        "expand",
+        "expand_as",
+        "to",
+        "type",
+        "float",
+        "double",
+        "half",
+        "bfloat16",
+        "cpu",
+        "cuda",
+        "__getitem__",
+        "select",
+        "narrow",
+        "index_select",
+        "masked_select",
+        "chunk",
+        "split",
+        "unbind",
+        "stack",
+        "cat",
+    ]
+)
+
+
+@dataclass
+class Loss:
+    """One loss of a step.
+
+    Args:
+        op: the call.
+        kind: classes (logits (B, K, …) or log-probabilities against indices or distributions), binary or regression.
+        prediction: what the model says.
+        target: what it is compared with.
+    """
+
+    op: Op
+    kind: str
+    prediction: Tensor
+    target: Tensor
+
+    @property
+    def takes_logits(self) -> bool:
+        """Whether the loss applies softmax or the sigmoid itself."""
+        return self.op.name in ("cross_entropy", "binary_cross_entropy_with_logits")
+
+    @property
+    def num_classes(self) -> int:
+        """K of a loss over classes."""
+        return self.prediction.shape[1 if self.prediction.dim() > 1 else 0]
+
+
+def losses(record: Record) -> list[Loss]:
+    """The losses of torch.nn.functional in a recorded step, in order, however they were called."""
+    found = []
+    for kind, names in (("classes", CLASSES), ("binary", BINARY), ("regression", REGRESSION)):
+        for op in record.named(*names):
+            prediction, target = op.argument(0, "input"), op.argument(1, "target")
+            if isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad:
+                found.append(Loss(op, kind, prediction, target))
+    order = {id(op): index for index, op in enumerate(record.ops)}
+    return sorted(found, key=lambda loss: order[id(loss.op)])
+
+
+@contextmanager
+def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
+    found: list[tuple[Tensor, Tensor]] = []
+    kinds: list[Any] = [kind for kind in vars(distributions).values() if isinstance(kind, type)]
+    originals = {kind: vars(kind)["log_prob"] for kind in kinds if "log_prob" in vars(kind)}
+
+    def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def log_prob(self: Any, value: Tensor) -> Tensor:
+            out = original(self, value)
+            found.append((value, out))
+            return out
+
+        return log_prob
+
+    for kind, original in originals.items():
+        kind.log_prob = noting(original)
+    try:
+        yield found
+    finally:
+        for kind, original in originals.items():
+            kind.log_prob = original

@@ -1,0 +1,165 @@
+"""Python loops over the samples of a batch."""
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from playbook.doctor import source
+from playbook.doctor.batches import first, num_samples
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.record import Record
+from playbook.doctor.subject import Subject
+
+IDS = ("python-loop-over-batch",)
+LIGHT = True
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_MAPS = ("map", "starmap")
+_ALGORITHMS = (
+    "linear_sum_assignment",
+    "dijkstra",
+    "minimum_spanning_tree",
+    "viterbi",
+)  # one sample at a time by nature
+
+
+def batch_loop(subject: Subject) -> Iterator[Finding | str]:
+    """Runs a training step on B and on B/2 samples, and counts the turns of every loop of the user's.
+
+    A loop that turns B and B/2 times goes over the batch; if each turn does the same computation on the same shapes,
+    one call could do them all. Where shapes differ from sample to sample it is left alone.
+    """
+    batch = subject.batches[0]
+    size = num_samples(batch)
+    given = getattr(subject.trainer.train_dataloader, "batch_size", None)
+    if size is None or size < 4 or given not in (None, size, subject.samples and given):
+        return
+    half = size // 2
+    if not (whole := _turns(subject, batch, size)):
+        yield "no Python loop goes over the batch"
+        return
+    part = _turns(subject, first(batch, half), half)
+    loops = [loop for loop in whole if whole[loop] * half == part.get(loop, 0) * size]
+    loops = [loop for loop in loops if not any(_within(loop, other) for other in loops)]
+    shapes, total = _shapes(subject, batch, loops)
+    for loop in loops:
+        file, line, _, target = loop
+        if not shapes[loop]:
+            continue
+        message = f"this loop turns {whole[loop]} times for {size} samples, {part[loop]} times for {half}: "
+        fewer = total / (total - shapes[loop] + shapes[loop] / size)
+        message += f"{shapes[loop]} calls of torch, which one vectorized call each could make: {fewer:.1f} times fewer "
+        message += "calls a step, and as much faster where calls are what it waits for"
+        yield Finding(
+            "python-loop-over-batch",
+            Place(file, line),
+            message,
+            f"# without `for {target}`: call it once on the whole batch",
+        )
+        return
+    yield "no Python loop goes over the batch"
+
+
+Loop = tuple[str, int, int, str]  # file, first line, last line, what follows `for`
+
+
+def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
+    """Loops that turn a multiple of B times in a step, and how often."""
+    lines: Counter[tuple[str, int]] = Counter()
+    entries: Counter[tuple[str, int]] = Counter()  # comprehensions have a frame of their own
+    with Record() as record:
+        _trace(lambda: subject.train(batch), lines, entries)
+    found = {}
+    for file in {file for file, _ in (*lines, *entries)}:
+        for node in ast.walk(source.tree(file)):
+            if isinstance(node, ast.For | ast.While):
+                body = node.body[0]
+                count = max(
+                    (lines[file, line] for line in range(body.lineno, (body.end_lineno or body.lineno) + 1)), default=0
+                )
+                text = ast.unparse(node.target) if isinstance(node, ast.For) else ast.unparse(node.test)
+            elif isinstance(node, _COMPREHENSIONS):
+                count = entries[file, node.lineno]
+                text = ast.unparse(node.generators[0].target)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _MAPS:
+                count = _mapped(record, file, node, size)
+                text = f"_ in {ast.unparse(node.func)}"
+            else:
+                continue
+            if count >= size and count % size == 0 and not any(True for _ in source.calls(node, *_ALGORITHMS)):
+                found[file, node.lineno, node.end_lineno or node.lineno, text] = count
+    return found
+
+
+def _mapped(record: Record, file: str, node: ast.Call, size: int) -> int:
+    """How often a call of map turns, told by the calls of torch in it; 0 if that is no multiple of B."""
+    span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    inside = (op for op in record.ops if any(place.file == file and place.line in span for place in op.places))
+    counts = Counter((op.name, op.place) for op in inside).values()
+    return min((count for count in counts if count >= size and count % size == 0), default=0)
+
+
+def _trace(run: Callable[[], Any], lines: Counter[tuple[str, int]], entries: Counter[tuple[str, int]]) -> None:
+    def step(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
+        if event == "line":
+            lines[frame.f_code.co_filename, frame.f_lineno] += 1
+        return step
+
+    def turn(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
+        # a comprehension calls or yields once a turn: count the jumps back, which are opcodes of one line
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] in _BACK:
+            entries[frame.f_code.co_filename, frame.f_code.co_firstlineno] += 1
+        return turn
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
+        if event != "call" or not source.is_user(frame.f_code.co_filename):
+            return None
+        if frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+            frame.f_trace_opcodes = True
+            return turn
+        return step
+
+    torch.manual_seed(0)
+    old = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        run()
+    finally:
+        sys.settrace(old)
+
+
+def _back() -> set[int]:
+    import dis
+
+    return {code for name, code in dis.opmap.items() if name.startswith("JUMP_BACKWARD")}
+
+
+_BACK = _back()
+
+
+def _shapes(subject: Subject, batch: Any, loops: list[Loop]) -> tuple[dict[Loop, int], int]:
+    """How many calls of torch each loop makes, none if they differ in shape from turn to turn; and the step."""
+    torch.manual_seed(0)
+    with Record() as record:
+        subject.train(batch)
+    kinds: dict[Loop, dict[Any, set[Any]]] = {loop: defaultdict(set) for loop in loops}
+    counts: Counter[Loop] = Counter()
+    for op in record.ops:
+        if op.name in ("__get__", "size", "dim", "__len__", "unbind", "__iter__"):
+            continue
+        for loop in loops:
+            if any(place.file == loop[0] and loop[1] <= place.line <= loop[2] for place in op.places):
+                counts[loop] += 1
+                shapes = [tuple(leaf.shape) for leaf in op.outputs]
+                kinds[loop][op.places, op.name, len(shapes)].add(str(shapes))
+    same = {loop: all(len(seen) <= 2 for seen in kinds[loop].values()) for loop in loops}
+    return {loop: counts[loop] if same[loop] else 0 for loop in loops}, len(record.ops)
+
+
+def _within(inner: Loop, outer: Loop) -> bool:
+    return inner != outer and inner[0] == outer[0] and outer[1] <= inner[1] and inner[2] <= outer[2]

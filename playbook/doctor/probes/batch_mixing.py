@@ -1,0 +1,85 @@
+"""Samples that change each other's results."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from playbook.doctor import source
+from playbook.doctor.batches import num_samples
+from playbook.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.record import Op
+from playbook.doctor.subject import Subject
+
+IDS = ("batch-mixing",)
+LIGHT = True
+_ROW = 1  # the sample that is replaced
+_CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up
+
+
+def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
+    """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
+
+    Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Batches
+    whose tensors do not share their first dimension (graphs) are not looked at.
+    """
+    batch = few((subject.val_batches if subject.validates else subject.batches)[0])
+    size = num_samples(batch) if batch is not None else None
+    if size is None or size < 3:
+        return
+    replaced = mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
+    before, after = evaluated(subject, batch), evaluated(subject, replaced)
+    changes = [_change_of_others(a, b, size) for a, b in _pairs(before, after, size)]
+    worst = max(changes, default=0.0)
+    if worst <= _CHANGED:
+        if changes:
+            yield f"samples of a batch do not change each other's results ({size} samples)"
+        return
+    place = _norm(subject) or first_where(before, after, lambda one, other: _mixes(one, other, size))
+    message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
+    yield Finding(
+        "batch-mixing", place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart"
+    )
+
+
+def _norm(subject: Subject) -> Place | None:
+    """Where a BatchNorm is made that takes the statistics of the batch in evaluation as well."""
+    for part in subject.model.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            return source.construction(subject.model, part)
+    return None
+
+
+def _pairs(before: Any, after: Any, size: int) -> list[tuple[Tensor, Tensor]]:
+    pairs = zip(outputs(before, size), outputs(after, size), strict=False)
+    return [(a, b) for a, b in pairs if a.shape == b.shape]
+
+
+def _change_of_others(before: Tensor, after: Tensor, size: int) -> float:
+    changed = change(before, after)
+    others = [row for row in range(size) if row != _ROW]
+    changed = changed[others]
+    if before.shape[1:2] == (size,):  # perhaps similarities of pairs
+        changed = changed[:, others]
+    return changed.max().item() if changed.numel() else 0.0
+
+
+def _mixes(one: Op, other: Op, size: int) -> bool:
+    """Whether a change of one sample stands, in a result, elsewhere than in that sample's part of some dimension."""
+    for before, after in zip(one.outputs, other.outputs, strict=False):
+        if before.shape != after.shape or not before.is_floating_point():
+            continue
+        changed = change(before, after) > _CHANGED
+        dims = [dim for dim, length in enumerate(before.shape) if length % size == 0 and length]
+        if dims and changed.any() and not any(_is_confined(changed, dim, size) for dim in dims):
+            return True
+    return False
+
+
+def _is_confined(changed: Tensor, dim: int, size: int) -> bool:
+    others = [axis for axis in range(changed.dim()) if axis != dim]
+    indices = (changed.any(dim=others) if others else changed).nonzero().flatten()
+    times = changed.shape[dim] // size
+    return bool((indices // times == _ROW).all() or (indices % size == _ROW).all())

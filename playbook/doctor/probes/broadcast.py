@@ -1,0 +1,81 @@
+"""Predictions and targets of different shapes that meet in the loss."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from playbook.doctor.findings import Finding
+from playbook.doctor.losses import REGRESSION, SHAPE_ONLY
+from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.samples import from_data
+from playbook.doctor.subject import Subject
+
+IDS = ("bad-broadcast",)
+LIGHT = True
+_PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__sub__", "__rsub__", "mul", "eq", "div")
+
+
+def broadcast(subject: Subject) -> Iterator[Finding | str]:
+    """Records a training step: a prediction (B, 1) and a target (B,) of the batch make a result (B, B).
+
+    Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
+    as it is, or is computed from it without gradients and meets a prediction whose last dimension nobody added: losses
+    over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1), unless
+    one of the two got a dimension for it. A prediction that is (B, B) already, of (B,) and (B, 1), is reported where a
+    loss of torch's compares it with the batch's (B,).
+    """
+    batch = subject.batches[0]
+    leaves = {id(leaf) for leaf in tensors(batch)}
+    record, _ = subject.recorded(batch)
+    for op in record.ops:
+        if op.name not in _PAIRED or len(op.inputs) < 2 or not op.grad:
+            continue
+        left, right = op.inputs[:2]
+        square = op.name in REGRESSION and right.dim() == 1 and left.shape == 2 * right.shape
+        if not (square or _grows(left, right)) or not (left.requires_grad or right.requires_grad):
+            continue
+        target = right if left.requires_grad else left
+        if target.requires_grad or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
+            continue
+        wide = max(left, right, key=Tensor.dim)
+        given = id(record.origin(target, SHAPE_ONLY)) in leaves
+        if not given and (not from_data(record, target, batch) or _is_widened(record, wide)):
+            continue
+        shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
+        whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
+        message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
+        yield Finding("bad-broadcast", op.place, message, _fix(op, left, right))
+        return
+    yield "predictions and targets have the same shape in the loss"
+
+
+def _grows(left: Tensor, right: Tensor) -> bool:
+    if not left.dim() or not right.dim() or len(left) <= 1:
+        return False
+    try:
+        shape = torch.broadcast_shapes(left.shape, right.shape)
+    except RuntimeError:
+        return False
+    return len(left) == len(right) and shape.numel() > max(left.numel(), right.numel())
+
+
+def _gains(record: Record, tensor: Tensor) -> bool:
+    """Whether calls that only change shapes gave the tensor a dimension more."""
+    return record.origin(tensor, SHAPE_ONLY).dim() < tensor.dim()
+
+
+def _is_widened(record: Record, tensor: Tensor) -> bool:
+    """Whether the tensor has its dimensions from a call that only changes shapes, as far back as its shape stays."""
+    op = record.producer(tensor)
+    if op is None or op.name in SHAPE_ONLY or op.argument(2, "keepdim", False) is True:
+        return op is not None
+    if op.name == "gather":  # its index says which values, one of each row
+        return False
+    before = next((leaf for leaf in op.inputs if leaf is not tensor and leaf.shape == tensor.shape), None)
+    return before is not None and _is_widened(record, before)
+
+
+def _fix(op: Op, left: Tensor, right: Tensor) -> str:
+    wide = "prediction" if (left.dim() > right.dim()) == left.requires_grad else "target"
+    return f"{wide}.squeeze(-1)  # before {op.name}"

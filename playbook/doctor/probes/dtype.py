@@ -1,0 +1,83 @@
+"""Double precision that comes in unasked."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from playbook.doctor.findings import Finding
+from playbook.doctor.record import Op, Record
+from playbook.doctor.subject import Subject
+
+IDS = ("dtype-promotion",)
+
+_ASKED = ("double", "to", "type", "type_as")
+
+
+def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
+    """Records a training step and looks for the first call that turns single precision into double.
+
+    A tensor of dimension > 0 in float64 promotes what it meets (PyTorch's documentation of type promotion); the
+    tensor's own origin is a NumPy array, whose default is float64. What was asked for by `.double()` is left alone.
+    """
+    record, _ = subject.recorded(subject.batches[0])
+    for op in record.ops:
+        culprit = _culprit(record, op)
+        if culprit is None:
+            continue
+        name = _name(subject, culprit)
+        message = (
+            f"{op.name} of float32 {_shape(op)} and float64 {name or tuple(culprit.shape)} gives float64 from here on: "
+            f"float32 saves {_saved(record):.0%} of the memory of the step's results"
+        )
+        yield Finding("dtype-promotion", op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
+        return
+    yield "the step computes in single precision"
+
+
+def _culprit(record: Record, op: Op) -> Tensor | None:
+    if not op.direct or op.place is None or not op.grad or op.name in _ASKED or op.name.startswith("__set"):
+        return None
+    doubles = [leaf for leaf in op.inputs if leaf.dtype == torch.float64 and leaf.dim()]
+    singles = [
+        leaf for leaf in op.inputs if leaf.dtype in (torch.float32, torch.float16, torch.bfloat16) and leaf.dim()
+    ]
+    promoted = [leaf for leaf in op.outputs if leaf.dtype == torch.float64]
+    # the loss of a double target is a scalar, its gradient is double all the way
+    if not doubles or not singles or not promoted:
+        return None
+    asked = [maker for leaf in doubles if (maker := record.producer(leaf)) is not None and maker.name in _ASKED]
+    return None if len(asked) == len(doubles) else doubles[0]
+
+
+def _saved(record: Record) -> float:
+    """Half of what is float64, as a share of all results; a view is counted with what it shows."""
+    results: dict[int, tuple[torch.dtype, int]] = {}
+    for leaf in (leaf for op in record.ops for leaf in op.outputs):
+        with suppress(NotImplementedError):  # torch.func's wrapped tensors have no storage
+            results[leaf.untyped_storage().data_ptr()] = leaf.dtype, leaf.untyped_storage().nbytes()
+    double = sum(size for dtype, size in results.values() if dtype == torch.float64)
+    return double / 2 / max(1, sum(size for _, size in results.values()))
+
+
+def _shape(op: Op) -> str:
+    return str(
+        next(
+            tuple(leaf.shape)
+            for leaf in op.inputs
+            if leaf.dtype != torch.float64 and leaf.is_floating_point() and leaf.dim()
+        )
+    )
+
+
+def _name(subject: Subject, tensor: Tensor) -> str:
+    """What the user calls a tensor of the model or the batch."""
+    for name, value in (*subject.model.named_parameters(), *subject.model.named_buffers()):
+        if value is tensor:
+            return f"self.{name}"
+    for path, leaf in pytree.tree_flatten_with_path(subject.batches[0])[0]:
+        if leaf is tensor:
+            return f"batch{pytree.keystr(path)}"
+    return ""

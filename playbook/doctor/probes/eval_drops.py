@@ -1,0 +1,101 @@
+"""Validation and test loaders that leave samples out."""
+
+import time
+from collections.abc import Iterator
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
+
+from playbook.doctor.findings import Finding
+from playbook.doctor.loading import built, option
+from playbook.doctor.samples import size
+from playbook.doctor.subject import Subject
+
+IDS = ("eval-drops-data",)
+
+_SECONDS = 0.5
+
+
+def eval_drops(subject: Subject) -> Iterator[Finding | str]:
+    """Counts the samples that an epoch of a validation or test loader asks for.
+
+    Samplers choose samples for good reasons: only an incomplete batch that is dropped counts, draws that miss samples
+    by chance, and batches put together by a sampler of the user's own without samples that no other loader has: unless
+    it gives one twice, as one that draws episodes of few-shot learning does.
+    drop_last costs nothing where the batches come out even.
+    """
+    good = 0
+    for kind in ("val", "test"):
+        for loader, places in built(subject, kind):
+            number, missing, reason = _missing(loader)
+            if not missing:
+                number, missing, reason = _left_out(loader, subject)
+            if not missing:
+                good += 1
+                continue
+            names = {"drop_last": "drop_last", "batch_sampler": "batch_sampler"}
+            place = option(places, next((names[name] for name in names if name in reason), "sampler"))[0]
+            message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
+            fix = (
+                "DataLoader(dataset, batch_size=…, drop_last=False)"
+                if "drop_last" in reason
+                else "DataLoader(dataset, batch_size=…)"
+            )
+            yield Finding("eval-drops-data", place, message, fix)
+    if good:
+        yield (
+            "validation and test loaders leave nothing out" if good > 1 else "the validation loader leaves nothing out"
+        )
+
+
+def _missing(loader: DataLoader) -> tuple[int, int, str]:
+    """How many samples there are, how many an epoch misses, and why."""
+    if isinstance(loader.dataset, IterableDataset):
+        return _of_stream(loader)
+    number = size(loader.dataset) or 0
+    if getattr(loader.batch_sampler, "drop_last", False) is True:
+        kept = sum(len(batch) for batch in loader.batch_sampler or [])
+        asked = (
+            sum(1 for _ in loader.sampler) if type(loader).__name__ == "DataLoader" and loader.batch_size else number
+        )
+        if kept < asked:
+            return asked, asked - kept, f"drop_last with batches of {loader.batch_size or 'several sizes'}"
+    if isinstance(loader.sampler, WeightedRandomSampler | RandomSampler):
+        seen = len({index for batch in loader.batch_sampler or [] for index in batch})
+        drawn = getattr(loader.sampler, "replacement", False)
+        if seen < number and (drawn or getattr(loader.sampler, "num_samples", number) < number):
+            return (
+                number,
+                number - seen,
+                f"{type(loader.sampler).__name__} draws {'with replacement' if drawn else 'only a part'}",
+            )
+    return number, 0, ""
+
+
+def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
+    """The samples that a batch sampler of the user's own gives to no batch, and that are not trained with either."""
+    sampler, number = loader.batch_sampler, size(loader.dataset) or 0
+    if sampler is None or type(sampler).__module__.startswith(("torch.", "lightning.")):
+        return number, 0, ""
+    seen: set[int] = set()
+    deadline = time.monotonic() + _SECONDS
+    for other in (loader, *(other for other, _ in built(subject, "train"))):
+        if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
+            continue  # else the samples are divided between the loaders by their numbers
+        for batch in other.batch_sampler or []:
+            if other is loader and not seen.isdisjoint(batch):
+                return number, 0, ""
+            seen |= set(batch)
+            if time.monotonic() > deadline:
+                return number, 0, ""
+    return number, number - len(seen), f"its batch_sampler, {type(sampler).__name__}, leaves them out"
+
+
+def _of_stream(loader: DataLoader) -> tuple[int, int, str]:
+    if not loader.drop_last or not loader.batch_size:
+        return 0, 0, ""
+    number, deadline = 0, time.monotonic() + _SECONDS
+    for _ in loader.dataset:
+        number += 1
+        if time.monotonic() > deadline:
+            return number, 0, ""
+    return number, number % loader.batch_size, f"drop_last with batches of {loader.batch_size}"

@@ -1,0 +1,200 @@
+"""Which parameters the loss reaches, and which of those an optimizer moves."""
+
+import ast
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.record import Op
+from playbook.doctor.subject import Subject, rehearse
+
+IDS = ("detached-graph", "unused-parameter", "parameter-not-optimized")
+_STEPS = 6  # at least: a branch may have nothing to learn in some, as boxes in images without objects
+NO_GRAPH = "does not require grad and does not have a grad_fn"  # what backward says of a loss without gradients
+_CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
+_CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
+
+
+def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
+    """Trains a few real steps and notes at each step of an optimizer which parameters have a gradient.
+
+    What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, or nothing takes
+    what a call makes of it, and cut off otherwise. Three kinds are right as they are: what is frozen, what is only used
+    without gradients and not optimised (a teacher), and what changes all the same (a moving average).
+    """
+    if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
+        yield cut
+        return
+    parameters = dict(subject.model.named_parameters())
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+    uses = _uses(subject)
+    notes = _Notes(parameters)
+    hook = register_optimizer_step_pre_hook(notes.before_step)
+    try:
+        rehearse(subject, notes, epochs=max(1, math.ceil(_STEPS / subject.trainer.num_training_batches)))
+    finally:
+        hook.remove()
+    if not notes.steps:
+        return
+    trainable = {name: p for name, p in parameters.items() if p.requires_grad}
+    forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
+    stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
+    cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
+    idle = [n for n in cut if _leads_nowhere(uses[id(stuck[n])], stuck[n])]
+    unused = [n for n, p in stuck.items() if id(p) not in uses]
+    if forgotten:
+        message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
+        yield Finding("parameter-not-optimized", _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
+    for place, names in _by_place({n: uses[id(stuck[n])][0].place for n in idle}).items():
+        message = f"{_listed(names)}: nothing takes the result, and no gradient arrives in {notes.steps} steps"
+        yield Finding(
+            "unused-parameter", place, message, "# use the result, or leave the call out and delete the layer"
+        )
+    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut if n not in idle}).items():
+        message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
+        yield Finding("detached-graph", place, message, _CUT_FIX)
+    for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
+        message = f"{_listed(names)}: no call takes them, and no gradient arrives in {notes.steps} steps"
+        yield Finding("unused-parameter", place, message, "# use the layer in forward, or delete it")
+    if not (forgotten or cut or unused):
+        yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
+
+
+class _Notes(pl.Callback):
+    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.reached: set[str] = set()
+        self.optimised: set[int] = set()
+        self.steps = 0
+
+    def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.steps += 1
+        self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.reached |= {name for name, p in self.parameters.items() if p.grad is not None}
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for optimizer in trainer.optimizers:
+            self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+def _uses(subject: Subject) -> dict[int, list[Op]]:
+    """The calls that take each parameter, in training and validation steps, and the calls after them."""
+    found: dict[int, list[Op]] = {}
+    steps = [(batch, True) for batch in subject.batches[:2]]
+    if subject.validates:
+        steps.append((subject.val_batches[0], False))
+    for batch, training in steps:
+        with nullcontext() if training else subject.evaluating():
+            record, _ = subject.recorded(batch, training)
+        for index, op in enumerate(record.ops):
+            for tensor in op.inputs:
+                if isinstance(tensor, nn.Parameter):
+                    found.setdefault(id(tensor), record.ops[index:] if training else [op])
+    return found
+
+
+def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
+    """Whether what is cut off is also used with its graph: then there was nothing to learn in these steps."""
+    cut = {id(leaf) for op in ops if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
+    others = [op for op in ops if op.grad and op.name not in _CUTS and any(id(leaf) in cut for leaf in op.inputs)]
+    return any(out.requires_grad for op in others for out in op.outputs)
+
+
+def _leads_nowhere(ops: list[Op], parameter: Tensor) -> bool:
+    """Whether all that is made of a parameter has a graph, so that it is only left out of the loss."""
+    taking = [op for op in ops if any(leaf is parameter or _leads_to(leaf, parameter) for leaf in op.inputs)]
+    return not any(op.name in _CUTS or (op.outputs and not op.outputs[0].requires_grad) for op in taking)
+
+
+def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
+    """The call that leaves a parameter behind: made without gradients, or taking its values alone."""
+    for op in ops:
+        if not op.grad and any(tensor is parameter for tensor in op.inputs):
+            return source.without_gradients(op.places) or op.place
+    for op in ops:
+        if op.name in _CUTS and any(_leads_to(tensor, parameter) for tensor in op.inputs):
+            return op.place
+    return ops[0].place
+
+
+def _whole_cut(subject: Subject) -> Finding | None:
+    """A finding if the loss has no gradient at all: at the last call that takes something with one, and gives none."""
+    record, loss = subject.recorded(subject.batches[0])
+    if not isinstance(loss, Tensor) or loss.requires_grad:
+        return None
+    cuts = [
+        op
+        for op in record.ops
+        if any(leaf.requires_grad for leaf in op.inputs) and not any(out.requires_grad for out in op.outputs)
+    ]
+    kin = record.ancestors(loss)
+    made = [op for op in cuts if any(id(out) in kin for out in op.outputs)]
+    made = made or [op for op in cuts if op.name in _CUTS]
+    place = source.definition(type(subject.model).training_step)
+    if made:
+        place = (None if made[-1].grad else source.without_gradients(made[-1].places)) or made[-1].place
+    return Finding("detached-graph", place, "no parameter gets a gradient: the loss has none", _CUT_FIX)
+
+
+def _leads_to(tensor: Tensor, parameter: Tensor) -> bool:
+    todo, seen = [tensor.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        if getattr(node, "variable", None) is parameter:
+            return True
+        seen.add(node)
+        todo += [following for following, _ in node.next_functions]
+    return False
+
+
+def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> str:
+    """The largest part of the model with this parameter of which no parameter is used, or the parameter itself."""
+    path = name.split(".")
+    for depth in range(1, len(path)):
+        part = ".".join(path[:depth])
+        if all(other in unused for other in trainable if other.startswith(f"{part}.")):
+            return part
+    return name
+
+
+def _made(model: nn.Module, name: str) -> Place | None:
+    """Where a part of the model is assigned, in the innermost module of the user's around it."""
+    path = name.split(".")
+    for depth in range(len(path) - 1, -1, -1):
+        owner = model.get_submodule(".".join(path[:depth]))
+        if source.definition(type(owner)) is not None:
+            return source.assignment(owner, path[depth]) or source.definition(type(owner))
+    return None
+
+
+def _optimizer(subject: Subject) -> Place | None:
+    method = type(subject.model).configure_optimizers
+    kinds = {type(optimizer).__name__ for optimizer in subject.trainer.optimizers}
+    functions = [method, *source.classes_of(subject.model)]
+    for place, node in source.statements(*functions):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in kinds:
+            chosen = "parameters(" in ast.unparse(node)  # if not there, then before
+            return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
+    return source.definition(method)
+
+
+def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:
+    grouped: dict[Place | None, list[str]] = {}
+    for name, place in places.items():
+        grouped.setdefault(place, []).append(name)
+    return grouped
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

@@ -1,0 +1,99 @@
+"""A model that answers the same whatever it is asked."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from playbook.doctor.batches import num_samples
+from playbook.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.record import Record
+from playbook.doctor.subject import Subject
+
+IDS = ("input-independent",)
+
+_ROUNDING, _FADED = 1e-9, 1e-6
+
+
+def input_independent(subject: Subject) -> Iterator[Finding | str]:
+    """Rolls the samples of a batch, in evaluation mode and double precision: predictions must roll with them.
+
+    Reported is what is unchanged but for rounding (1e-9), if a call cuts it off: takes more of a change (1e-6) and
+    gives less, or leads nowhere. A signal that fades from layer to layer is another defect. What the losses get must be
+    unchanged as well: a generator that starts from noise is fine.
+    """
+    batch = few(subject.batches[0])
+    size = num_samples(batch) if batch is not None else None
+    if size is None or size < 2:
+        return
+    rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
+    if all(torch.equal(a, b) for a, b in zip(_leaves(batch), _leaves(rolled), strict=True)):
+        return
+    with torch.no_grad():
+        for weight in subject.model.parameters():  # branches that begin at zero let nothing through yet
+            weight.add_(0.01 * torch.randn_like(weight))
+    before, after = _both(subject, batch, rolled)
+    pairs = list(zip(predictions(before), predictions(after), strict=False))
+    pairs += list(zip(outputs(before, size), outputs(after, size), strict=False))[-1 if pairs else None :]
+    if not pairs:
+        return
+    if not all(_is_same(a, b) for a, b in pairs):
+        yield "predictions depend on the input"
+        return
+    place, fades = _cut(before, after, size)
+    if fades:
+        yield "the input fades before it comes to the predictions"
+        return
+    message = f"the predictions of {size} samples stay exactly the same when the samples change places"
+    yield Finding("input-independent", place, message, "# let the prediction take what comes from the input")
+
+
+def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Record, Record]:
+    try:
+        subject.model.double()
+        wide = [mapped(b, lambda leaf: leaf.double() if leaf.is_floating_point() else leaf) for b in (batch, rolled)]
+        return evaluated(subject, wide[0], True, True), evaluated(subject, wide[1], True, True)
+    except (RuntimeError, TypeError):  # the code insists on its own precision
+        subject.model.float()
+        return evaluated(subject, batch, True, True), evaluated(subject, rolled, True, True)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or torch.equal(one, other):
+        return one.shape == other.shape
+    if one.dtype != torch.float64:
+        return False
+    return bool((one - other).abs().max() <= _ROUNDING * one.abs().max())
+
+
+def _leaves(batch: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    mapped(batch, lambda leaf: found.append(leaf) or leaf)
+    return found
+
+
+def _cut(before: Record, after: Record, size: int) -> tuple[Place | None, bool]:
+    """The last call that takes something which depends on the input, and whether some of that is left in its result.
+
+    If a prediction is made by no such call: the last one before the predictions.
+    """
+    cut, earlier, reached = None, None, False
+    ends = [*predictions(before), *outputs(before, size)]
+    kin = set().union(*map(before.ancestors, ends))
+    for one, other in zip(before.ops, after.ops, strict=False):
+        if one.name != other.name:
+            break
+        reached = reached or any(tensor is end for tensor in one.inputs for end in ends)
+        if one.place and _moved(one.inputs, other.inputs) > _FADED:
+            if any(id(out) in kin for out in one.outputs):
+                cut = one.place, _moved(one.outputs, other.outputs) > _ROUNDING
+            earlier = earlier if reached else (one.place, False)
+    return cut or earlier or (None, False)
+
+
+def _moved(ones: list[Tensor], others: list[Tensor]) -> float:
+    pairs = [pair for pair in zip(ones, others, strict=False) if pair[0].numel()]
+    return max((change(a, b).max().item() if a.shape == b.shape else math.inf for a, b in pairs), default=0.0)

@@ -1,0 +1,106 @@
+"""Training steps that wait for their data."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from playbook.doctor import replay
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.samples import alone, train_loaders
+from playbook.doctor.subject import Subject
+
+IDS = ("slow-loader",)
+
+_RATIO, _LEAST_S = 8.0, 0.015
+_SECONDS = 1.2
+
+
+def loading_time(subject: Subject) -> Iterator[Finding | str]:
+    """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
+
+    Batches are read a second time, so that what a data set keeps after its first reading is not counted. Workers
+    share the time between them.
+    """
+    step = _step(subject)
+    for loader in train_loaders(subject):
+        workers = max(1, loader.num_workers)
+        if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
+            fetch = _stream(loader)
+            run = partial(_first, loader)
+        else:
+            numbers = next(iter(loader.batch_sampler), None)
+            if numbers is None:
+                continue
+            run = partial(_collated, loader, numbers)
+            fetch = min(_timed(run), _timed(run))
+            if fetch / workers > max(_LEAST_S, _RATIO * step):
+                fetch = min(fetch, _timed(run))
+        share = fetch / workers
+        if share < _LEAST_S or share < _RATIO * step:
+            yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
+            continue
+        among = f" in each of {workers} workers" if workers > 1 else ""
+        message = f"a batch takes {fetch * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
+        together = max(share, step) if loader.num_workers else share + step
+        message += f"without the wait an epoch takes {step / together:.0%} of the time"
+        fix = "# compute it once, in setup or on disk; or DataLoader(…, num_workers=4, persistent_workers=True)"
+        yield Finding("slow-loader", _hottest(run), message, fix)
+
+
+def _first(loader: Any) -> Any:
+    return next(iter(loader))
+
+
+def _collated(loader: Any, numbers: list[int]) -> Any:
+    return loader.collate_fn([loader.dataset[number] for number in numbers])
+
+
+def _step(subject: Subject) -> float:
+    """Seconds of one training step: the fastest of five, forwards and backwards."""
+
+    def step() -> None:
+        loss = subject.train(subject.batches[-1])
+        if loss is not None and loss.requires_grad:
+            loss.sum().backward()
+
+    if subject.samples is not None:
+        return subject.seconds
+    try:
+        return min(_timed(step) for _ in range(5))
+    except (RuntimeError, ValueError, IndexError):
+        return 0.0
+
+
+def _timed(function: Any) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def _stream(loader: Any) -> float:
+    """Seconds for a batch of data that can only be read in order, without the first."""
+    batches, spent, start = iter(alone(loader)), [], time.perf_counter()
+    while len(spent) < 4 and time.perf_counter() - start < _SECONDS:
+        before = time.perf_counter()
+        if next(batches, None) is None:
+            break
+        spent.append(time.perf_counter() - before)
+    return min(spent, default=0.0)
+
+
+def _hottest(run: Any) -> Place | None:
+    """The user's line in which most of the time passes."""
+    spent: dict[Place, float] = {}
+    last = [time.perf_counter()]
+
+    def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
+        now = time.perf_counter()
+        spent[place] = spent.get(place, 0.0) + now - last[0]
+        last[0] = time.perf_counter()
+        return False
+
+    replay.lines(run, see, times=100_000)
+    return max(spent, key=lambda place: spent[place], default=None)

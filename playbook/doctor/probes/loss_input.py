@@ -1,0 +1,122 @@
+"""What the model hands to its loss: logits, or what an activation made of them."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding
+from playbook.doctor.losses import SHAPE_ONLY, losses
+from playbook.doctor.record import Op, Record
+from playbook.doctor.subject import Subject
+
+IDS = ("double-softmax", "sigmoid-before-logits-loss", "activation-on-logits")
+LIGHT = True
+_SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
+_SIGMOID = ("sigmoid", "sigmoid_", "hardsigmoid", "logsigmoid", "expit")
+_MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
+_LIMITED = [
+    "relu",
+    "relu_",
+    "relu6",
+    "leaky_relu",
+    "leaky_relu_",
+    "tanh",
+    "tanh_",
+    "hardtanh",
+    "hardtanh_",
+    "elu",
+    "elu_",
+    "selu",
+    "selu_",
+    "celu",
+    "gelu",
+    "silu",
+    "mish",
+    "softplus",
+    "hardswish",
+    "softsign",
+]
+
+
+def loss_input(subject: Subject) -> Iterator[Finding | str]:
+    """Records a training step and looks at the call that made the operand of each loss over logits.
+
+    Cross-entropy applies log-softmax and binary cross-entropy with logits applies the sigmoid themselves (torch's
+    documentation of both); softmax before a log-softmax of one's own is the same mistake. Calls that only change the
+    shape are looked through. Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
+    """
+    record, _ = subject.recorded(subject.batches[0])
+    seen = set()
+    for operand, softmax, where in _operands(record):
+        maker = (_mixed(record, operand, softmax) if where.name in _MIXABLE else None) or record.producer(
+            operand, SHAPE_ONLY
+        )
+        if maker is None or maker.place in seen:
+            continue
+        seen.add(maker.place)
+        if softmax and maker.name in _SOFTMAX:
+            yield _finding(
+                subject, "double-softmax", maker, where, "return logits  # without softmax: the loss applies it"
+            )
+        elif not softmax and maker.name in _SIGMOID:
+            fix = "return logits  # without the sigmoid: the loss applies it"
+            yield _finding(subject, "sigmoid-before-logits-loss", maker, where, fix)
+        elif maker.name in (*_LIMITED, *_SIGMOID, *_SOFTMAX):
+            yield _finding(subject, "activation-on-logits", maker, where, "return logits  # without an activation")
+        else:
+            seen.discard(maker.place)
+    if not seen:
+        yield "losses over logits get logits"
+
+
+def _operands(record: Record) -> Iterator[tuple]:
+    """Operands that a softmax (True) or a sigmoid (False) is applied to on the way to a loss, with the call."""
+    for loss in losses(record):
+        if loss.takes_logits:
+            yield loss.prediction, loss.kind == "classes", loss.op
+        elif loss.op.name == "nll_loss":
+            maker = record.producer(loss.prediction, SHAPE_ONLY)
+            if maker is not None and maker.name == "log_softmax" and maker.inputs:
+                yield maker.inputs[0], True, maker
+    for op in record.named("log_softmax", "logsumexp"):
+        maker = record.producer(op.inputs[0], SHAPE_ONLY) if op.inputs else None
+        if op.grad and maker is not None and (maker.name in _SOFTMAX or _is_entropy(record, op)):
+            yield op.inputs[0], True, op
+
+
+def _is_entropy(record: Record, op: Op) -> bool:
+    """Whether a value is picked for each sample from what goes into logsumexp, or comes out of log_softmax."""
+    scores = op.inputs[0] if op.name == "logsumexp" else op.out
+    picks = [
+        pick
+        for pick in record.named("gather", "take_along_dim", "__getitem__")
+        if pick.inputs and pick.inputs[0] is scores
+    ]
+    return any(pick.grad and leaf.dtype == torch.long for pick in picks for leaf in pick.inputs[1:])
+
+
+def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
+    """The last softmax or sigmoid, if values are probabilities made of its results, as their mean, without weights."""
+    dim = 1 if values.dim() > 1 else 0
+    if values.numel() < 8 or values.min() < 0 or values.max() > 1:
+        return None
+    if softmax and (values.shape[dim] < 2 or ((values.sum(dim) - 1).abs() > 1e-3).any()):
+        return None
+    before = record.ancestors(values, lambda op, _: not any(isinstance(leaf, nn.Parameter) for leaf in op.inputs))
+    made = list(record.named("softmax" if softmax else "sigmoid"))
+    return next((op for op in reversed(made) if any(id(out) in before for out in op.outputs)), None)
+
+
+def _finding(subject: Subject, defect: str, maker: Op, loss: Op, fix: str) -> Finding:
+    where = f" at line {loss.place.line}" if loss.place else ""
+    layer = maker.module
+    made = source.construction(subject.model, layer) if layer is not None and _in_sequence(subject, layer) else None
+    return Finding(defect, made or maker.place, f"the result of {maker.name} goes into {loss.name}{where}", fix)
+
+
+def _in_sequence(subject: Subject, layer: nn.Module) -> bool:
+    """Whether a layer stands in an nn.Sequential, so that no line of forward names it."""
+    containers = [part for part in subject.model.modules() if isinstance(part, nn.Sequential)]
+    return any(layer is child for part in containers for child in part.children())

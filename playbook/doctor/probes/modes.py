@@ -1,0 +1,77 @@
+"""Training mode while training, evaluation mode while evaluating."""
+
+import ast
+from collections.abc import Iterator
+
+from torch import nn
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.samples import observe
+from playbook.doctor.subject import Subject
+
+IDS = ("stuck-in-eval",)
+LIGHT = True
+_INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "setup")
+
+
+def modes(subject: Subject) -> Iterator[Finding | str]:
+    """Looks at the modes at the first batch of training: Lightning keeps those that it finds.
+
+    Reported are trainable parts in evaluation mode that hold something which the mode changes. Frozen parts are right
+    in evaluation mode, and so is what the module puts there on purpose, in `train()` or a hook of the training. A step
+    must leave the modes as it found them: the next one runs with them.
+    """
+    before = {part for part in subject.model.modules() if part.training}
+    _, error = observe(subject, subject.batches[0])
+    if error is None:  # if there is one, another probe tells
+        left = [part for part in before if not part.training and _matters(part)]
+        if left:
+            message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
+            fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
+            place = source.first_call([type(subject.model).training_step], "eval") or _place(subject)
+            yield Finding("stuck-in-eval", place, message, fix)
+            return
+    stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and _matters(part)]
+    outermost = [
+        name
+        for name, _ in stuck
+        if not any(name.startswith(f"{other}.") or not other for other, _ in stuck if other != name)
+    ]
+    if not stuck or _is_meant(subject):
+        yield "trainable parts are in training mode"
+        return
+    names = ", ".join(outermost[:3]) or "the module"
+    message = f"{names}: in evaluation mode at the first training step, with trainable weights"
+    yield Finding("stuck-in-eval", _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
+
+
+def _matters(part: nn.Module) -> bool:
+    return any(p.requires_grad for p in part.parameters()) and any(map(_depends, part.modules()))
+
+
+def _depends(part: nn.Module) -> bool:
+    """Whether a module does something else in evaluation mode."""
+    if isinstance(part, nn.modules.batchnorm._NormBase):
+        return part.track_running_stats
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0
+    if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
+        return part.dropout > 0
+    found = source.body(type(part).forward) if source.definition(type(part)) else None
+    return found is not None and "self.training" in ast.unparse(found[1])
+
+
+def _is_meant(subject: Subject) -> bool:
+    for cls in {cls for part in subject.model.modules() for cls in source.classes_of(part)}:
+        for name in _INTENT:
+            found = source.body(vars(cls)[name]) if callable(vars(cls).get(name)) else None
+            if found and ".eval()" in ast.unparse(found[1]):
+                return True
+    return False
+
+
+def _place(subject: Subject) -> Place | None:
+    classes = [cls for part in subject.model.modules() for cls in source.classes_of(part)]
+    found = source.first_call(classes, "eval") or source.call_beside(classes, "eval")
+    return found or source.definition(type(subject.model))

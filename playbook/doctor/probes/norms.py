@@ -1,0 +1,102 @@
+"""Batch norms: biases that they cancel, batches that are too small for them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from playbook.doctor import source
+from playbook.doctor.batches import num_samples
+from playbook.doctor.dependence import mapped, owner_of
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.subject import Subject
+
+IDS = ("bias-before-norm", "norm-batch-size-one")
+LIGHT = True
+_LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+_REFUSED = "more than 1"  # value per channel, spatial element
+
+
+def norms(subject: Subject) -> Iterator[Finding | str]:
+    """Looks at what the norms get in a step, and at a step with one sample if an epoch has one.
+
+    A layer's bias is cancelled if its very output is the input of a norm that subtracts each channel's mean (Ioffe and
+    Szegedy 2015, section 3.2). One value a channel has no variance, and torch refuses it.
+    """
+    yield from _cancelled(subject)
+    yield from _alone(subject)
+
+
+def _cancelled(subject: Subject) -> Iterator[Finding | str]:
+    made: dict[int, nn.Module] = {}
+    kept: list[Any] = []
+    cancelled: dict[int, nn.Module] = {}
+
+    def after(module: nn.Module, args: Any, output: Any) -> None:
+        bias = getattr(module, "bias", None) if isinstance(module, _LAYERS) else None
+        if isinstance(bias, Tensor) and bias.requires_grad:
+            made[id(output)] = module
+            kept.append(output)
+
+    def before(module: nn.Module, args: Any) -> None:
+        subtracts = isinstance(module, _NORMS) and (module.training or not module.track_running_stats)
+        if subtracts and args and id(args[0]) in made:
+            cancelled[id(made[id(args[0])])] = made[id(args[0])]
+
+    hooks = [
+        nn.modules.module.register_module_forward_hook(after),
+        nn.modules.module.register_module_forward_pre_hook(before),
+    ]
+    try:
+        subject.train(subject.batches[0])
+    except (RuntimeError, ValueError):
+        return
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for layer in cancelled.values():
+        name, kind = owner_of(subject.model, layer), type(layer).__name__
+        message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]  # it has a bias
+        yield Finding(
+            "bias-before-norm", source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)"
+        )
+
+
+def _alone(subject: Subject) -> Iterator[Finding | str]:
+    if not any(isinstance(module, _NORMS) for module in subject.model.modules()):
+        return
+    batch = subject.batches[0]
+    rest = _remainder(subject)
+    size = num_samples(batch)
+    lone = size is not None and 1 in (size, rest)
+    try:
+        subject.model.train()
+        subject.train(mapped(batch, lambda leaf: leaf[:1]) if lone else batch)
+    except ValueError as error:
+        if _REFUSED in str(error) and lone:
+            message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
+            fix = "DataLoader(…, drop_last=True)  # or another batch_size"
+            yield Finding("norm-batch-size-one", _loader(subject), message, fix)
+        elif _REFUSED in str(error):
+            message = f"the step gives its norm one row: {error}"
+            fix = "nn.LayerNorm(…)  # or more samples a step"
+            yield Finding("norm-batch-size-one", source.raised_at(error), message, fix)
+    except RuntimeError:
+        return
+
+
+def _remainder(subject: Subject) -> int | None:
+    for loader in subject.loaders("train")[:1]:
+        try:
+            count, size = len(loader.sampler), loader.batch_size  # type: ignore[arg-type]  # a TypeError is caught
+        except TypeError:
+            return None
+        if size and not loader.drop_last:
+            return count % size
+    return None
+
+
+def _loader(subject: Subject) -> Place | None:
+    methods = [getattr(type(owner), "train_dataloader", None) for owner in (subject.data, subject.model)]
+    return source.first_call(methods, "DataLoader") or source.definition(methods[0])

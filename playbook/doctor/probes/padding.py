@@ -1,0 +1,112 @@
+"""Padding that changes the results of what is not padding."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from playbook.doctor.batches import num_samples
+from playbook.doctor.dependence import change, evaluated, first_where, mapped, outputs
+from playbook.doctor.findings import Finding
+from playbook.doctor.record import Op, tensors
+from playbook.doctor.subject import Subject
+
+IDS = ("padding-leak",)
+LIGHT = True
+_CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
+_LEAST = 4  # positions of padding
+_LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that there is some padding next to them
+
+
+def padding(subject: Subject) -> Iterator[Finding | str]:
+    """Takes the shortest sample of a batch with all of its padding and with little of it; its results must not change.
+
+    Little is two steps, since a recurrent net settles soon, and half of all where there are convolutions.
+
+    What is padding is read off the values: positions at the end that are all equal (0 for sequences of features), in
+    samples of different lengths. Programs that need one length refuse the shorter batch, and are not looked at.
+    """
+    batch = (subject.val_batches if subject.validates else subject.batches)[0]
+    size = num_samples(batch)
+    found = _padded(batch) if size is not None else None
+    if found is None:
+        return
+    row, length, total = found
+
+    def cut(steps: int) -> Any:
+        def of(leaf: Tensor) -> Tensor:
+            alone = leaf[[row, row]]  # two, so that nothing is squeezed away
+            return alone[:, :steps] if leaf.shape[1:2] == (total,) else alone
+
+        return mapped(batch, of)
+
+    whole = evaluated(subject, cut(total))
+    middle = (length + total + 1) // 2 if any(whole.named(*_LOCAL)) else length + 2
+    try:
+        shorter = evaluated(subject, cut(middle))
+    except (RuntimeError, ValueError, IndexError):
+        return
+    changes = [_change(a, b, length) for a, b in zip(outputs(whole, 2), outputs(shorter, 2), strict=False)]
+    worst = max([value for value in changes if value is not None], default=None)
+    if worst is None:
+        return
+    if worst <= _CHANGED:
+        yield "the amount of padding does not change results"
+        return
+    place = first_where(whole, shorter, lambda one, other: _lets_in(one, other, length))
+    message = (
+        f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
+    )
+    fix = "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # or a mask"
+    yield Finding("padding-leak", place, message, fix)
+
+
+def _padded(batch: Any) -> tuple[int, int, int] | None:
+    """The shortest sample of a padded batch: its index, its length, and the length of all."""
+    for leaf in tensors(batch):
+        if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or (leaf.is_floating_point() and leaf.dim() == 2):
+            continue
+        steps = leaf if leaf.dim() == 2 else leaf.flatten(2).abs().sum(2)
+        filler = 0 if leaf.dim() == 3 else _filler(steps)
+        if filler is None:
+            continue
+        lengths = ((steps != filler) * torch.arange(1, steps.shape[1] + 1)).amax(1)
+        shortest = int(lengths.clamp(min=1).argmin())
+        uneven = lengths.unique().numel() > 2 and steps.unique().numel() > 3  # masks are no sequences
+        if uneven and 1 <= lengths[shortest] <= steps.shape[1] - _LEAST:
+            return shortest, int(lengths[shortest]), steps.shape[1]
+    return None
+
+
+def _filler(tokens: Tensor) -> int | None:
+    """The one value that many rows end with and that stands nowhere else."""
+    last, counts = tokens[:, -1].unique(return_counts=True)
+    filler = last[counts.argmax()]
+    ends = (tokens == filler).flip(1).long().cumprod(1).flip(1).bool()
+    alone = torch.equal(ends, tokens == filler)
+    return int(filler) if alone and counts.max() > 1 else None
+
+
+def _change(before: Tensor, after: Tensor, length: int) -> float | None:
+    if before.shape != after.shape:
+        if before.dim() < 2 or before.shape[2:] != after.shape[2:] or min(before.shape[1], after.shape[1]) < length:
+            return None
+        before, after = before[:, :length], after[:, :length]
+    return change(before, after).max().item()
+
+
+def _lets_in(one: Op, other: Op, length: int) -> bool:
+    """Whether the results that belong to real positions differ."""
+    for result, shorter in zip(one.outputs[:1], other.outputs[:1], strict=False):
+        before, after = result, shorter
+        if before.dim() != after.dim() or not before.is_floating_point():
+            continue
+        for dim in range(before.dim()):
+            if before.shape[dim] != after.shape[dim]:
+                if min(before.shape[dim], after.shape[dim]) < length:
+                    return False
+                before, after = before.narrow(dim, 0, length), after.narrow(dim, 0, length)
+        if (change(before, after) > _CHANGED).any():
+            return True
+    return False

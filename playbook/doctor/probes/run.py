@@ -1,0 +1,25 @@
+"""Whether the program runs at all."""
+
+from collections.abc import Iterator
+
+import lightning.pytorch as pl
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding
+from playbook.doctor.probes.gradient_reach import NO_GRAPH
+from playbook.doctor.subject import Subject, rehearse
+
+IDS = ("crash",)
+
+
+def run(subject: Subject) -> Iterator[Finding | str]:
+    """Trains and validates two short epochs with Lightning's Trainer, hooks and all."""
+    try:
+        rehearse(subject, pl.Callback())
+    except Exception as error:  # whatever the program raises is the finding
+        if NO_GRAPH in str(error):  # which gradient_reach tells
+            return
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        yield Finding("crash", source.raised_at(error), text, "")
+        return
+    yield "training and validation run through"

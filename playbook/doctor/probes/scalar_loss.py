@@ -1,0 +1,31 @@
+"""The loss must be one number."""
+
+from collections.abc import Iterator
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding
+from playbook.doctor.subject import Subject
+
+IDS = ("non-scalar-loss",)
+LIGHT = True
+
+
+def scalar_loss(subject: Subject) -> Iterator[Finding | str]:
+    """Runs a training step and looks at the shape of what it returns: backward begins at one number."""
+    try:
+        record, loss = subject.recorded(subject.batches[0])
+    except RuntimeError as error:
+        if "only for scalar outputs" not in str(error):
+            raise
+        yield Finding("non-scalar-loss", source.raised_at(error), str(error), "self.manual_backward(loss.mean())")
+        return
+    if loss is None:
+        return
+    if loss.numel() == 1:
+        yield "the loss is one number"
+        return
+    maker = record.producer(loss)
+    place = (maker.place if maker else None) or source.definition(type(subject.model).training_step)
+    yield Finding(
+        "non-scalar-loss", place, f"training_step returns a loss of shape {tuple(loss.shape)}", "loss = loss.mean()"
+    )

@@ -1,0 +1,55 @@
+"""Files that may run code when they are loaded."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.subject import Subject
+
+IDS = ("unsafe-load",)
+LIGHT = True
+
+_UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
+
+
+def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
+    """Reads the source: torch.load with weights_only=False, and pickles whose path comes from outside.
+
+    A pickle names functions that are called as it is read: Python's documentation of pickle warns of it, and PyTorch
+    made weights_only=True the default in 2.6.
+    """
+    found = False
+    for file in _files(subject):
+        for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "read_pickle"):
+            name = ast.unparse(call.func)
+            values = {item.arg: item.value for item in call.keywords}
+            place = Place(file, call.lineno)
+            if name.rpartition(".")[2] == "load" and _is_false(values.get("weights_only")):
+                found = True
+                fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
+                yield Finding("unsafe-load", place, f"{name} with weights_only=False", fix)
+            elif (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and _is_open(call):
+                found = True
+                message = f"{name} reads a pickle from a path that is given from outside"
+                yield Finding("unsafe-load", place, message, "torch.load(path, weights_only=True)  # or safetensors")
+    if not found:
+        yield "no file is loaded in a way that could run its code"
+
+
+def _is_false(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def _is_open(call: ast.Call) -> bool:
+    """Whether what is read is not a constant: an argument, an attribute, a computed path."""
+    return not (call.args and isinstance(call.args[0], ast.Constant))
+
+
+def _files(subject: Subject) -> list[str]:
+    things = [*subject.model.modules(), subject.data, *[loader.dataset for loader in subject.loaders("train")]]
+    modules = {cls.__module__ for thing in things if thing is not None for cls in source.classes_of(thing)}
+    files = [inspect.getsourcefile(sys.modules[name]) for name in modules if name in sys.modules]
+    return sorted({file for file in files if file})

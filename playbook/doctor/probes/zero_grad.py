@@ -1,0 +1,71 @@
+"""Gradients that are never set back to zero."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from playbook.doctor import source
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.subject import Subject, rehearse
+
+IDS = ("missing-zero-grad",)
+
+
+def zero_grad(subject: Subject) -> Iterator[Finding | str]:
+    """Trains a few real steps: a gradient that an optimizer has used must be gone before the next one is added to it.
+
+    Gradients that are added up before a step (accumulation), or that another network's loss leaves behind and that are
+    zeroed before the own one (GANs), are not reported.
+    """
+    watch = _Watch()
+    backward = torch.autograd.backward
+
+    def watched(*args: Any, **kwargs: Any) -> None:
+        watch.before_backward()
+        backward(*args, **kwargs)
+
+    hook = register_optimizer_step_pre_hook(watch.before_step)
+    torch.autograd.backward = watched
+    try:
+        rehearse(subject, watch, epochs=1, train_batches=6, val_batches=1)
+    finally:
+        torch.autograd.backward = backward
+        hook.remove()
+    if not watch.counts:
+        return
+    steps, stale = max(watch.counts.values(), key=lambda counts: counts[1])
+    if steps < 3 or stale < steps - 2:  # the first step has none before it; a closure's second shows in the third
+        yield "gradients are zeroed between steps"
+        return
+    message = f"{stale} of {steps} steps added their gradients to those of the step before"
+    place = watch.place or source.definition(type(subject.model).optimizer_zero_grad)
+    yield Finding("missing-zero-grad", place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)")
+
+
+class _Watch(pl.Callback):
+    def __init__(self) -> None:
+        self.used: dict[int, Tensor] = {}  # parameters whose gradient an optimizer has used, until it is zeroed
+        self.kept: set[int] = set()  # those that still had it when the next backward began
+        self.counts: dict[int, tuple[int, int]] = {}  # of each optimizer: its steps, those with an old gradient
+        self.place: Place | None = None
+
+    def before_backward(self) -> None:
+        for key, parameter in list(self.used.items()):
+            if parameter.grad is None or not parameter.grad.any():
+                del self.used[key]
+                self.kept.discard(key)
+            else:
+                self.kept.add(key)
+
+    def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        own = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+        steps, stale = self.counts.get(id(optimizer), (0, 0))
+        self.counts[id(optimizer)] = steps + 1, stale + bool(own.keys() & self.kept)
+        self.used |= own
+        places, _ = source.callers(sys._getframe(1))
+        self.place = self.place or (places[0] if places else None)

@@ -1,0 +1,158 @@
+"""Every call of torch that a piece of the user's code makes, with its arguments, its result and its line."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from sys import _getframe
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils import _pytree as pytree
+
+from playbook.doctor.findings import Place
+from playbook.doctor.source import callers
+
+
+@dataclass(eq=False)
+class Op:
+    """One call.
+
+    Args:
+        name: the function's last name: cross_entropy, view, item.
+        args: positional arguments.
+        kwargs: named arguments.
+        out: the result.
+        places: the user's lines that led to it, the innermost first.
+        direct: whether the innermost called torch itself, and not through another library.
+        grad: whether gradients were on.
+        module: of which module's forward the call is part; the innermost.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    places: tuple[Place, ...]
+    direct: bool
+    grad: bool
+    module: nn.Module | None
+
+    @property
+    def place(self) -> Place | None:
+        """The innermost line of the user's."""
+        return self.places[0] if self.places else None
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """Tensors among the arguments."""
+        return tensors((self.args, self.kwargs))
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """Tensors in the result."""
+        return tensors(self.out)
+
+    def argument(self, index: int, name: str, default: Any = None) -> Any:
+        """An argument by position or name."""
+        return self.args[index] if len(self.args) > index else self.kwargs.get(name, default)
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """Tensors in nested tuples, lists and dicts."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+@cache
+def _name(function: Callable[..., Any]) -> str:
+    name = resolve_name(function) or getattr(function, "__name__", "")
+    last = name.removesuffix(".__get__").rpartition(".")[2]
+    return last if not last.startswith("__") or last.endswith("__") else last.strip("_")
+
+
+class Record(TorchFunctionMode):
+    """A context that keeps the calls made in it, in order, in `ops`.
+
+    Tensors stay alive, so that one is told from another by its identity.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[Op] = []
+        self.calls: list[tuple[nn.Module, Any, Any]] = []  # modules that the step itself called: with what, result
+        self._within: list[nn.Module] = []
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> "Record":
+        register = nn.modules.module
+        self._hooks = [
+            register.register_module_forward_pre_hook(lambda module, _: self._within.append(module)),
+            register.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
+        ]
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        super().__exit__(*error)
+
+    def _leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self._within.pop()
+        if not self._within and output is not None:
+            self.calls.append((module, (args, kwargs), output))
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        places, direct = callers(_getframe(1))
+        module = self._within[-1] if self._within else None
+        op = Op(_name(func), tuple(args), kwargs, None, places, direct, torch.is_grad_enabled(), module)
+        self.ops.append(op)
+        self.before(op)
+        op.out = func(*args, **kwargs)
+        return op.out
+
+    def before(self, op: Op) -> None:
+        """Called with each call before it is made; may raise in its place."""
+
+    def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, made: True) -> set[int]:
+        """The tensor and all that it was computed from, by identity.
+
+        Args:
+            tensor: of a call in the record.
+            follow: whether to go on to the inputs of a call that made a tensor.
+        """
+        makers: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for out in op.outputs:
+                makers.setdefault(id(out), []).append(op)  # in place, a tensor is made several times
+        found, todo = {id(tensor)}, [tensor]
+        while todo:
+            made = todo.pop()
+            inputs = [leaf for op in makers.get(id(made), []) if follow(op, made) for leaf in op.inputs]
+            todo += [leaf for leaf in inputs if id(leaf) not in found]
+            found |= {id(leaf) for leaf in inputs}
+        return found
+
+    def origin(self, tensor: Tensor, through: frozenset[str]) -> Tensor:
+        """The tensor at the beginning of a chain of calls of these names, each by its first argument."""
+        maker = self.producer(tensor)
+        if maker is None or maker.name not in through or not maker.inputs or maker.inputs[0] is tensor:
+            return tensor
+        return self.origin(maker.inputs[0], through)
+
+    def producer(self, tensor: Tensor, through: frozenset[str] = frozenset()) -> Op | None:
+        """The call that made a tensor, or the tensor at the beginning of its chain of calls of these names."""
+        if through:
+            tensor = self.origin(tensor, through)
+        return next((op for op in reversed(self.ops) if any(out is tensor for out in op.outputs)), None)
+
+    def named(self, *names: str) -> Iterator[Op]:
+        """Calls of these names, in order."""
+        return (op for op in self.ops if op.name in names)

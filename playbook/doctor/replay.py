@@ -1,0 +1,194 @@
+"""Makes the data again, line by line, to see from which line of the user's on something holds of its values."""
+
+import inspect
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+
+from playbook.doctor.findings import Place
+from playbook.doctor.samples import owner
+from playbook.doctor.source import is_user
+from playbook.doctor.subject import Subject
+
+_TIMES = 4  # a line is looked at so often: what a loop makes, its first rounds show
+_LARGEST = 4_000_000  # elements
+
+See = Callable[[Place, dict[str, Any]], bool]
+
+
+class _Stop(BaseException):
+    """Leaves the user's code."""
+
+
+def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _TIMES) -> None:
+    """Runs a function and calls `see` after every line of the user's in it, with the values that are known there.
+
+    Args:
+        run: may raise what it likes.
+        see: gets the line and the local variables and attributes of self by name; the result of a function is
+            "return". It ends the run by returning True.
+        limit_s: ends the run.
+        times: how often a line is looked at.
+    """
+    deadline, counts, failed = time.monotonic() + limit_s, dict[tuple[CodeType, int, str], int](), list[Exception]()
+
+    def after(frame: FrameType, line: int, event: str, result: Any) -> None:  # pragma: no cover - not traced itself
+        if time.monotonic() > deadline:
+            raise _Stop
+        key = (frame.f_code, line, event)  # a comprehension comes by its line often before that returns
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] > times:
+            return
+        values = _values(frame) | ({} if event == "line" or result is None else {"return": result})
+        try:
+            stop = see(Place(frame.f_code.co_filename, line), values)
+        except Exception as error:  # ours, which the user's code must not catch
+            failed.append(error)
+            raise _Stop from error
+        if stop:
+            raise _Stop
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
+        if event != "call" or not is_user(frame.f_code.co_filename):
+            return None
+        previous = [0]
+
+        def step(frame: FrameType, event: str, result: Any) -> Any:
+            if event in ("line", "return") and previous[0]:
+                after(frame, previous[0], event, result)
+            previous[0] = frame.f_lineno
+            return step
+
+        return step
+
+    old = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        run()
+    except (_Stop, Exception):  # noqa: S110 - what the user's code raises shows elsewhere; here only values count
+        pass
+    finally:
+        sys.settrace(old)
+    if failed:
+        raise failed[0]
+
+
+def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer is not traced
+    found = {name: value for name, value in frame.f_locals.items() if name != "self"}
+    own = frame.f_locals.get("self")
+    if own is not None and not isinstance(own, nn.Module) and hasattr(own, "__dict__"):
+        found |= {f"self.{name}": value for name, value in vars(own).items() if name[0] != "_"}
+    return found
+
+
+def remake(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
+    """A function that builds the data module anew where that takes no argument, sets it up and asks for one sample."""
+
+    def run() -> None:
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(0)
+        data = owner(subject)
+        if isinstance(data, pl.LightningDataModule):
+            if _needs_nothing(type(data)):
+                fresh = type(data)()
+                fresh.trainer = data.trainer
+                data = fresh
+            data.setup("fit")
+        loader = data.train_dataloader()
+        if index is not None and hasattr(loader, "dataset"):
+            batch = [loader.dataset[index]]
+            if loader.collate_fn is not None and loader.batch_size is not None:
+                loader.collate_fn(batch)
+
+    return run
+
+
+def _needs_nothing(cls: type) -> bool:
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    return all(
+        item.default is not item.empty or item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters
+    )
+
+
+def array(value: Any) -> np.ndarray | None:
+    """A value as an array of numbers, if it is one or a list of such."""
+    kind = type(value).__name__
+    if kind in ("DataFrame", "Series"):
+        value = (value.select_dtypes("number") if kind == "DataFrame" else value).to_numpy()
+    if isinstance(value, Tensor):
+        value = value.detach()
+        if value.is_sparse or value.is_nested or value.is_complex() or value.dtype == torch.bfloat16:
+            return None
+        value = value.cpu().numpy()
+    elif isinstance(value, list | tuple) and len(value) >= 2:
+        first = value[0]
+        alike = isinstance(first, int | float | np.generic) or (
+            isinstance(first, np.ndarray | Tensor)
+            and all(getattr(item, "shape", None) == first.shape for item in value[:50])
+        )
+        try:
+            value = np.stack([np.asarray(item) for item in value[:5000]]) if alike else None
+        except (ValueError, TypeError, RuntimeError):
+            return None
+    elif isinstance(value, bool | int | float | np.generic):
+        value = np.asarray(value)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf" or value.size > _LARGEST or not value.size:
+        return None
+    return value
+
+
+def parts(values: Iterable[Any], depth: int = 4) -> Iterator[Any]:
+    """The values, and what small tuples and dicts, loaders and data sets of tensors among them hold."""
+    for value in values:
+        yield value
+        if depth:
+            yield from parts(_held(value), depth - 1)
+
+
+def _held(value: Any) -> Iterable[Any]:
+    if isinstance(value, TensorDataset):
+        return value.tensors
+    if isinstance(value, Subset | DataLoader):
+        return [value.dataset]
+    if isinstance(value, ConcatDataset):
+        return value.datasets[:8]
+    if isinstance(value, tuple):
+        return value if len(value) <= 8 else ()
+    return value.values() if isinstance(value, dict) and len(value) <= 32 else ()
+
+
+def first_line(
+    subject: Subject,
+    holds: Callable[[np.ndarray, Any], bool],
+    index: int | None = 0,
+    run: Callable[[], Any] | None = None,
+) -> Place | None:
+    """The first line after which some value fulfils a condition, as the data is made and one sample is taken.
+
+    Args:
+        subject: whose data it is.
+        holds: gets each value as an array, and as it is.
+        index: of the sample.
+        run: what to look at instead of making the data.
+    """
+    found: list[Place] = []
+
+    def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
+        for value in parts(values.values()):
+            seen = array(value)
+            if seen is not None and holds(seen, value):
+                found.append(place)
+                return True
+        return False
+
+    lines(run or remake(subject, index), see)
+    return found[0] if found else None

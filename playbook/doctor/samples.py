@@ -1,0 +1,169 @@
+"""The program's data as tensors: the leaves of a sample or batch, an epoch of batches, and where they reach a loss."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from playbook.doctor.losses import Loss, losses
+from playbook.doctor.record import Op, Record
+from playbook.doctor.subject import Subject, _arrive, _batches_of
+
+
+def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
+    """Tensors of a sample or batch by their path; numbers, NumPy arrays, pictures and texts become tensors.
+
+    Objects with attributes (dataclasses, graphs) are entered as dicts are; what is unknown has no leaves.
+    """
+    if isinstance(thing, Tensor):
+        return {} if thing.is_sparse or thing.is_nested else {path: thing.detach()}
+    if isinstance(thing, bool | int | float | np.generic):
+        return _array(np.asarray(thing), path)
+    if isinstance(thing, str):
+        return {path: torch.tensor(list(thing.encode()), dtype=torch.uint8)}
+    if isinstance(thing, np.ndarray):
+        return _array(thing, path)
+    if isinstance(thing, dict):
+        inner: Any = thing.items()
+    elif isinstance(thing, list | tuple):
+        inner = enumerate(thing)
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        inner = [(field.name, getattr(thing, field.name)) for field in dataclasses.fields(thing)]
+    elif callable(as_dict := getattr(thing, "to_dict", None)):  # as graph libraries have it
+        inner = cast(dict[str, Any], as_dict()).items()
+    elif hasattr(thing, "__array_interface__"):  # as pictures have it
+        return _array(np.asarray(thing), path)
+    else:
+        known = vars(thing).items() if hasattr(thing, "__dict__") and not isinstance(thing, type) else ()
+        inner = [(name, value) for name, value in known if isinstance(value, Tensor | np.ndarray)]
+    found: dict[str, Tensor] = {}
+    for name, value in inner:
+        found |= leaves(value, f"{path}.{name}" if path else str(name))
+    return found
+
+
+def _array(array: np.ndarray, path: str) -> dict[str, Tensor]:
+    return {path: torch.from_numpy(np.array(array))} if array.dtype.kind in "biuf" and array.dtype != np.uint64 else {}
+
+
+def train_loaders(subject: Subject) -> list[DataLoader]:
+    """The loaders of the training that runs, as the Trainer holds them."""
+    found = []
+    for leaf in tree_leaves(subject.trainer.train_dataloader):
+        found += leaf.flattened if isinstance(leaf, CombinedLoader) else [leaf]
+    return [loader for loader in found if isinstance(loader, DataLoader)]
+
+
+def alone(loader: DataLoader) -> DataLoader:
+    """The loader without worker processes, which the copy of the process that a probe is has no need of."""
+    loader.num_workers, loader.timeout = 0, 0
+    return loader
+
+
+def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
+    """Training batches as the step gets them, from the start of an epoch until its end or until time is up."""
+    for loader in train_loaders(subject):
+        alone(loader)
+    deadline = time.monotonic() + limit_s
+    for batch in _batches_of(subject.trainer.train_dataloader):
+        yield _arrive(subject.trainer, batch)
+        if time.monotonic() > deadline:
+            return
+
+
+def size(dataset: Any) -> int | None:
+    """The number of samples, if there is one and they can be asked for by index."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        return None
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def indices(dataset: Any, limit: int) -> list[int]:
+    """Up to so many indices, evenly over the data set."""
+    number = size(dataset) or 0
+    return [round(step) for step in np.linspace(0, number - 1, min(limit, number))]
+
+
+def whole(dataset: Any) -> dict[str, Tensor] | None:
+    """All samples at once, where a data set is made of tensors (or is a part of such a one)."""
+    if isinstance(dataset, TensorDataset):
+        return {str(number): tensor.detach() for number, tensor in enumerate(dataset.tensors)}
+    if isinstance(dataset, Subset):
+        inner = whole(dataset.dataset)
+        index = torch.as_tensor(list(dataset.indices), dtype=torch.long)
+        return None if inner is None else {path: tensor[index] for path, tensor in inner.items()}
+    return None
+
+
+def base(dataset: Any) -> Dataset:
+    """The data set that others are parts of."""
+    while isinstance(dataset, Subset | ConcatDataset):
+        dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.datasets[0]
+    return dataset
+
+
+def observe(subject: Subject, batch: Any, training: bool = True) -> tuple[Record, Exception | None]:
+    """A step with all its calls of torch until it ended, or raised this."""
+    torch.manual_seed(0)
+    error = None
+    with Record() as record:
+        try:
+            _ = subject.train(batch) if training else subject.validate(batch)
+        except Exception as raised:  # whatever it is, the caller decides
+            error = raised
+    return record, error
+
+
+def copies(loss: Loss, batch: Any) -> list[str]:
+    """Paths of the batch's leaves that the loss gets as its target, in another shape or type at most."""
+    target = loss.target.detach().flatten()
+    same = []
+    for path, leaf in leaves(batch).items():
+        alike = leaf.numel() == target.numel() and not leaf.is_complex()
+        if alike and torch.equal(leaf.flatten().to(torch.float64), target.to(torch.float64)):
+            same.append(path)
+    return same
+
+
+def class_leaf(subject: Subject) -> tuple[str, int] | None:
+    """The leaf that holds one class a sample for a loss of the first step, and the number of classes."""
+    if not subject.batches:
+        return None
+    record, _ = observe(subject, subject.batches[0])
+    for loss in losses(record):
+        classes = {"classes": loss.num_classes, "binary": 2}.get(loss.kind, 0) if loss.prediction.dim() else 0
+        if loss.kind == "binary" and loss.target.numel() != loss.target.shape[:1].numel():
+            continue  # several labels a sample
+        if loss.target.numel() != loss.prediction.shape[:1].numel() or classes < 2:
+            continue
+        for path in copies(loss, subject.batches[0]):
+            return path, classes
+    return None
+
+
+def from_data(record: Record, tensor: Tensor, batch: Any) -> bool:
+    """Whether a tensor was computed from values of the batch, and not only from shapes."""
+    given = {id(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
+    return not given.isdisjoint(record.ancestors(tensor, _takes_values))
+
+
+def _takes_values(op: Op, made: Tensor) -> bool:
+    if op.name.endswith("_like") or op.name.startswith("new_"):
+        return False
+    return all(made is not item for item in op.inputs)
+
+
+def owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:
+    """Whose loaders are used."""
+    return subject.data if subject.data is not None else subject.model

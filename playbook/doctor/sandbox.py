@@ -1,0 +1,148 @@
+"""Runs a function in a copy of the process, so that nothing it does, crash or hang reaches the original."""
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import select
+import signal
+import stat
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from playbook.errors import UserError
+
+_PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
+
+
+class SandboxError(Exception):
+    """The function did not return: it raised, ended its process, or took too long."""
+
+
+def call(function: Callable[[], Any], limit_s: float) -> Any:
+    """What the function returns, which must be JSON.
+
+    The process is forked: the copy holds the same model, data and random state for 20 ms, and changes to them are
+    lost with it. Its output goes nowhere.
+
+    Args:
+        function: called in the copy.
+        limit_s: seconds until the copy and what it started are ended.
+
+    Raises:
+        SandboxError: with what happened, and the last line of the traceback if it raised.
+    """
+    answer = calls([function], limit_s)[0]
+    if isinstance(answer, SandboxError):
+        raise answer
+    return answer
+
+
+def calls(functions: list[Callable[[], Any]], limit_s: float) -> list[Any]:
+    """What each of several functions returns that run at the same time; a SandboxError in its place if it does not."""
+    if not hasattr(os, "fork"):
+        raise UserError("doctor: needs fork, which this system lacks; Linux, macOS and WSL have it")
+    started = [_start(function) for function in functions]
+    deadline = time.monotonic() + limit_s
+    return [_finish(process, reader, deadline, limit_s) for process, reader in started]
+
+
+def _start(function: Callable[[], Any]) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(reader)
+        _run_and_leave(function, writer)
+    os.close(writer)
+    return process, reader
+
+
+def _finish(process: int, reader: int, deadline: float, limit_s: float) -> Any:
+    try:
+        received, in_time = _receive(reader, deadline)
+    finally:
+        os.close(reader)
+        _end(process)
+        _, status = os.waitpid(process, 0)
+    if not in_time:
+        return SandboxError(f"took more than {limit_s:g} s")
+    try:
+        answer = json.loads(received)
+    except ValueError:
+        return SandboxError(f"ended its process with {os.waitstatus_to_exitcode(status)}")
+    return SandboxError(answer["error"]) if "error" in answer else answer["value"]
+
+
+def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        torch.set_num_threads(1)  # those of the original do not exist here, nor does its GPU
+        torch.cuda.is_available = lambda: False
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        _reopen_files()
+        try:
+            answer = {"value": function()}
+        except BaseException as error:  # of any kind: it is told to the original
+            answer = {"error": told(error)}
+        content = json.dumps(answer).encode()
+        while content:
+            content = content[os.write(writer, content) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _reopen_files() -> None:
+    """Gives this copy its own place in the files that the program reads: copies share one, and read past each other."""
+    folder = "/proc/self/fd"
+    for number in os.listdir(folder) if os.path.isdir(folder) else ():
+        with contextlib.suppress(OSError):  # of the listing itself, and what may not be opened again
+            if stat.S_ISREG(os.fstat(int(number)).st_mode):
+                with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as file:
+                    position, flags = (line.split()[1] for line in file.readlines()[:2])
+                own = os.open(f"{folder}/{number}", int(flags, 8) & ~(os.O_CREAT | os.O_TRUNC | os.O_EXCL))
+                os.lseek(own, int(position), os.SEEK_SET)
+                os.dup2(own, int(number))
+                os.close(own)
+
+
+def told(error: BaseException) -> str:
+    """An error and where it was raised, in a line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+
+
+def _receive(reader: int, deadline: float) -> tuple[bytes, bool]:
+    chunks = []
+    while True:
+        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return b"".join(chunks), False
+        chunk = os.read(reader, 2**16)
+        if not chunk:
+            return b"".join(chunks), True
+        chunks.append(chunk)
+
+
+def _end(process: int) -> None:
+    for end in (os.killpg, os.kill):
+        try:
+            end(process, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue

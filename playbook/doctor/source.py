@@ -1,0 +1,249 @@
+"""The user's source: which files are theirs, which frame of a stack, which line of a function."""
+
+import ast
+import inspect
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from types import FrameType, TracebackType
+from typing import Any
+
+from torch import nn
+
+from playbook.doctor.findings import Place
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+_MACHINE = os.path.dirname(_OWN)  # Playbook itself, which nobody edits
+_TORCH = os.path.dirname(os.path.abspath(sys.modules["torch"].__file__ or "")) + os.sep
+_DEPTH = 12  # of the user's frames that are kept of a stack
+_LIBRARIES = (
+    sysconfig.get_path("stdlib"),
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"),
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+    os.path.dirname(os.__file__),
+)
+
+
+@cache
+def is_user(file: str) -> bool:
+    """Whether a file is neither Python's, nor a library's, nor part of the review."""
+    if file.startswith("<"):
+        return False
+    path = os.path.abspath(file)
+    if any(part in ("site-packages", "dist-packages") for part in path.split(os.sep)):
+        return False
+    return not any(path.startswith(folder + os.sep) for folder in (_MACHINE, *_LIBRARIES) if folder)
+
+
+@cache
+def is_torch(file: str) -> bool:
+    """Whether a file belongs to torch itself."""
+    return os.path.abspath(file).startswith(_TORCH)
+
+
+def callers(frame: FrameType | None) -> tuple[tuple[Place, ...], bool]:
+    """The user's lines from this frame outwards, and whether the innermost called torch itself.
+
+    The call is the user's own if only torch stands between: libraries as Lightning may do as they like.
+    """
+    places: list[Place] = []
+    direct = True
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):  # of the one that asks
+        frame = frame.f_back
+    while frame is not None and len(places) < _DEPTH:
+        file = frame.f_code.co_filename
+        if file.startswith(_OWN):  # of the one that runs the program
+            break
+        if is_user(file):
+            places.append(Place(file, frame.f_lineno))
+        elif not places and not is_torch(file) and not file.startswith("<"):
+            direct = False
+        frame = frame.f_back
+    return tuple(places), direct and bool(places)
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The innermost line of the user's in a traceback, or in that of the exception it was raised from."""
+    trace: TracebackType | None = error.__traceback__
+    place = None
+    while trace is not None:
+        if is_user(trace.tb_frame.f_code.co_filename):
+            place = Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return raised_at(error.__cause__) if place is None and error.__cause__ is not None else place
+
+
+def definition(thing: Any) -> Place | None:
+    """Where a class or a function of the user's begins."""
+    try:
+        thing = inspect.unwrap(thing)
+        file = inspect.getsourcefile(thing)
+        return Place(file, inspect.getsourcelines(thing)[1]) if file and is_user(file) else None
+    except (TypeError, OSError):
+        return None
+
+
+@cache
+def tree(file: str) -> ast.Module:
+    """A file's syntax tree, an empty one if it is no Python."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ast.Module([], [])
+
+
+@cache
+def function_at(place: Place) -> ast.FunctionDef | None:
+    """The innermost function around a line."""
+    found = None
+    for node in ast.walk(tree(place.file)):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0):
+            found = node if found is None or node.lineno > found.lineno else found
+    return found
+
+
+def is_in_loop(place: Place) -> bool:
+    """Whether a line is inside a loop of its function."""
+    function = function_at(place)
+    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)] if function else []
+    return any(loop.body[0].lineno <= place.line <= (loop.end_lineno or 0) for loop in loops)
+
+
+def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
+    """The file and the syntax tree of a function or class of the user's."""
+    place = definition(function)
+    if place is None:
+        return None
+    for node in ast.walk(tree(place.file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            first = min([node.lineno, *[item.lineno for item in getattr(node, "decorator_list", [])]])
+            if first == place.line:
+                return place.file, node
+    return None
+
+
+def classes_of(thing: object) -> list[type]:
+    """The user's classes among an object's own and its bases."""
+    return [cls for cls in type(thing).__mro__ if definition(cls) is not None]
+
+
+def without_gradients(places: tuple[Place, ...]) -> Place | None:
+    """The innermost `with torch.no_grad():`, or function decorated with it, around these lines of a stack."""
+    for place in places:
+        for node in ast.walk(tree(place.file)):
+            if isinstance(node, ast.With):
+                marks = [item.context_expr for item in node.items]
+            elif isinstance(node, ast.FunctionDef):
+                marks = node.decorator_list
+            else:
+                continue
+            holds = node.lineno <= place.line <= (node.end_lineno or 0)
+            if holds and any(word in ast.unparse(mark) for mark in marks for word in ("no_grad", "inference_mode")):
+                return Place(place.file, min(mark.lineno for mark in marks))
+    return None
+
+
+def calls(node: ast.AST, *names: str) -> Iterator[ast.Call]:
+    """Calls whose last name is one of these: `optim.Adam(…)` and `Adam(…)` for Adam."""
+    for found in ast.walk(node):
+        if isinstance(found, ast.Call) and ast.unparse(found.func).rpartition(".")[2] in names:
+            yield found
+
+
+def statements(*functions: Callable[..., Any] | type | None) -> Iterator[tuple[Place, ast.AST]]:
+    """Everything with a line in functions or classes of the user's, one after another, from the outside in."""
+    for function in functions:
+        found = body(function) if function is not None else None
+        for node in ast.walk(found[1]) if found is not None else ():
+            if found is not None and hasattr(node, "lineno"):
+                yield Place(found[0], node.lineno), node  # type: ignore[attr-defined]  # asked above
+
+
+def first_call(functions: Iterable[Callable[..., Any] | type | None], *names: str) -> Place | None:
+    """The first call whose last name is one of these, in functions or classes of the user's."""
+    for file, node in filter(None, (body(function) for function in functions if function is not None)):
+        for call in calls(node, *names):
+            return Place(file, call.lineno)
+    return None
+
+
+def call_beside(classes: Iterable[type], *names: str) -> Place | None:
+    """The first call whose last name is one of these, anywhere in the files of classes of the user's."""
+    for file in dict.fromkeys(place.file for place in map(definition, classes) if place is not None):
+        for call in calls(tree(file), *names):
+            return Place(file, call.lineno)
+    return None
+
+
+def assignment(owner: object, name: str) -> Place | None:
+    """Where an attribute of an object is assigned first in its class: `self.name = …`, innermost class first."""
+    return next((place for place, _ in assigned(owner, name)), None)
+
+
+def construction(model: nn.Module, part: nn.Module) -> Place | None:
+    """The call that made a part of a model, in the source of the innermost class of the user's around it.
+
+    Where no call has its name, the line that puts it, or what it is in, into an attribute.
+    """
+    path = next((name for name, module in model.named_modules() if module is part), None)
+    if path is None:
+        return None
+    if definition(type(part)) is not None and not path:
+        return definition(type(part))
+    names = path.split(".")
+    for depth in range(len(names) - 1, -1, -1):
+        owner = model.get_submodule(".".join(names[:depth]))
+        for cls in classes_of(owner):
+            found = body(cls)
+            made = [call.lineno for call in calls(found[1], type(part).__name__)] if found else []
+            same = [module for module in owner.modules() if type(module) is type(part)]
+            if found and made:  # as many calls as modules: the one at the same rank
+                index = next(i for i, module in enumerate(same) if module is part)
+                return Place(found[0], sorted(made)[index if len(made) == len(same) else -1])
+    around = [cls for module in model.modules() for cls in classes_of(module)]
+    if (place := call_beside(around, type(part).__name__)) is not None:  # made by a function beside the class
+        return place
+    owners = ((model.get_submodule(".".join(names[:depth])), names[depth]) for depth in reversed(range(len(names))))
+    return next(filter(None, (assignment(owner, name) for owner, name in owners)), None)
+
+
+def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:
+    """Statements that assign an attribute in the innermost class that does, in order, also `self.a, self.b = …`."""
+    found = []
+    for cls in classes_of(owner):
+        if found:
+            break
+        file, node = body(cls) or ("", ast.Module([], []))
+        for statement in ast.walk(node):
+            targets = statement.targets if isinstance(statement, ast.Assign) else []
+            if isinstance(statement, ast.AnnAssign | ast.AugAssign):
+                targets = [statement.target]
+            flat = [part for target in targets for part in getattr(target, "elts", [target])]
+            if isinstance(statement, ast.stmt) and any(ast.unparse(part) == f"self.{name}" for part in flat):
+                found.append((Place(file, statement.lineno), statement))
+    return sorted(found, key=lambda item: item[0].line)
+
+
+def feeding(file: str, statement: ast.stmt) -> list[ast.stmt]:
+    """The statement, and those before it in its function that define the names it uses, and theirs; nearest first."""
+    function = function_at(Place(file, statement.lineno))
+    steps = ast.walk(function) if function else ()
+    before = [item for item in steps if isinstance(item, ast.Assign | ast.AugAssign)]
+    found, wanted = [statement], _names(statement)
+    for item in sorted(before, key=lambda item: -item.lineno):
+        targets = item.targets if isinstance(item, ast.Assign) else [item.target]
+        made = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        if item.lineno < statement.lineno and made & wanted:
+            found.append(item)
+            wanted |= _names(item)
+    return found
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}

@@ -1,0 +1,271 @@
+"""What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+
+from playbook.doctor import sandbox
+from playbook.doctor.batches import first
+from playbook.doctor.record import Record, tensors
+from playbook.training.nonfinite.trace import unchanged
+
+NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
+_LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
+
+
+class _Enough(BaseException):
+    """Ends the training that the review was part of."""
+
+
+@dataclass
+class Subject:
+    """A training that has just begun: nothing is optimised yet, the first batch is about to be.
+
+    Args:
+        model: in training mode, on the CPU, attached to the trainer.
+        trainer: Lightning's, amid `fit`; its optimizers and schedules are those of configure_optimizers.
+        batches: the first training batches, as the step gets them.
+        val_batches: the first validation batches; none without a validation loader.
+        settings: options of the Trainer that the user chose: max_epochs, gradient_clip_val, …
+        seconds: that a training step takes.
+        samples: that each batch was cut to, where that is long.
+    """
+
+    model: pl.LightningModule
+    trainer: pl.Trainer
+    batches: list[Any]
+    val_batches: list[Any] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    samples: int | None = None
+
+    @property
+    def data(self) -> pl.LightningDataModule | None:
+        """The data module, unless the loaders are the model's."""
+        return getattr(self.trainer, "datamodule", None)
+
+    def loaders(self, kind: str) -> list[DataLoader]:
+        """Loaders of a kind (train, val, test), built by the user's method, as far as they are torch's."""
+        for owner in (self.data, self.model):
+            method = getattr(owner, f"{kind}_dataloader", None)
+            if method is None or getattr(type(owner), f"{kind}_dataloader", None) in _DEFAULTS:
+                continue
+            return [loader for loader in pytree.tree_leaves(method()) if isinstance(loader, DataLoader)]
+        return []
+
+    def train(self, batch: Any, index: int = 0) -> Tensor | None:
+        """The loss of one training step; nothing is optimised, unless the module does so itself."""
+        return _loss(_call(self.model.training_step, batch, index))
+
+    def validate(self, batch: Any, index: int = 0) -> Any:
+        """The result of one validation step."""
+        return _call(self.model.validation_step, batch, index)
+
+    def recorded(self, batch: Any, training: bool = True) -> tuple[Record, Any]:
+        """A step with all its calls of torch, and what it returned: the loss of a training step."""
+        torch.manual_seed(0)
+        with Record() as record:
+            result = self.train(batch) if training else self.validate(batch)
+        return record, result
+
+    def shorten(self) -> None:
+        """Keeps fewer samples of each batch, where a step with all of them takes long."""
+        try:
+            self.seconds = sandbox.call(lambda: _seconds(self), _LONGEST_S)
+        except sandbox.SandboxError as error:  # if it raises, a probe will tell
+            self.seconds = _LONGEST_S if "took more" in str(error) else 0.0
+        if self.seconds < _LONG_S:
+            return
+        size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
+        number = max(_LEAST, int(size * _LONG_S / self.seconds))
+        cut = [first(batch, number) for batch in (*self.batches, *self.val_batches)]
+        if all(batch is not None for batch in cut):
+            self.samples = number
+            self.batches, self.val_batches = cut[: len(self.batches)], cut[len(self.batches) :]
+
+    @property
+    def validates(self) -> bool:
+        """Whether there are validation batches and a step for them."""
+        return bool(self.val_batches) and type(self.model).validation_step is not pl.LightningModule.validation_step
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Leaves the model's weights, buffers, attributes and modes, and torch's random state, as they were."""
+        weights = [(weight, weight.detach().clone()) for weight in self.model.parameters()]
+        state = torch.get_rng_state()
+        try:
+            with unchanged(self.model):
+                yield
+        finally:
+            torch.set_rng_state(state)
+            for weight, value in weights:
+                weight.grad = None
+                with torch.no_grad():
+                    weight.copy_(value)
+
+    def arrived(self, batch: Any) -> Any:
+        """A validation batch after the hooks on its way to the device, which may ask whether this is training."""
+        stage, self.trainer.validating = self.trainer.state.stage, True
+        try:
+            with self.evaluating():
+                return _arrive(self.trainer, batch)
+        finally:
+            self.trainer.state.stage = stage
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
+        modes = {part: part.training for part in self.model.modules()}
+        self.model.on_validation_model_eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.model.on_validation_model_train()
+            for part, training in modes.items():  # Lightning's hook would put all of them into training mode
+                part.training = training
+
+
+_DEFAULTS = [
+    getattr(owner, f"{kind}_dataloader", None)
+    for owner in (pl.LightningModule, pl.LightningDataModule)
+    for kind in ("train", "val", "test")
+]
+
+
+def open_subject(
+    model: pl.LightningModule,
+    data: pl.LightningDataModule | None,
+    settings: dict[str, Any],
+    look: Callable[[Subject], None],
+) -> None:
+    """Begins a training with Lightning's Trainer, shows it to `look` at its first batch, and leaves.
+
+    Raises:
+        Exception: whatever the program raises on its way there.
+    """
+    begin = _AtFirstBatch(look, settings)
+    try:
+        trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
+    except _Enough:
+        return
+    if not begin.began:
+        raise ValueError("the training loader has no batch")
+
+
+def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
+    """Lightning's Trainer on the CPU, with the user's settings and nothing that writes or prints."""
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    fixed = {"accelerator": "cpu", "devices": 1, "num_sanity_val_steps": 0, "barebones": False}
+    return pl.Trainer(**{"max_epochs": 1000, **settings, **quiet, **fixed, **more})
+
+
+def rehearse(
+    subject: Subject, watch: pl.Callback, epochs: int = 2, train_batches: int = 8, val_batches: int = 3
+) -> None:
+    """A real training of a few steps, in place of the one that the subject is at the beginning of.
+
+    Args:
+        subject: its model is trained from here on.
+        watch: Lightning's callback that takes notes.
+        epochs: how many.
+        train_batches: of each epoch, at most.
+        val_batches: of each validation, at most.
+
+    Raises:
+        Exception: whatever the program raises.
+    """
+    for name in ("log", "log_dict"):
+        subject.model.__dict__.pop(name, None)
+    if (number := subject.samples) is not None:
+        train_batches, val_batches = min(train_batches, _FEW), min(val_batches, _FEW)
+        move = subject.model._apply_batch_transfer_handler
+
+        def shortened(batch: Any, **where: Any) -> Any:
+            whole = move(batch, **where)
+            return first(whole, number) or whole
+
+        setattr(subject.model, move.__name__, shortened)
+    for owner in filter(None, (subject.model, subject.data)):
+        owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
+    limits = {
+        "max_epochs": epochs,
+        "max_steps": -1,
+        "limit_train_batches": train_batches,
+        "limit_val_batches": val_batches,
+    }
+    trainer(subject.settings | limits, callbacks=[watch], log_every_n_steps=1).fit(
+        subject.model, datamodule=subject.data
+    )
+
+
+class _AtFirstBatch(pl.Callback):
+    def __init__(self, look: Callable[[Subject], None], settings: dict[str, Any]) -> None:
+        self.look = look
+        self.settings = settings
+        self.began = False
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.began = True
+        model = pl_module
+        model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for
+        subject = Subject(model, trainer, [], [], self.settings)
+        subject.batches = [_arrive(trainer, item) for item in islice(_batches_of(trainer.train_dataloader), NUM_TRAIN)]
+        for loader in subject.loaders("val")[:1]:
+            subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
+        subject.shorten()
+        self.look(subject)
+        raise _Enough
+
+
+def _seconds(subject: Subject) -> float:
+    start = time.perf_counter()
+    subject.train(subject.batches[0])
+    return time.perf_counter() - start
+
+
+def _batches_of(loaders: Any) -> Iterator[Any]:
+    """Batches of one loader, or of several in the structure that the step gets."""
+    if isinstance(loaders, DataLoader) or not isinstance(loaders, CombinedLoader | dict | list | tuple):
+        yield from loaders
+        return
+    combined = loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, "max_size_cycle")
+    for batch, _, _ in combined:  # "max_size_cycle" is what the Trainer takes for several training loaders
+        yield batch
+
+
+def _arrive(trainer: pl.Trainer, batch: Any) -> Any:
+    """A batch after the hooks of its way to the device, as the Trainer runs them."""
+    batch = trainer.precision_plugin.convert_input(batch)
+    batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
+    return trainer.lightning_module._apply_batch_transfer_handler(batch, device=torch.device("cpu"), dataloader_idx=0)
+
+
+def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:
+    names = list(inspect.signature(step).parameters)
+    if names[:1] == ["dataloader_iter"]:
+        raise ValueError("steps that take a dataloader_iter are not reviewed")
+    return step(*(batch, index, 0)[: max(1, len(names))])
+
+
+def _loss(output: Any) -> Tensor | None:
+    found = output.get("loss") if isinstance(output, dict) else output
+    return found if isinstance(found, Tensor) else None

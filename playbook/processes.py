@@ -1,0 +1,89 @@
+"""What the processes of one training tell each other; torch comes in with the first word, so errors come at once."""
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from playbook.errors import UserError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+FIRST_SPEAKS_S = 10.0  # most often all processes meet the same error, and the first one's end is the end of the others
+END_S = 15.0  # that a process has to end by itself when the first one does
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that speaks and writes, by its environment, before there is a process group."""
+    if "RANK" in os.environ:  # torchrun
+        return os.environ["RANK"] == "0"
+    # Lightning's launcher, its several hosts started by hand, srun
+    return all(os.environ.get(name, "0") == "0" for name in ("LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"))
+
+
+def is_started_by_lightning() -> bool:
+    """Whether another process of this host has started this one, and not torchrun or srun."""
+    return "RANK" not in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
+
+
+def require_one_training(trainer: Any) -> None:
+    """Refuses processes that were started together and would train alone, over each other's files.
+
+    Raises:
+        UserError: torchrun or srun started several processes, the configuration asks for one.
+    """
+    several = os.environ.get("WORLD_SIZE", "1") != "1" if "RANK" in os.environ else not is_first_process()
+    if several and trainer.world_size == 1:
+        raise UserError(
+            "--trainer.devices: several processes were started, and each would train alone; expected their number on "
+            "a host, with --config configs/trainer/ddp.yaml"
+        )
+
+
+def join(trainer: Any) -> None:
+    """Waits for the processes that Lightning started; one that hangs without this one is killed."""
+    for process in getattr(trainer.strategy.launcher, "procs", []):
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def shard_of(trainer: Any) -> tuple[int, int]:
+    """Which share of the data this process takes, and how many shares there are.
+
+    Processes of one tensor-parallel group take the same share: they compute one forward pass together.
+    """
+    sharding = getattr(getattr(trainer, "strategy", None), "distributed_sampler_kwargs", None)
+    if sharding is None:  # one device
+        return (trainer.global_rank, trainer.world_size) if trainer is not None else (0, 1)
+    return sharding["rank"], sharding["num_replicas"]
+
+
+def highest(trainer: "Trainer", *values: int) -> list[int]:
+    """The highest of each value over all processes; every process must ask at the same place."""
+    if trainer.world_size == 1:
+        return list(values)
+    import torch
+    from torch import distributed
+
+    tensor = torch.tensor(values, device=trainer.strategy.root_device)
+    distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
+    return tensor.tolist()
+
+
+def gathered(trainer: Any, value: Any) -> list[Any]:
+    """The value of every process, by rank; every process must ask at the same place.
+
+    Args:
+        trainer: or strategy: what knows the number of processes, `world_size`.
+        value: of this process; anything that can be pickled.
+    """
+    if trainer.world_size == 1:
+        return [value]
+    from torch import distributed
+
+    found: list[Any] = [None] * trainer.world_size
+    distributed.all_gather_object(found, value)
+    return found

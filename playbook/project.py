@@ -1,0 +1,53 @@
+"""Which project a command works for: the package of the user's own files, and the folder that it lies in."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from playbook import moved
+
+
+@dataclass(frozen=True)
+class Project:
+    """A package of the user's, beside which lie `configs/` and `tests/`.
+
+    Args:
+        package: its name, `src` in the template; empty where a command is given modules by their full paths alone.
+        folder: of the package; it may be missing.
+    """
+
+    package: str
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        """The folder that the package lies in."""
+        return self.folder.parent
+
+    @property
+    def configs(self) -> Path:
+        """Folder of the recipes."""
+        return self.root / "configs"
+
+    @property
+    def command(self) -> str:
+        """How the command line is called, as in «python -m src»."""
+        return f"python -m {self.package}" if self.package else "playbook"
+
+
+_current = Project("src", Path("src").absolute())
+
+
+def current() -> Project:
+    """The project of this process."""
+    return _current
+
+
+def choose(package: str) -> Project:
+    """Makes a package the project of this process; an empty name stands for none."""
+    global _current  # noqa: PLW0603  # one command, one project
+    spec = find_spec(package) if package else None
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    _current = Project(package, Path(places[0]) if places else Path(package or "src").absolute())
+    moved.rename(package)
+    return _current

@@ -1,0 +1,135 @@
+"""What every task shares: optimizer and schedule, the way from batch to net, metrics at the end of an epoch."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from lightning.pytorch import LightningModule
+from lightning.pytorch.core.mixins.hparams_mixin import _given_hyperparameters
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torchmetrics import MeanMetric, MetricCollection
+
+from playbook.optim.groups import parameter_groups
+from playbook.optim.schedules import scheduler_config
+
+OptimizerFactory = Callable[[Iterable], Optimizer]
+ScheduleFactory = Callable[[Optimizer], LRScheduler]
+
+
+class Task(LightningModule):
+    """A net, what is minimised, what is measured. Subclasses write the steps.
+
+    Metrics are kept as objects and read once an epoch: logging at every step made a small net's step 18 % longer
+    (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
+
+    Args:
+        net: any module; called with the batch's inputs, by name if they are a dict.
+        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
+        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
+        metrics: what is measured beside the mean loss, copied for train, val and test.
+    """
+
+    loss_name = ""  # what is minimised, for the card at the end of a run
+
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: OptimizerFactory | None,
+        schedule: ScheduleFactory | None,
+        metrics: MetricCollection,
+    ) -> None:
+        super().__init__()
+        # the command line hands over plain class paths; from Python these are objects, which weights_only refuses
+        from_command_line = _given_hyperparameters.get() is not None
+        self.save_hyperparameters(ignore=[] if from_command_line else ["net", "optimizer", "schedule", "metrics"])
+        self.net = net
+        self._is_split = False
+        self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
+        self.schedule = schedule
+        metrics = metrics.clone()
+        metrics.add_metrics({"loss": MeanMetric()})
+        self.train_metrics = metrics.clone(prefix="train/")
+        self.val_metrics = metrics.clone(prefix="val/")
+        self.test_metrics = metrics.clone(prefix="test/")
+
+    def forward(self, inputs: Tensor | dict[str, Tensor]) -> Any:
+        return self.net(**inputs) if isinstance(inputs, dict) else self.net(inputs)
+
+    def configure_model(self) -> None:
+        """Splits the net over processes, where the strategy says how many there are of which kind."""
+        mesh = self.device_mesh
+        if mesh is None or self._is_split:  # Lightning asks again for the test after the training
+            return
+        if not hasattr(self.net, "parallelize"):
+            raise ValueError(
+                f"strategy: {type(self.net).__name__} does not say how it is split over processes; "
+                "give it a method parallelize(mesh), as src/nets/vit.py has, or use ddp"
+            )
+        self.net.parallelize(mesh)  # type: ignore[operator]  # nets are any module
+        self._is_split = True
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # a model that load_from_checkpoint has rebuilt keeps how, so that its own checkpoints rebuild it again
+        if "net" not in self.hparams:
+            self.hparams.update(checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}))
+
+    def configure_optimizers(self) -> Any:
+        made = _underlying(self.optimizer)
+        groups = parameter_groups(self, split_hidden=getattr(made, "splits_hidden", False))
+        if not groups:
+            raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
+        grouped = not isinstance(made, type) or "weight_decay" in inspect.signature(made).parameters  # not LBFGS
+        optimizer = self.optimizer(groups if grouped else [p for group in groups for p in group["params"]])
+        if self.schedule is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": scheduler_config(self._build_schedule(optimizer))}
+
+    def _build_schedule(self, optimizer: Optimizer) -> LRScheduler:
+        assert self.schedule is not None
+        accepted = inspect.signature(_underlying(self.schedule)).parameters
+        given = getattr(self.schedule, "keywords", {})
+        if "total_steps" in accepted and not any(given.get(name) for name in ("total_steps", "epochs")):
+            total_steps = self.trainer.estimated_stepping_batches
+            if total_steps < 1:
+                raise ValueError("schedule: there is no step to train; see --trainer.max_steps, .limit_train_batches")
+            if total_steps == float("inf"):
+                raise ValueError("schedule: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
+            return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]  # it takes it, says its signature
+        return self.schedule(optimizer)
+
+    def log_step(self, stage: str, loss: Tensor, batch_size: int, **measured: Tensor) -> None:
+        """Adds one batch to the metrics of a stage, and logs the training loss where a step is due to be logged.
+
+        Args:
+            stage: train, val or test.
+            loss: mean over the batch, a scalar.
+            batch_size: number of samples B, the weight of this loss.
+            measured: what the metrics' `update` takes, by name.
+        """
+        getattr(self, f"{stage}_metrics").update(value=loss.detach(), weight=batch_size, **measured)
+        trainer: Any = self.trainer
+        if stage == "train" and (self.global_step + 1) % trainer.log_every_n_steps == 0:
+            self.log("train/loss_step", loss.detach(), batch_size=batch_size)
+
+    def _log_epoch(self, metrics: MetricCollection) -> None:
+        self.log_dict(metrics.compute())
+        metrics.reset()
+
+    def on_train_epoch_end(self) -> None:
+        self._log_epoch(self.train_metrics)
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_epoch(self.val_metrics)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_epoch(self.test_metrics)
+
+
+def _underlying(factory: Any) -> Any:
+    """The class that a factory makes; jsonargparse hands over a partial that has it among its arguments."""
+    if not isinstance(factory, partial):
+        return factory
+    return next((value for value in (factory.func, *factory.args) if isinstance(value, type)), factory.func)

@@ -1,0 +1,66 @@
+"""Finds a monitored metric that nothing logs before the first weight changes."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from playbook.errors import UserError, nearest
+from playbook.task import Task
+
+
+class CheckMonitors(Callback):
+    """Compares what is monitored with what the sanity check and the first step logged (always on)."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+        self._checked = False
+
+    def on_sanity_check_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._logged |= set(trainer.callback_metrics)
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        if self._checked:
+            return
+        self._checked = True
+        validates = trainer.enable_validation
+        if (validates and not self._logged) or _logs_at_epoch_end(pl_module):
+            return  # no sanity check, as on resume, or names that show at the end of an epoch: asked there
+        for collection in pl_module.modules():
+            if isinstance(collection, MetricCollection):
+                self._logged |= {str(name) for name in collection}
+        results = trainer._results
+        for metric in results.values() if results else []:
+            name, both = metric.meta.name, metric.meta.on_step and metric.meta.on_epoch
+            self._logged |= {name, f"{name}_step", f"{name}_epoch"} if both else {name}
+        if not validates:
+            self._logged = {name for name in self._logged if not name.startswith("val")}
+        for option, monitor in _monitors(trainer):
+            if monitor not in self._logged:
+                why = "" if validates or not monitor.startswith("val") else " while validation is off"
+                raise UserError(f"{option} {monitor}: nothing logs it{why}{nearest(monitor, self._logged)}")
+
+
+def _logs_at_epoch_end(module: LightningModule) -> bool:
+    hook = type(module).on_train_epoch_end
+    return is_overridden("on_train_epoch_end", module) and hook is not Task.on_train_epoch_end
+
+
+def _monitors(trainer: Trainer) -> list[tuple[str, str]]:
+    found: list[tuple[str, Any]] = [
+        (_option(callback), getattr(callback, "monitor", None))
+        for callback in trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
+    ]
+    found += [
+        ("--model.schedule.monitor", config.monitor)
+        for config in trainer.lr_scheduler_configs
+        if config.reduce_on_plateau
+    ]
+    return [(option, monitor) for option, monitor in found if isinstance(monitor, str)]
+
+
+def _option(callback: Callback) -> str:
+    name = type(callback).__name__
+    return "--checkpoint.monitor" if name == "Checkpoint" else f"--trainer.callbacks: {name}: monitor"

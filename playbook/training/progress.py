@@ -1,0 +1,127 @@
+"""One line of progress: a bar on a terminal, a line now and then when piped."""
+
+import sys
+import time
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
+
+from playbook.runs import card
+from playbook.training.lightning import loss_of
+
+PIPED_EVERY_S = 5.0
+SHOWN_EVERY_S = 0.1
+
+
+class Progress(ProgressBar):
+    """Epoch, rate, training loss, validation metrics and the best so far (always on).
+
+    Reading the loss waits for the device, so it is read ten times a second, not every step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enabled = True
+        self._bar: RichProgress | None = None
+        self._shown_at = self._started_at = 0.0
+        self._steps = self._printed_epoch = 0
+        self._loss: Any = None
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._shown_at = self._started_at = time.monotonic()
+        self._steps = 0
+        run = getattr(trainer, "run", None)
+        if trainer.is_global_zero and run is not None:
+            print(card.header(trainer, run), flush=True)
+        on_terminal = sys.stdout.isatty()  # rich would take FORCE_COLOR for a terminal
+        if self._enabled and trainer.is_global_zero and on_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[rest]}"))
+            self._bar = RichProgress(
+                *columns, console=Console(highlight=False, soft_wrap=True), auto_refresh=False, transient=True
+            )
+            self._bar.add_task(_epoch(trainer), total=None, rest="")
+            self._bar.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._steps += 1
+        loss = loss_of(outputs)
+        self._loss = loss.detach() if isinstance(loss, torch.Tensor) else None
+        if self._bar is not None and time.monotonic() - self._shown_at > SHOWN_EVERY_S:
+            self._show(trainer, batch_idx + 1)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is not None and not trainer.sanity_checking:
+            self._show(trainer, trainer.fit_loop.batch_idx + 1)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is not None:
+            self._show(trainer, trainer.fit_loop.batch_idx + 1)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if time.monotonic() - self._shown_at > PIPED_EVERY_S:
+            self._print(trainer)  # only now: tasks log an epoch's training metrics after the callbacks saw its end
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._print(trainer)
+        self._close()
+
+    def _print(self, trainer: Trainer) -> None:
+        """The line of the last epoch that ended, where no bar shows it."""
+        quiet = self._bar is not None or not self._enabled or not trainer.is_global_zero
+        if not quiet and self._printed_epoch < trainer.current_epoch:
+            self._shown_at = time.monotonic()
+            self._printed_epoch = trainer.current_epoch
+            print(f"{_epoch(trainer, trainer.current_epoch)}  {self._rest(trainer)}", flush=True)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show(self, trainer: Trainer, batches: int) -> None:
+        assert self._bar is not None
+        self._shown_at = time.monotonic()
+        total = trainer.num_training_batches
+        self._bar.update(
+            self._bar.task_ids[0],
+            description=_epoch(trainer),
+            completed=batches,
+            total=None if total == float("inf") else total,
+            rest=f"{batches}/{total}  {self._rest(trainer)}",
+            refresh=True,
+        )
+
+    def _rest(self, trainer: Trainer) -> str:
+        rate = self._steps / max(1e-9, time.monotonic() - self._started_at)
+        parts = [f"{rate:.{0 if rate >= 10 else 1 if rate >= 1 else 2}f} it/s"]
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        shown = {name: value for name, value in metrics.items() if not name.startswith(("train", "test"))}
+        if "train/loss" in metrics or self._loss is not None:
+            loss = metrics.get("train/loss") if self._bar is None else None
+            shown = {"train/loss": float(self._loss) if loss is None else loss} | shown
+        parts += [f"{name} {value:.4g}" for name, value in list(shown.items())[:5]]
+        best = getattr(trainer.checkpoint_callback, "best", None)
+        if best:
+            parts.append(f"best {best['score']:.4g} (epoch {best['epoch']})")
+        return "  ".join(parts)
+
+
+def _epoch(trainer: Trainer, epoch: int | None = None) -> str:
+    last = "" if trainer.max_epochs in (None, -1) else f"/{trainer.max_epochs}"
+    return f"epoch {trainer.current_epoch + 1 if epoch is None else epoch}{last}"

@@ -1,0 +1,232 @@
+"""Saves best.ckpt and last.ckpt where training can be continued from exactly."""
+
+import math
+import signal
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+
+from playbook.checkpoints.files import replace
+from playbook.errors import Stopped, UserError, nearest
+from playbook.processes import gathered, highest
+from playbook.runs.directory import Run
+from playbook.training import lightning as loops
+
+
+class Checkpoint(LightningCheckpoint):
+    """When checkpoints are saved, and which epoch counts as the best (always on).
+
+    Both are written just before the next batch or epoch starts, unless gradients wait for their step: there every hook
+    of the batch before is done, and training continues exactly. Everywhere else Lightning's checkpoints lose a
+    validation, a plateau step, accumulated gradients or what a module keeps in its own on_train_batch_end. The former
+    last.ckpt stays as previous.ckpt. A signal to stop is obeyed there too, and amid a validation, which then begins
+    anew when the run is continued. ExactResume asks for these saves before any other callback has its turn.
+
+    Args:
+        monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
+        mode: whether the best is the smallest (min) or largest (max) value.
+        every_n_steps: optimizer steps between two saves of last.ckpt.
+        every_n_minutes: minutes between two saves of last.ckpt.
+        every_n_epochs: epochs between two saves of last.ckpt.
+        requeue_exit_code: exit code after SIGTERM or SIGUSR1, for schedulers that requeue on one of their own (99 in
+            Grid Engine); 128 + the signal's number when left out, 143 and 138.
+
+    Raises:
+        ValueError: a cadence that is not above 0.
+    """
+
+    def __init__(
+        self,
+        monitor: str | None = None,
+        mode: Literal["min", "max"] = "min",
+        every_n_steps: int | None = None,
+        every_n_minutes: float | None = 10.0,
+        every_n_epochs: int | None = 1,
+        requeue_exit_code: int | None = None,
+    ) -> None:
+        super().__init__()
+        cadence = {"every_n_steps": every_n_steps, "every_n_minutes": every_n_minutes, "every_n_epochs": every_n_epochs}
+        for name, value in cadence.items():
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}: expected more than 0, got {value}")
+        if requeue_exit_code is not None and not 1 <= requeue_exit_code <= 255:
+            raise ValueError(f"requeue_exit_code: expected 1 to 255, got {requeue_exit_code}")
+        self.monitor = monitor
+        self.mode = mode
+        self.requeue_exit_code = requeue_exit_code
+        self.every_n_steps = every_n_steps
+        self.every_n_minutes = every_n_minutes
+        self.every_n_epochs = every_n_epochs
+        self.folder: Path | None = None  # None saves nothing; the command line sets the run's
+        self.config = ""  # the run's config.yaml, which every checkpoint carries
+        self.best: dict[str, Any] = {}  # score, epoch, step and metrics of best.ckpt
+        self.stop_signal: int | None = None  # that came to this process, at any moment
+        self.stopping: int | None = None  # on which all processes agree
+        self.failure: OSError | None = None  # of the newest attempt to save
+        self._due = self._best_due = False
+        self._saved_at = time.monotonic()
+        self._saved_step = -1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"]
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint["config"] = self.config
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
+        found = gathered(trainer, getattr(trainer, "continues", None))
+        if len(set(found)) > 1:
+            other = next(path for path in found if path != found[0])
+            raise UserError(
+                f"--run_dir: a process found {other} to continue, the first one {found[0]}; expected a directory that "
+                "all hosts share"
+            )
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        if self.every_n_steps and step - self._saved_step >= self.every_n_steps:
+            self._due = True
+        if self.every_n_minutes and time.monotonic() - self._saved_at >= 60 * self.every_n_minutes:
+            self._due = True
+
+    def before_batch(self, trainer: Trainer) -> None:
+        """Saves what is due; called at the start of every batch but an epoch's first."""
+        self._agree(trainer)
+        if (self._due or self._best_due or self.stopping) and not loops.gradients_are_pending(trainer):
+            self._save_between(trainer, loops.at_batch_start(trainer))
+
+    def before_epoch(self, trainer: Trainer) -> None:
+        """Saves what is due; called at the start of every epoch."""
+        self._agree(trainer)
+        if self._due or self._best_due or self.stopping:
+            self._save_between(trainer, loops.at_epoch_start(trainer))
+
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        # several processes may validate different numbers of batches, and could not agree here
+        alone = trainer.world_size == 1 and trainer.state.fn == "fit" and not trainer.sanity_checking
+        if self.stop_signal and alone and not loops.gradients_are_pending(trainer):
+            self.stopping = self.stop_signal
+            with loops.at_validation_start(trainer):
+                self._save_last(trainer)
+
+    def _agree(self, trainer: Trainer) -> None:
+        """All processes save, and stop, at the same step."""
+        due, number = highest(trainer, int(self._due), self.stop_signal or 0)
+        self._due, self.stopping = bool(due), number or None
+
+    @property
+    def dirpath(self) -> str | None:
+        """As Lightning's ModelCheckpoint has it."""
+        return None if self.folder is None else str(self.folder)
+
+    @property
+    def best_model_path(self) -> str:
+        """As Lightning's ModelCheckpoint has it."""
+        return str(self.folder / "best.ckpt") if self.folder is not None and self.best else ""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._save_best(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save_best(trainer)  # a metric of the training set; one of the validation is no better than itself
+        epoch = trainer.current_epoch  # counts from 0
+        if self.best.get("epoch") == epoch + 1:  # the training metrics of the best epoch are known only now
+            self.best["metrics"] |= {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if self.every_n_epochs and (epoch + 1) % self.every_n_epochs == 0:
+            self._due = True
+        if self.monitor and epoch == 0 and trainer.fit_loop.epoch_loop.val_loop._has_run:
+            self._require_monitored(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._due = True
+        self._agree(trainer)
+        self._save_between(trainer, nullcontext())
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if not isinstance(exception, Exception) or trainer.state.fn != "fit" or trainer.world_size > 1:
+            return
+        if place := loops.while_fetching(trainer):  # the data failed, so the training so far is sound
+            with place:
+                if self._best_due:
+                    self._save(trainer, "best")
+                saved = self._save(trainer, "last")
+            if saved and self.folder is not None:
+                print(f"\nsaved at step {trainer.global_step}, before the batch that could not be had", flush=True)
+                print(f"continue  {Run(self.folder.parent).continue_command()}", flush=True)
+
+    def _require_monitored(self, trainer: Trainer) -> None:
+        logged = trainer.callback_metrics
+        if self.monitor not in logged:
+            raise UserError(f"--checkpoint.monitor {self.monitor}: nothing logs it{nearest(str(self.monitor), logged)}")
+
+    def _save_best(self, trainer: Trainer) -> None:
+        value = trainer.callback_metrics.get(self.monitor) if self.monitor else None
+        if value is None or not math.isfinite(score := float(value)):
+            return
+        former = self.best.get("score")
+        if former is not None and (score <= former if self.mode == "max" else score >= former):
+            return
+        # the weights stay as they are until the next batch or epoch starts, where they are saved
+        self._best_due = True
+        self.best = {
+            "monitor": self.monitor,
+            "score": score,
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+            "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
+        }
+
+    def _save_between(self, trainer: Trainer, place: AbstractContextManager[None]) -> None:
+        with place:
+            if self._best_due:  # before last.ckpt, which says what the best is
+                self._save(trainer, "best")
+            if self._due or self.stopping:
+                self._save_last(trainer)
+
+    def _save_last(self, trainer: Trainer) -> None:
+        self._due = self._best_due = False
+        self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
+        self._save(trainer, "last")
+        if self.stopping:
+            preempted = self.stopping != signal.SIGINT
+            raise Stopped(self.stopping, self.requeue_exit_code if preempted else None)
+
+    def _save(self, trainer: Trainer, name: str) -> bool:
+        """Whether it is on disk."""
+        if name == "best":
+            self._best_due = False
+        if self.folder is None or trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
+            return False
+        target, new = self.folder / f"{name}.ckpt", self.folder / f"{name}.new"
+        failure: OSError | None = None
+        try:
+            trainer.save_checkpoint(new)
+        except OSError as error:  # a full disk must not cost the training
+            failure = error
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other processes wait
+        if failure is None and trainer.is_global_zero:
+            try:
+                replace(new, target, self.folder / "previous.ckpt" if name == "last" else None)
+            except OSError as error:
+                failure = error
+        if not any(highest(trainer, int(failure is not None))):
+            self.failure = None
+            return True
+        failure = failure or OSError("another process could not save")
+        if self.failure is None and trainer.is_global_zero:
+            print(f"\nwarning: {target.as_posix()} was not saved: {failure.strerror}; going on", file=sys.stderr)
+        self.failure = failure
+        return False

@@ -1,0 +1,78 @@
+"""Data loaders that know nothing of Playbook, made to come in the same order when a run is continued."""
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from torch.utils.data import DataLoader, IterableDataset
+
+from playbook.processes import shard_of
+from playbook.seeding import derived_seed, seed_generators
+
+FETCH = -3  # stands for the batch in the seed of what an epoch draws before its first batch
+
+
+def make_replayable(trainer: Trainer, batch: int) -> None:
+    """Makes the training loader's order and randomness a function of (seed, epoch, batch), and goes to a batch of it.
+
+    A DataLoader keeps its class, data set, sampler and workers; each pass over it is seeded by its epoch. What was
+    done before the checkpoint is passed over: by its indices alone without workers, else by loading it again, as the
+    workers' generators must come as far. A loader that saves its own position is left alone.
+
+    Args:
+        trainer: whose loaders are set up.
+        batch: batches of this epoch that were trained on before; what cannot come back exactly is said in a line.
+    """
+    combined = trainer.fit_loop._combined_loader
+    assert combined is not None
+    loaders = combined.flattened
+    obstacles = [text for loader in loaders if (text := _obstacle(trainer, loader))]
+    if batch and obstacles:
+        print(f"continuing amid an epoch, but not exactly: {'; '.join(dict.fromkeys(obstacles))}", flush=True)
+    plain = [loader for loader in loaders if isinstance(loader, DataLoader) and not hasattr(loader, "load_state_dict")]
+    for loader in plain:
+        loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
+        loader.__dict__["_replay"] = (trainer, {trainer.current_epoch: batch})
+    if plain and trainer.fit_loop._data_fetcher is not None:
+        iter(trainer.fit_loop._data_fetcher)  # Lightning has begun a pass already
+
+
+def _obstacle(trainer: Trainer, loader: Any) -> str | None:
+    if hasattr(loader, "load_state_dict"):
+        return None
+    if not isinstance(loader, DataLoader):
+        return f"a {type(loader).__name__} cannot be told where to begin, so the epoch's data comes from its start"
+    if isinstance(loader.dataset, IterableDataset):
+        return f"the order of {type(loader.dataset).__name__} is its own; what was done is read again and passed over"
+    if loader.persistent_workers and trainer.current_epoch:
+        return "persistent workers draw other random numbers than before; --data's persistent_workers: false would not"
+    return None
+
+
+class _Replayable(DataLoader):
+    def __iter__(self) -> Iterator[Any]:
+        trainer, batches_done = self.__dict__["_replay"]
+        done = batches_done.pop(trainer.current_epoch, 0)
+        seed = int(os.environ["PL_GLOBAL_SEED"])
+        rank, epoch = shard_of(trainer)[0], trainer.current_epoch
+        # for samplers that draw from the global generators; all ranks alike, as they may share one order
+        seed_generators(derived_seed(seed, epoch, FETCH))
+        owners: list[Any] = [(self, (seed, rank, epoch)), (self.sampler, (seed, epoch))]
+        for owner, key in owners:
+            if hasattr(owner, "generator"):
+                owner.generator = torch.Generator().manual_seed(derived_seed(*key))
+        iterator: Any = super().__iter__()
+        in_process = self.num_workers == 0  # where the data set and the sampler draw from this process' generators
+        indices_alone = in_process and not isinstance(self.dataset, IterableDataset)
+        for batch in count():
+            if in_process:
+                seed_generators(derived_seed(seed, rank, epoch, batch, FETCH))
+            try:
+                item = next(iterator._sampler_iter if indices_alone and batch < done else iterator)
+            except StopIteration:
+                return
+            if batch >= done:
+                yield item

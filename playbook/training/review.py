@@ -1,0 +1,50 @@
+"""Reviews a run at its start."""
+
+from dataclasses import replace
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from playbook.doctor.command import examine
+from playbook.doctor.findings import DEFECTS
+from playbook.doctor.render import render
+from playbook.errors import UserError
+from playbook.processes import is_first_process
+
+DEAR = {  # what trains for many steps, or reads the data for long
+    "loss-not-decreasing",
+    "learning-rate-too-high",
+    "learning-rate-too-low",
+    "train-val-overlap",
+    "misaligned-labels",
+    "slow-loader",
+}
+
+
+class Doctor(Callback):
+    """Runs the cheap probes of the review before training begins, and stops at a critical finding (`fit --doctor`).
+
+    The review runs on the CPU in a copy of the process, some seconds for a small model; the run itself starts from the
+    same weights and random numbers as without it.
+
+    Args:
+        all_probes: run the long ones as well, which train for many steps or read much data.
+    """
+
+    def __init__(self, all_probes: bool = False) -> None:
+        self.all_probes = all_probes
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage != "fit" or not is_first_process():
+            return
+        ids = frozenset(DEFECTS) - (set() if self.all_probes else DEAR)
+        report = examine(trainer, pl_module, getattr(trainer, "datamodule", None), ids)
+        title = type(pl_module).__name__
+        critical = [item for item in report.findings if item["severity"] == "critical"]
+        if report.findings:
+            print(render(replace(report, checked=[]), "terminal", title), flush=True)
+        else:
+            print(f"{title}: nothing found, {len(report.checked)} checks passed in {report.seconds:.1f} s", flush=True)
+        if critical:
+            names = ", ".join(sorted({item["id"] for item in critical}))
+            mark = f"# doctor: ignore[{critical[0]['id']}] reason"
+            raise UserError(f"--doctor: {names}, see above; `{mark}` at the line lets it pass")

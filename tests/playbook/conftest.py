@@ -1,0 +1,25 @@
+"""Fixtures for the machine's tests, which run the project in `project/`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.playbook.running import Cli, command_line, workdir
+
+__all__ = ["workdir"]
+
+
+@pytest.fixture
+def cli(workdir: Path, capfd: pytest.CaptureFixture[str]) -> Cli:  # the fixture of that name
+    """Runs `python -m example …` in this process."""
+    return command_line("example", capfd)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and a module of somebody's own, for all tests of a file."""
+    from tests.playbook.processes import OWN
+
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.py").write_text(OWN)
+    return folder

@@ -1,0 +1,24 @@
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.playbook.doctor.programs import Blobs as Data
+from tests.playbook.doctor.programs import Classifier
+
+__all__ = ["Data"]
+
+
+class Model(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 3))
+
+
+class RepairedData(Data):
+    """The last batch has 19 samples."""
+
+
+class Data(Data):  # type: ignore[no-redef]
+    def train_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(self.train_set, batch_size=21, shuffle=True)  # here

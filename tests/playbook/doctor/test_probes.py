@@ -1,0 +1,63 @@
+"""Every probe on a pair of programs: it finds the defect at its line in one, and nothing at all in the other."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from playbook.doctor.findings import DEFECTS
+from playbook.doctor.review import Report, all_probes, review
+
+CASES = Path(__file__).parent / "cases"
+NAMES = sorted(file.stem for file in CASES.glob("*.py"))  # <id with underscores>[__variant], or clean__<what it is>
+DEFECTIVE = [name for name in NAMES if not name.startswith("clean__")]
+
+
+def reviewed(name: str, repaired: bool = False, ids: frozenset[str] = frozenset(DEFECTS)) -> Report:
+    """The repair of a defective case is `Repaired` in place of Model, `RepairedData` in place of Data."""
+    module = import_module(f"tests.playbook.doctor.cases.{name}")
+    model = module.Repaired if repaired and hasattr(module, "Repaired") else module.Model
+    data = module.RepairedData if repaired and hasattr(module, "RepairedData") else module.Data
+    assert not repaired or (model, data) != (module.Model, module.Data), "nothing is repaired"
+    return review(lambda: (model(), data()), ids=ids)
+
+
+def defect_of(name: str) -> str:
+    return name.partition("__")[0].replace("_", "-")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "__" in name else name for name in DEFECTIVE]
+)
+def test_finds_the_defect_and_not_its_repair(name: str) -> None:
+    defect = defect_of(name)
+    report = reviewed(name, ids=frozenset({defect}))
+    assert report.findings, report
+    lines = (CASES / f"{name}.py").read_text(encoding="utf-8").splitlines()
+    marked = [number for number, line in enumerate(lines, start=1) if line.endswith("# here")]
+    files = [item for item in report.findings if item["file"].endswith(f"{name}.py")]
+    near = [abs(item["line"] - number) for item in files for number in marked]
+    assert min(near, default=99) <= 3, (marked, report.findings)
+
+    report = reviewed(name, repaired=True, ids=frozenset({defect}))
+    assert not report.findings, report
+    assert not report.notes, report
+
+
+def test_the_gain_of_single_precision_is_told() -> None:
+    """Two results of 20 doubles and their mean, among the activations of 20 samples."""
+    [found] = reviewed("dtype_promotion", ids=frozenset({"dtype-promotion"})).findings
+    assert "float32 saves 3% of the memory" in found["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in DEFECTIVE])
+def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
+    report = reviewed(name)
+    assert not report.findings, report
+
+
+def test_every_probe_has_a_case() -> None:
+    assert {defect for probe in all_probes().values() for defect in probe.ids} <= {
+        defect_of(name) for name in DEFECTIVE
+    }

@@ -1,0 +1,85 @@
+"""The training that is looked at: its batches, its modes, and how slow steps are shortened."""
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from playbook.doctor import replay, subject
+from playbook.doctor.samples import owner
+from playbook.doctor.subject import Subject
+from tests.playbook.doctor.programs import Blobs, Classifier
+
+
+def looked(model: Classifier, data: Blobs) -> Subject:
+    """The subject, after the look at it has ended."""
+    found: list[Subject] = []
+    subject.open_subject(model, data, {"max_epochs": 3}, found.append)
+    return found[0]
+
+
+class _Hooked(Classifier):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        x, y = batch
+        return (x + 1000 if self.training else x), y
+
+
+class _Slow(Classifier):
+    seconds = 0.3
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        time.sleep(self.seconds)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore:You have overridden")
+def test_batches_arrive_through_the_hooks_of_their_stage() -> None:
+    seen = looked(_Hooked(), Blobs())
+    assert len(seen.batches) == subject.NUM_TRAIN
+    assert all(batch[0].mean() > 500 for batch in seen.batches)
+    assert all(batch[0].mean() < 500 for batch in seen.val_batches)
+    assert seen.validates
+    assert seen.samples is None
+
+
+def test_a_look_in_evaluation_leaves_the_modes() -> None:
+    seen = looked(Classifier(), Blobs())
+    seen.model.net[1].eval()  # type: ignore[index]  # a Sequential
+    modes = [part.training for part in seen.model.modules()]
+    with seen.evaluating():
+        assert not any(part.training for part in seen.model.modules())
+        assert not torch.is_grad_enabled()
+    assert [part.training for part in seen.model.modules()] == modes
+
+
+def test_slow_steps_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = looked(_Slow(), Blobs())
+    assert seen.seconds >= 0.3
+    assert seen.samples is not None
+    assert 4 <= seen.samples < 20
+    assert {len(batch[0]) for batch in (*seen.batches, *seen.val_batches)} == {seen.samples}
+    monkeypatch.setattr(_Slow, "seconds", 0.0)
+    sizes: list[int] = []
+    step = seen.model.training_step
+    seen.model.training_step = lambda batch, batch_idx: sizes.append(len(batch[0])) or step(batch, batch_idx)
+    subject.rehearse(seen, subject.pl.Callback(), epochs=1)
+    assert sizes == [seen.samples] * 3
+
+
+def test_data_are_made_again() -> None:
+    seen = looked(Classifier(), Blobs())
+    before = owner(seen)
+    replay.remake(seen)()
+    assert owner(seen) is before
+
+
+@pytest.mark.filterwarnings("ignore:Total length")
+def test_no_batch_is_told() -> None:
+    class Empty(Blobs):
+        def train_dataloader(self) -> Any:
+            return []
+
+    with pytest.raises(ValueError, match="no batch"):
+        looked(Classifier(), Empty())

@@ -1,0 +1,51 @@
+"""Ends a training that no longer improves, at the same step however often it is cut off and continued."""
+
+from typing import Any, Literal
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping as LightningEarlyStopping
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+
+
+class EarlyStopping(LightningEarlyStopping):
+    """Ends the training when a metric has not improved for some validations, or is no number any more.
+
+    Lightning's own class, but for two things of a continued run: a training that had stopped trains no further, and a
+    patience given now comes before the one in the checkpoint.
+
+    Args:
+        monitor: logged metric that is watched.
+        mode: whether it should fall (min) or rise (max).
+        patience: validations without improvement after which the training ends, at least 1.
+        min_delta: smallest change that counts as an improvement, at least 0.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val/loss",
+        mode: Literal["min", "max"] = "min",
+        patience: int = 3,
+        min_delta: float = 0.0,
+    ) -> None:
+        if patience < 1:
+            raise ValueError(f"patience: expected at least 1 validation, got {patience}")
+        if min_delta < 0:
+            raise ValueError(f"min_delta: expected at least 0, got {min_delta}")
+        super().__init__(monitor, min_delta, patience, mode=mode)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        reason = self.stopping_reason
+        exhausted = reason == EarlyStoppingReason.PATIENCE_EXHAUSTED
+        if reason == EarlyStoppingReason.NOT_STOPPED or (exhausted and self.wait_count < self.patience):
+            self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
+            return
+        trainer.should_stop = True
+        if trainer.is_global_zero:
+            more = f"; train on with a patience above {self.wait_count}" if exhausted else ""
+            print(f"EarlyStopping: {self.monitor} had ended the training{more}", flush=True)

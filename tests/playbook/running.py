@@ -1,0 +1,97 @@
+"""What the tests run with: the command line in this process and in its own, and where files are."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests run on the CPU, and a failed look for a GPU costs every step
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two that wait for each other lose 100 ms a step on a busy machine
+os.environ.setdefault("WANDB_MODE", "offline")
+# what one process compiles, another must not find half written
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
+os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
+
+ROOT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parent / "project"  # a small one, with the package `example`: the machine needs no other
+CNN_DIGITS = str(PROJECT / "configs/vision/cnn-digits.yaml")
+MLP_DIGITS = str(PROJECT / "configs/vision/mlp-digits.yaml")
+QUIET: dict[str, Any] = {  # of a Trainer
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+UNSAVED: dict[str, Any] = {**QUIET, "enable_checkpointing": False}
+PUBLISHED = Path(os.environ.get("PLAYBOOK_DATA", ROOT.parent / "shared/data"))  # real data sets, a folder each
+
+if str(PROJECT) not in sys.path:
+    sys.path.insert(0, str(PROJECT))
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skips a test where a published data set is not at hand."""
+    reason = f"needs {name} in the folder that PLAYBOOK_DATA names"
+    return pytest.mark.skipif(not (PUBLISHED / name).is_dir(), reason=reason)
+
+
+@dataclass
+class Result:
+    """What a command left: exit code and output."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory that Python also imports from, as `python -m` does, and forgets afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(f"{tmp_path}{os.sep}"):
+            del sys.modules[name]
+
+
+def command_line(package: str, capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Runs `python -m <package> …` in this process, which saves the seconds that importing torch takes."""
+    from playbook.command.main import run as run_command
+
+    def run(*args: str) -> Result:
+        capfd.readouterr()
+        code = run_command([str(arg) for arg in args], package)
+        captured = capfd.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+def cli_process(
+    *args: str, cwd: Path, env: dict[str, str] | None = None, new_group: bool = False, package: str = "example"
+) -> subprocess.Popen[str]:
+    """Starts `python -m <package> …` in a process of its own, for signals, start-up and a fresh interpreter."""
+    return subprocess.Popen(
+        [sys.executable, "-m", package, *map(str, args)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": python_path(), **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=new_group,
+    )
+
+
+def python_path() -> str:
+    """Where a process finds the packages."""
+    return os.pathsep.join([str(ROOT), str(PROJECT)])

@@ -1,0 +1,77 @@
+"""What a process knows of itself before it can ask the others, and how it ends with them."""
+
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from playbook import processes as ranks
+from tests.playbook.running import MLP_DIGITS, Cli
+
+NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "WORLD_SIZE")
+FIRST = {
+    "alone": {},
+    "of torchrun": {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"},
+    "of torchrun, on SLURM's second host": {"RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "1"},
+    "of Lightning's launcher": {"LOCAL_RANK": "0", "NODE_RANK": "0"},
+    "of srun": {"SLURM_PROCID": "0"},
+}
+FURTHER = {
+    "of torchrun": {"RANK": "1", "LOCAL_RANK": "1"},
+    "of torchrun, on the second host": {"RANK": "1", "LOCAL_RANK": "0"},
+    "of Lightning's launcher": {"LOCAL_RANK": "1", "NODE_RANK": "0"},
+    "of Lightning's launcher, on the second host": {"NODE_RANK": "1"},
+    "of srun": {"SLURM_PROCID": "1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def told(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("process", FIRST)
+def test_first_process(monkeypatch: pytest.MonkeyPatch, process: str) -> None:
+    told(monkeypatch, FIRST[process])
+    assert ranks.is_first_process()
+    assert not ranks.is_started_by_lightning()
+
+
+@pytest.mark.parametrize("process", FURTHER)
+def test_further_process(monkeypatch: pytest.MonkeyPatch, process: str) -> None:
+    told(monkeypatch, FURTHER[process])
+    assert not ranks.is_first_process()
+    assert ranks.is_started_by_lightning() == (process == "of Lightning's launcher")
+
+
+def test_the_first_of_several_does_not_train_alone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, FIRST["of torchrun"])
+    done = cli("fit", "--config", MLP_DIGITS, "--run_dir", "run")
+    assert done.code == 2
+    assert done.err.startswith("error: --trainer.devices: several processes were started")
+    assert done.err.count("\n") == 1
+
+
+def test_processes_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "END_S", 0.2)
+    commands = ("pass", "import time; time.sleep(60)")
+    started = [subprocess.Popen([sys.executable, "-c", command]) for command in commands]
+    launcher = SimpleNamespace(procs=started)
+    started[0].wait()
+    began = time.monotonic()
+    ranks.join(SimpleNamespace(strategy=SimpleNamespace(launcher=launcher)))
+    assert time.monotonic() - began < 30
+    assert [process.returncode for process in started] == [0, -9]
+
+
+def test_torch_is_not_imported_for_an_early_mistake() -> None:
+    code = "import sys; import playbook.processes, playbook.runs.directory; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,154 @@
+"""A run that was cut off anywhere and continued ends with bitwise the same weights as one that never was."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from tests.playbook.running import CNN_DIGITS, MLP_DIGITS, Cli, Result
+
+BATCHES, EPOCHS = 5, 3  # 1,078 samples in batches of 250: four full ones and a short one
+
+
+class PowerCutError(BaseException):
+    """Ends a run without any chance to save."""
+
+
+class CutAt(Callback):
+    """Ends the run in the middle of step `step`, counted from 1: after its backward pass."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
+        if trainer.global_step + 1 == self.step:
+            raise PowerCutError
+
+
+def fit(cli: Cli, recipe: str, run: str, *args: str) -> Result:
+    return cli(
+        "fit", "--config", recipe, "--run_dir", run, "--ckpt_path", "last", "--data.batch_size", "250",
+        "--trainer.max_epochs", str(EPOCHS), "--trainer.log_every_n_steps", "2", "--model.net.widths", "[8, 16]", *args,
+    )  # fmt: skip
+
+
+def cut(cli: Cli, recipe: str, run: str, step: int, *args: str) -> None:
+    with pytest.raises(PowerCutError):
+        fit(
+            cli,
+            recipe,
+            run,
+            "--trainer.callbacks+=tests.playbook.training.resume.test_exact.CutAt",
+            f"--trainer.callbacks.step={step}",
+            *args,
+        )
+
+
+def resume(cli: Cli, recipe: str, run: str, *args: str) -> Result:
+    return fit(cli, recipe, run, "--trainer.callbacks", "null", *args)  # the checkpoint's configuration has CutAt
+
+
+def weights(run: str) -> dict[str, torch.Tensor]:
+    return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_same_ending(run: str, reference: str) -> None:
+    for name, value in weights(reference).items():
+        assert torch.equal(value, weights(run)[name]), f"{name} differs after resuming in {run}"
+    assert Path(run, "metrics.csv").read_text() == Path(reference, "metrics.csv").read_text()
+
+
+def sweep(cli: Cli, recipe: str, steps: Iterable[int], *args: str) -> None:
+    assert fit(cli, recipe, "whole").code == 0
+    for step in steps:
+        cut(cli, recipe, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
+        done = resume(cli, recipe, f"cut-{step}", *args)
+        assert done.code == 0
+        assert "starting afresh" not in done.out
+        assert_same_ending(f"cut-{step}", "whole")
+
+
+def test_first_epoch_border_and_mid_epoch(cli: Cli) -> None:
+    sweep(cli, CNN_DIGITS, [2, BATCHES + 1, 2 * BATCHES])
+
+
+@pytest.mark.slow
+def test_two_workers(cli: Cli) -> None:
+    sweep(cli, CNN_DIGITS, [BATCHES + 3], "--data.num_workers", "2")
+
+
+@pytest.mark.slow
+def test_a_limit_of_steps(cli: Cli) -> None:
+    """Lightning counts such a run otherwise, and would go back into the epoch that is over."""
+    limit = ("--trainer.max_epochs", "-1", "--trainer.max_steps", str(2 * BATCHES))
+    assert fit(cli, CNN_DIGITS, "whole", *limit).code == 0
+    for step in (BATCHES + 1, BATCHES + 3):
+        cut(cli, CNN_DIGITS, f"cut-{step}", step, *limit)
+        resume(cli, CNN_DIGITS, f"cut-{step}", *limit)
+        assert_same_ending(f"cut-{step}", "whole")
+
+
+@pytest.mark.parametrize(
+    ("size", "again", "steps"), [(100, ", 50 of them come again", 4), (500, ", 250 of them", 2), (375, "", 1)]
+)
+def test_another_batch_size_leaves_no_sample_out(cli: Cli, size: int, again: str, steps: int) -> None:
+    """Three batches of 250 are seen; the rest of the epoch comes in `steps` steps of the new size."""
+    cut(cli, CNN_DIGITS, "run", 4, "--checkpoint.every_n_steps", "1")
+    done = resume(cli, CNN_DIGITS, "run", "--data.batch_size", str(size), "--trainer.max_epochs", "1")
+    assert done.code == 0, done.err
+    assert f"continuing with batches of {size} samples, not 250: 750 of the epoch were seen{again}" in done.out
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 3 + steps
+
+
+def test_without_a_seed_a_line_says_that_it_is_not_exact(cli: Cli) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PL_GLOBAL_SEED", raising=False)
+        first = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "1")
+        assert "not exactly" not in first.out
+        second = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "2")
+        assert "continuing, but not exactly: seed_everything is false" in second.out
+
+
+VARIANTS = {
+    "accumulation": ("--trainer.accumulate_grad_batches", "2"),
+    "validation within": ("--trainer.val_check_interval", "2"),
+    "validation every step": ("--trainer.val_check_interval", "1"),
+    "validation across epochs": ("--trainer.val_check_interval", "3", "--trainer.check_val_every_n_epoch", "null"),
+    "validation in other epochs": ("--trainer.check_val_every_n_epoch", "2"),
+    "accumulation and validation": (
+        "--trainer.accumulate_grad_batches", "2", "--trainer.val_check_interval", "1", "--data.num_workers", "2",
+    ),
+    "plateau": ("--model.schedule", "ReduceLROnPlateau", "--model.schedule.patience", "0"),
+    "plateau within": (
+        "--model.schedule", "ReduceLROnPlateau", "--model.schedule.patience", "0", "--trainer.val_check_interval", "2",
+    ),
+    "one cycle": ("--model.schedule", "OneCycleLR", "--model.schedule.max_lr", "0.01"),
+    "limited batches": ("--trainer.limit_train_batches", "3", "--trainer.val_check_interval", "2"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(cli: Cli, variant: str) -> None:
+    """Cut at every step, saved at any cadence: what is lost is less than the cadence, what is continued is exact."""
+    args, cadence = VARIANTS[variant], "123"[list(VARIANTS).index(variant) % 3]
+    whole = fit(cli, CNN_DIGITS, "whole", *args)
+    assert whole.code == 0, whole.err
+    last = torch.load("whole/checkpoints/last.ckpt", weights_only=True)["global_step"]
+    for step in range(2, last + 1):
+        run = f"cut-{step}"
+        cut(cli, CNN_DIGITS, run, step, "--checkpoint.every_n_steps", cadence, *args)
+        if saved := sorted(Path(run).glob("checkpoints/last.ckpt")):
+            lost = step - 1 - torch.load(saved[0], weights_only=True)["global_step"]
+            assert lost <= int(cadence), f"{lost} steps lost at {step}"
+        assert resume(cli, CNN_DIGITS, run, *args).code == 0
+        assert_same_ending(run, "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("recipe", [CNN_DIGITS, MLP_DIGITS], ids=["cnn", "mlp"])
+def test_every_step(cli: Cli, recipe: str, workers: str) -> None:
+    sweep(cli, recipe, range(2, BATCHES * EPOCHS + 1), "--data.num_workers", workers)

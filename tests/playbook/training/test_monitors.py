@@ -1,0 +1,139 @@
+"""A monitored metric that nothing logs is told before the first weight changes; one that is logged never is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, MetricCollection
+
+from playbook.errors import UserError
+from playbook.optim.schedules import ReduceLROnPlateau, scheduler_config
+from playbook.training.monitors import CheckMonitors
+from playbook.training.resume.checkpoint import Checkpoint
+from tests.playbook.running import QUIET
+from tests.playbook.training.test_trainer import Line, line, points
+
+
+class Plateau(Line):
+    """Cuts its rate by a metric."""
+
+    def __init__(self, monitor: str) -> None:
+        super().__init__()
+        self.monitor = monitor
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": scheduler_config(ReduceLROnPlateau(optimizer, self.monitor))}
+
+
+def train(folder: Path, module: pl.LightningModule, *callbacks: pl.Callback, **settings: Any) -> pl.Trainer:
+    settings = {
+        **QUIET,
+        "max_epochs": 1,
+        "enable_checkpointing": any(isinstance(c, Checkpoint) for c in callbacks),
+    } | settings
+    trainer = pl.Trainer(**settings, callbacks=[CheckMonitors(), *callbacks], default_root_dir=folder)
+    trainer.fit(module, points(), points())
+    return trainer
+
+
+def test_monitors_that_are_logged(tmp_path: Path) -> None:
+    for monitor in ("val/loss", "train/loss"):
+        trainer = train(tmp_path, Plateau(monitor), Checkpoint(monitor), EarlyStopping(monitor))
+        assert trainer.global_step == 2
+
+
+WRONG = {
+    "checkpoint": (Line, Checkpoint("val/los"), "--checkpoint.monitor val/los: nothing logs it. Nearest: val/loss"),
+    "early stopping": (
+        Line,
+        EarlyStopping("val/los"),
+        "--trainer.callbacks: EarlyStopping: monitor val/los: nothing logs it. Nearest: val/loss",
+    ),
+    "plateau": (
+        lambda: Plateau("train/los"),
+        pl.Callback(),
+        "--model.schedule.monitor train/los: nothing logs it. Nearest: train/loss",
+    ),
+    "nothing like it": (Line, Checkpoint("f1"), "--checkpoint.monitor f1: nothing logs it"),
+}
+
+
+@pytest.mark.parametrize("where", WRONG)
+def test_monitor_that_nothing_logs(tmp_path: Path, where: str) -> None:
+    make, callback, message = WRONG[where]
+    module = make()
+    before = module.net.weight.clone()
+    with pytest.raises(UserError) as caught:
+        train(tmp_path, module, callback)
+    assert str(caught.value).startswith(message)
+    assert torch.equal(module.net.weight, before), "a weight has changed already"
+
+
+def test_validation_metric_while_validation_is_off(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="val/loss: nothing logs it while validation is off"):
+        train(tmp_path, line(), Checkpoint("val/loss"), limit_val_batches=0)
+    train(tmp_path, line(), Checkpoint("train/loss"), limit_val_batches=0)
+
+
+def test_without_sanity_check_names_show_at_the_first_validation(tmp_path: Path) -> None:
+    train(tmp_path, line(), Checkpoint("val/loss"), num_sanity_val_steps=0)
+
+
+class Steps(Line):
+    """Logs a metric of steps and of epochs, which Lightning then names twice."""
+
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
+        loss = self._error(batch)
+        self.log("error", loss, on_step=True, on_epoch=True)
+        return loss
+
+
+@pytest.mark.parametrize("monitor", ["error", "error_step", "error_epoch"])
+def test_names_of_metrics_logged_by_step_and_epoch(tmp_path: Path, monitor: str) -> None:
+    train(tmp_path, Steps(), Checkpoint(monitor))
+    with pytest.raises(UserError, match="nothing logs it"):
+        train(tmp_path, Steps(), Checkpoint(f"{monitor}_x"))
+
+
+class AtTheEnd(Line):
+    """Logs a name that nobody can know before the epoch ends."""
+
+    def on_train_epoch_end(self) -> None:
+        self.log("late", 1.0)
+
+
+def test_module_with_its_own_end_of_epoch_is_given_the_benefit(tmp_path: Path) -> None:
+    train(tmp_path, AtTheEnd(), Checkpoint("late"))
+    with pytest.raises(UserError, match=r"--checkpoint\.monitor lat: nothing logs it\. Nearest: late"):
+        train(tmp_path, AtTheEnd(), Checkpoint("lat"))
+
+
+class Collected(Line):
+    """Has a collection of metrics, as our tasks do, that is logged elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = MetricCollection({"mean": MeanMetric()}, prefix="train/")
+        self.others = nn.ModuleList()
+
+    def on_validation_start(self) -> None:
+        if not self.trainer.sanity_checking:
+            self.kept.update(1.0)
+            self.trainer.callback_metrics.update(self.kept.compute())
+
+
+def test_names_of_a_metric_collection_count(tmp_path: Path) -> None:
+    train(tmp_path, Collected(), Checkpoint("train/mean"))
+
+
+def test_second_fit_is_not_asked_again(tmp_path: Path) -> None:
+    trainer = train(tmp_path, line(), Checkpoint("val/loss"))
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(line(), points(), points())
+    assert trainer.global_step == 4

@@ -1,0 +1,243 @@
+"""The Trainer from Python: Lightning's own where no run is set, and the weights it starts from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from playbook.errors import UserError
+from playbook.runs.directory import Run
+from playbook.runs.predictions import WritePredictions
+from playbook.training.trainer import Trainer, load_weights
+from tests.playbook.running import QUIET
+
+
+class Line(pl.LightningModule):
+    """Fits y = w x + b; everything is logged under Lightning's usual names."""
+
+    def __init__(self, lr: float = 0.1) -> None:
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+        self.lr = lr
+
+    def _error(self, batch: Sequence[Tensor]) -> Tensor:
+        x, y = batch
+        return (self.net(x) - y).square().mean()
+
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
+        loss = self._error(batch)
+        self.log("train/loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
+        self.log("val/loss", self._error(batch))
+
+    def test_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
+        self.log("test/loss", self._error(batch))
+
+    def predict_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
+        return self.net(batch[0])[:, 0]
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+def points(num: int = 8, batch_size: int = 4) -> DataLoader:
+    """Points of y = 2 x + 1."""
+    x = torch.linspace(-1, 1, num)[:, None]
+    return DataLoader(TensorDataset(x, 2 * x + 1), batch_size=batch_size)
+
+
+class Points(pl.LightningDataModule):
+    """The same everywhere."""
+
+    def train_dataloader(self) -> DataLoader:
+        return points()
+
+    def val_dataloader(self) -> DataLoader:
+        return points()
+
+    def test_dataloader(self) -> DataLoader:
+        return points()
+
+    def predict_dataloader(self) -> DataLoader:
+        return points()
+
+
+def line(weight: float = 0.0, bias: float = 0.0, lr: float = 0.1) -> Line:
+    module = Line(lr)
+    module.net.weight.data.fill_(weight)
+    module.net.bias.data.fill_(bias)
+    return module
+
+
+def both(folder: Path, **settings: Any) -> list[pl.Trainer]:
+    settings = {**QUIET, "default_root_dir": folder, "enable_checkpointing": False, **settings}
+    return [Trainer(**settings), pl.Trainer(**settings)]
+
+
+def test_fit_without_a_run_is_lightnings(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = line(), line()
+    for trainer, module in zip(both(workdir, max_epochs=3), (ours, theirs), strict=True):
+        assert trainer.fit(module, points(), points()) is None
+        assert trainer.callback_metrics.keys() == {"train/loss", "val/loss"}
+    assert torch.equal(ours.net.weight, theirs.net.weight)
+    assert ours.net.weight.item() > 0.5, "and it learns"
+    assert "Architecture" not in capsys.readouterr().out
+    assert list(workdir.iterdir()) == []
+
+
+def test_what_evaluation_returns(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """y = 2 x + 1 against 0: the mean of (2 x + 1)² over the eight points, 1 + 4 mean(x²)."""
+    expected = 1 + 4 * torch.linspace(-1, 1, 8).square().mean().item()
+    ours, _ = both(workdir)
+    assert ours.validate(line(), points()) == [{"val/loss": pytest.approx(expected)}]
+    assert ours.test(line(), points()) == [{"test/loss": pytest.approx(expected)}]
+    assert ours.test(line(2.0, 1.0), datamodule=Points()) == [{"test/loss": 0.0}]
+    assert capsys.readouterr().out == ""
+
+
+def test_what_prediction_returns(workdir: Path) -> None:
+    ours, theirs = both(workdir)
+    for trainer in (ours, theirs):
+        found = trainer.predict(line(2.0, 1.0), points())
+        assert found is not None
+        torch.testing.assert_close(torch.cat(found), 2 * torch.linspace(-1, 1, 8) + 1)  # type: ignore[arg-type]
+    assert ours.predict(line(), points(), return_predictions=False) is None
+
+
+@pytest.mark.filterwarnings("ignore:.*exists and is not empty.*")
+def test_checkpoint_in_lightnings_own_way(workdir: Path) -> None:
+    ours, _ = both(workdir, max_epochs=2, enable_checkpointing=True)
+    ours.fit(line(), datamodule=Points())
+    ours.save_checkpoint("saved.ckpt")
+    [again] = ours.test(line(), datamodule=Points(), ckpt_path="saved.ckpt")
+    [newest] = ours.test(datamodule=Points(), ckpt_path="best")
+    assert again == newest
+    continued, _ = both(workdir, max_epochs=3, enable_checkpointing=True)
+    continued.fit(line(), datamodule=Points(), ckpt_path="saved.ckpt")
+    assert continued.global_step == 6
+
+
+def test_positional_arguments_are_lightnings(workdir: Path) -> None:
+    ours, theirs = both(workdir)
+    module = line(2.0, 1.0)
+    theirs.strategy.connect(module)
+    theirs.save_checkpoint("saved.ckpt")
+    assert theirs.test(line(), points(), "saved.ckpt") == [{"test/loss": 0.0}]
+    assert ours.test(line(), points(), "saved.ckpt") == [{"test/loss": 0.0}]
+
+
+def test_a_run_is_tested_and_summed_up(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [trainer, _] = both(workdir, max_epochs=2)
+    assert isinstance(trainer, Trainer)
+    trainer.run = Run(Path("job"))
+    trainer.run.create()
+    trainer.fit(line(), datamodule=Points())
+    assert trainer.run.read_metrics()["status"] == "finished"
+    assert trainer.run.read_metrics()["test"].keys() == {"test/loss"}
+    assert "Architecture   Linear, 2 parameters" in capsys.readouterr().out
+    trainer.validate(line(2.0, 1.0), datamodule=Points())
+    assert capsys.readouterr().out == "val/loss 0\n"
+    assert trainer.run.read_metrics()["val"] == {"val/loss": 0.0}
+    assert trainer.run.read_metrics()["status"] == "finished"
+
+
+def test_evaluation_that_logs_nothing_says_so(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Silent(Line):
+        def test_step(self, batch: Sequence[Tensor], batch_idx: int) -> None:
+            pass
+
+    [trainer, _] = both(workdir)
+    assert isinstance(trainer, Trainer)
+    trainer.run = Run(Path("job"))
+    trainer.test(Silent(), points())
+    assert capsys.readouterr().out == "test: nothing was logged\n"
+
+
+def test_predictions_of_a_run_are_written_not_kept(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [trainer, _] = both(workdir, callbacks=[WritePredictions(Path("job/predictions"))])
+    assert isinstance(trainer, Trainer)
+    trainer.run = Run(Path("job"))
+    assert trainer.predict(line(2.0, 1.0), datamodule=Points()) is None
+    assert capsys.readouterr().out == "predictions  job/predictions/predictions.csv\n"
+    assert Path("job/predictions/predictions.csv").read_text().startswith("id,prediction\n0,-1.0\n")
+
+
+class Mute(Line):
+    """Predicts nothing."""
+
+    def predict_step(self, batch: Sequence[Tensor], batch_idx: int) -> Any:
+        return None
+
+
+@pytest.mark.filterwarnings("ignore:.*predict returned None.*")
+def test_predict_step_that_returns_nothing(workdir: Path) -> None:
+    [trainer, _] = both(workdir, callbacks=[WritePredictions(Path("job/predictions"))])
+    assert isinstance(trainer, Trainer)
+    trainer.run = Run(Path("job"))
+    with pytest.raises(UserError, match="predict_step returned nothing to write"):
+        trainer.predict(Mute(), datamodule=Points())
+
+
+def test_no_batch_to_predict(workdir: Path) -> None:
+    [trainer, _] = both(workdir, callbacks=[WritePredictions(Path("job/predictions"))], limit_predict_batches=0)
+    assert isinstance(trainer, Trainer)
+    trainer.run = Run(Path("job"))
+    with pytest.raises(UserError, match="predict_step returned nothing to write"):
+        trainer.predict(line(), datamodule=Points())
+    assert not Path("job/predictions").exists()
+
+
+class TwoLayers(pl.LightningModule):
+    """Has a net of two layers."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, hidden), nn.Linear(hidden, 1))
+
+
+def test_loading_what_fits(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = TwoLayers(3), TwoLayers(5)
+    torch.save({"state_dict": source.state_dict() | {"head.weight": torch.ones(1)}}, "source.ckpt")
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    load_weights(target, Path("source.ckpt"))
+    after = target.state_dict()
+    assert torch.equal(after["net.1.bias"], source.state_dict()["net.1.bias"])
+    for name in ("net.0.weight", "net.0.bias", "net.1.weight"):
+        assert torch.equal(after[name], before[name]), f"{name} has another shape"
+    assert capsys.readouterr().out.splitlines() == [
+        "init_from source.ckpt: 1 of 4 entries taken",
+        "  mismatched  net.0.weight (3, 2) in the file, (5, 2) in the model",
+        "  mismatched  net.0.bias (3,) in the file, (5,) in the model",
+        "  mismatched  net.1.weight (1, 3) in the file, (1, 5) in the model",
+        "  unexpected  head.weight",
+    ]
+
+
+def test_loading_a_bare_net(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = TwoLayers(3), TwoLayers(3)
+    torch.save(source.net.state_dict(), "net.pt")
+    load_weights(target, Path("net.pt"))
+    assert all(torch.equal(value, target.state_dict()[name]) for name, value in source.state_dict().items())
+    assert capsys.readouterr().out == "init_from net.pt: 4 of 4 entries taken\n"
+
+
+def test_loading_what_does_not_fit_at_all(workdir: Path) -> None:
+    torch.save({"other": torch.ones(1)}, "other.pt")
+    with pytest.raises(UserError, match=r"--init_from other\.pt: no weight fits this model: missing 4: .*unexpected 1"):
+        load_weights(TwoLayers(3), Path("other.pt"))
+
+
+def test_fit_starts_from_given_weights(workdir: Path) -> None:
+    torch.save(line(2.0, 1.0).net.state_dict(), "line.pt")
+    module = line(lr=0.0)
+    [trainer, _] = both(workdir, max_epochs=1)
+    assert isinstance(trainer, Trainer)
+    trainer.fit(module, points(), points(), init_from="line.pt")
+    assert float(trainer.callback_metrics["val/loss"]) == 0.0
