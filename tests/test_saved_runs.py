@@ -1,7 +1,7 @@
 """A run saved when the machine still stood in `src/`: it is tested, predicts and continues as it did then.
 
-`runs/before-move/` has two epochs of three, with Muon, WarmupCosine, EMA and NonFinite, all of which have another module
-now; beside it, what the former code made of it: the first rows of its predictions, and the metrics of all three epochs.
+`runs/before-move/` has two epochs of three, with Muon, WarmupCosine, EMA and NonFinite, all of which moved
+since; beside it, what the former code made of it: first rows of its predictions, and metrics of all three epochs.
 """
 
 import csv
