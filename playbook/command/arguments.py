@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from playbook.command import discovery
+from playbook.command.verb import ModelVerb
 from playbook.errors import UserError, nearest
 
 RESOLVED = ("run_dir", "ckpt_path", "init_from")  # options that are resolved before the parser sees them
@@ -19,7 +20,7 @@ class Invocation:
     """One command: its verb, the arguments for the parser, and what decides about runs and checkpoints.
 
     Args:
-        verb: fit, test, …
+        verb: what is run.
         args: what follows the verb, without the resolved options.
         configs: files given by --config, in order.
         settings: values of the resolved options, from the command line or else the last config that has one.
@@ -28,9 +29,10 @@ class Invocation:
         given: all that follows the verb.
         inline: whether some YAML came on the command line itself.
         running: whether everything is built, and the verb has begun.
+        options: what was configured, as nested plain values, once it is known.
     """
 
-    verb: str
+    verb: ModelVerb
     args: list[str]
     configs: list[Path]
     settings: dict[str, str | None]
@@ -39,6 +41,7 @@ class Invocation:
     given: list[str] = field(default_factory=list)
     inline: bool = False
     running: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def recipe(self) -> str | None:
@@ -59,7 +62,7 @@ class Invocation:
         return ""
 
 
-def read(verb: str, args: list[str]) -> Invocation:
+def read(verb: ModelVerb, args: list[str]) -> Invocation:
     """Splits the arguments and looks into the configs.
 
     Raises:
@@ -100,8 +103,8 @@ def read(verb: str, args: list[str]) -> Invocation:
             content = yaml.safe_load(text)
             invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
     invocation.settings |= settings
-    if settings.get("init_from") and verb != "fit":
-        raise UserError(f"--init_from: only fit starts from weights; {verb} takes --ckpt_path")
+    if settings.get("init_from") and verb.checkpoint != "continued":
+        raise UserError(f"--init_from: only fit starts from weights; {verb.name} takes --ckpt_path")
     if settings.get("init_from") and settings.get("ckpt_path", "last") != "last":
         raise UserError(
             "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"

@@ -1,7 +1,6 @@
 """What the project holds, read from its source without importing any of it: `list` must answer at once."""
 
 import ast
-import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,6 @@ from playbook import project
 from playbook.project import Project
 
 PLAYBOOK = Path(__file__).parents[1]
-PLAIN_TYPES = ("int", "float", "str | None", "Literal")
 KINDS = ("tasks", "nets", "data", "callbacks", "optim", "strategies")
 MACHINE = {  # what the machine adds to the user's own
     "callbacks": ["training/nonfinite/callback.py", "training/resume/checkpoint.py"],
@@ -68,28 +66,6 @@ def class_paths(name: str) -> list[str]:
     return [entry.path for kind in KINDS for entry in classes(kind) if entry.name == name]
 
 
-@cache
-def _verb_methods() -> dict[str, ast.FunctionDef]:
-    body = ast.parse((PLAYBOOK / "training/trainer.py").read_text(encoding="utf-8")).body
-    trainer = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
-    functions = [node for node in trainer.body if isinstance(node, ast.FunctionDef)]
-    return {node.name: node for node in functions if [arg.arg for arg in node.args.args[1:2]] == ["model"]}
-
-
-def model_verbs() -> dict[str, str]:
-    """Verbs that need a model, with their summaries: the public methods of our Trainer that take one."""
-    return {name: _summary(node) for name, node in _verb_methods().items()}
-
-
-def verb_options(verb: str) -> dict[str, str]:
-    """Options that a verb has beside the common ones, with their texts: the numbers and paths its method takes."""
-    node = _verb_methods()[verb]
-    plain = [arg.arg for arg in node.args.args if ast.unparse(arg.annotation or arg).partition("[")[0] in PLAIN_TYPES]
-    lines = " ".join((ast.get_docstring(node) or "").partition("Args:")[2].split())
-    texts = dict(re.findall(r"(\w+): (.*?)(?=\.(?: \w+: |$))", lines))
-    return {name: texts[name] for name in plain if name != "ckpt_path" and name in texts}
-
-
 def recipes() -> list[Entry]:
     """Configs that run on their own, with the first comment of each."""
     return [entry for entry in _configs() if Path(entry.path).parent.name not in PARTIAL]
@@ -109,5 +85,5 @@ def _configs() -> list[Entry]:
     return entries
 
 
-def _summary(node: ast.ClassDef | ast.FunctionDef) -> str:
+def _summary(node: ast.ClassDef) -> str:
     return (ast.get_docstring(node) or "").partition("\n")[0]

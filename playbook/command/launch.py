@@ -1,42 +1,27 @@
-"""Starts a verb that needs a model: quiet imports, then the command line, then what an error means."""
+"""Runs a verb that needs a model: quiet imports, then the session, then what an error means."""
 
 import gc
-import logging
 import os
 import signal
 import sys
 import threading
 import time
-import warnings
 from types import FrameType
 from typing import Any
 
 from playbook.command.arguments import Invocation
+from playbook.command.verb import Finished
 from playbook.errors import Stopped, UserError
-from playbook.processes import FIRST_SPEAKS_S, is_first_process
-
-QUIET = (  # warnings that the user can do nothing about, or that Playbook has already dealt with
-    r".*does not have many workers.*",
-    r".*is smaller than the logging interval.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    r".*your dataloader is not resumable.*",
-    r".*`isinstance\(treespec, LeafSpec\)` is deprecated.*",
-    r".*when logging on epoch level in distributed setting.*",  # metrics are synchronised where they are computed
-    r".*Encountered `nan` values in tensor.*",  # the loss that is shown says so
-    r".*callbacks used to create the checkpoint need to be provided.*",
-    r".*You requested to overfit but enabled (train|val) dataloader shuffling.*",
-)
-LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
+from playbook.processes import FIRST_SPEAKS_S, is_first_process, is_started_by_lightning, join, require_one_training
+from playbook.training.quiet import quiet_loggers, quiet_warnings
 
 
 def launch(invocation: Invocation, debug: bool) -> int:
     """Runs the command; returns its exit code."""
-    if invocation.verb == "doctor":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
-        os.environ["OMP_NUM_THREADS"] = "1"  # nor do threads
+    invocation.verb.prepare()
     cli, messages = import_quietly()
     try:
-        return cli.run(invocation)
+        return _run(cli, messages, invocation)
     except Stopped as stop:  # before there was a run
         return stop.exit_code
     except SystemExit as exit_:  # --help.all, --print_config
@@ -49,19 +34,63 @@ def launch(invocation: Invocation, debug: bool) -> int:
                 return 1
         if debug:
             raise
-        if isinstance(error, RuntimeError) and any(words in str(error) for words in LOST):
+        if messages.is_lost_process(error):
             print("error: another process of this training has ended, what it said stands above", file=sys.stderr)
             return 1
         text = messages.explain(error, invocation)
         if text is None:
-            raise
+            raise messages.origin(error) from None
         raise UserError(text) from error
+
+
+def _run(cli: Any, messages: Any, invocation: Invocation) -> int:
+    from playbook.runs.loggers import finish
+    from playbook.training.resume.signals import requeue, stop_at_once_on_sigterm
+
+    stop_at_once_on_sigterm()
+    if (code := invocation.verb.answer_alone(invocation)) is not None:
+        return code
+    session = cli.open_session(invocation)
+    try:
+        cli.build(session)
+        return _run_verb(session)
+    except Stopped as stop:
+        stopped = stop
+    except SystemExit as exit_:
+        if not isinstance(exit_.__context__, KeyboardInterrupt):  # how Lightning ends on a second Ctrl-C
+            raise
+        stopped = Stopped(signal.SIGINT)
+    except Finished as finished:
+        if is_first_process():
+            print(finished)
+        return 0
+    finally:
+        finish()
+        session.run.release()
+    if not is_first_process():
+        # Lightning kills the first process, amid its last words, when one that it started ends otherwise
+        return 0 if is_started_by_lightning() else stopped.exit_code
+    messages.stopped(session.run, stopped.number)
+    requeue(stopped.number)
+    return stopped.exit_code
+
+
+def _run_verb(session: Any) -> int:
+    require_one_training(session.trainer)
+    session.invocation.running = True
+    try:
+        return session.invocation.verb.run(session, **session.own_options) or 0
+    except Exception:  # of any kind; it goes on
+        if launcher := session.trainer.strategy.launcher:  # the other processes would wait for this one
+            launcher.kill(signal.SIGKILL)
+        raise
+    finally:
+        join(session.trainer)
 
 
 def import_quietly() -> tuple[Any, Any]:
     """Imports torch, Lightning and the command line on them, without what these have to say about it."""
-    for pattern in QUIET:
-        warnings.filterwarnings("ignore", pattern)
+    quiet_warnings()
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
     # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)
@@ -74,8 +103,7 @@ def import_quietly() -> tuple[Any, Any]:
         gc.enable()
         if main_thread:
             signal.signal(signal.SIGINT, former)
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # hardware lists, tips, advertisements
+    quiet_loggers()
     return cli, messages
 
 

@@ -8,15 +8,10 @@ from importlib import import_module
 from typing import NoReturn
 
 from playbook import project
-from playbook.command import arguments, discovery, helptext
+from playbook.command import arguments, helptext
+from playbook.command.verb import PlainVerb, verbs
 from playbook.errors import UserError, nearest
 from playbook.processes import FIRST_SPEAKS_S, is_first_process
-
-# verbs that need no model: answered before torch is imported; the module has run(args) -> exit code
-PLAIN_VERBS = {
-    "list": ("playbook.verbs.list", "List recipes, tasks, nets, data and callbacks."),
-    "new": ("playbook.verbs.new", "Write a new net, task or data set with its test and a recipe that trains at once."),
-}
 
 
 def main(package: str | None = None) -> NoReturn:
@@ -63,23 +58,20 @@ def run(args: list[str], package: str) -> int:
 
 
 def _dispatch(args: list[str], debug: bool) -> int:
-    verbs = discovery.model_verbs()
-    plain = {name: summary for name, (_, summary) in PLAIN_VERBS.items()}
     if not args or args[0] in ("-h", "--help", "help"):
-        print(helptext.overview(verbs | plain))
+        print(helptext.overview())
         return 0
     if args[0] in ("-V", "--version"):
         print(helptext.versions())
         return 0
-    verb, rest = args[0], args[1:]
-    if verb in PLAIN_VERBS:
-        return import_module(PLAIN_VERBS[verb][0]).run(rest)
-    if verb not in verbs:
-        raise UserError(
-            f"{verb}: no such verb, expected one of {', '.join([*verbs, *plain])}{nearest(verb, [*verbs, *plain])}"
-        )
+    name, rest = args[0], args[1:]
+    if name not in verbs():
+        raise UserError(f"{name}: no such verb, expected one of {', '.join(verbs())}{nearest(name, verbs())}")
+    verb = verbs()[name]
+    if isinstance(verb, PlainVerb):
+        return verb.answer(rest)
     if "--help" in rest or "-h" in rest:
-        print(helptext.verb_page(verb, verbs[verb]))
+        print(helptext.verb_page(verb))
         return 0
     try:
         invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])

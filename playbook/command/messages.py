@@ -1,28 +1,43 @@
-"""What an error means: one line that names the option, the value, what was expected, the nearest choice."""
+"""What an error means: one line for a mistake of the user, nothing for an error in code, which keeps its traceback.
+
+Decided by where it was raised. What the user's own code raises while it runs is never explained, unless it says itself
+that it speaks of an option (UserError); while the classes are built, a `raise ValueError(…)` in a constructor does.
+"""
 
 import errno
-import inspect
+import linecache
 import os
 import re
 import signal
+import site
+import sys
+import sysconfig
 import traceback
 from argparse import ArgumentError
-from importlib import import_module
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from playbook import project
-from playbook.command import discovery
 from playbook.command.arguments import Invocation
-from playbook.errors import nearest
+from playbook.command.rejected import one_line, place_of, rejected_option
+from playbook.errors import UserError
 from playbook.runs.directory import Run
 from playbook.training.microbatches import is_out_of_memory
 
-PLAYBOOK = Path(__file__).parents[1]
+PLAYBOOK = str(Path(__file__).parents[1]) + os.sep
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 EXTRAS = {"tensorboard": "tensorboard", "pycocotools": "detection"}  # module → extra of pyproject.toml
+LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
+LIBRARIES = tuple(
+    os.path.abspath(folder) + os.sep
+    for folder in (
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    )
+)
 
 
 def stopped(run: Run, number: int) -> None:
@@ -41,57 +56,160 @@ def _progress(run: Run) -> str:
     return f"epoch {epoch}, step {metrics.get('step', 0)}, saved in {run.checkpoints.as_posix()}"
 
 
+def is_lost_process(error: Exception) -> bool:
+    """Whether another process of the training is gone, which has said why."""
+    words = any(words in str(error) for words in LOST)
+    return isinstance(error, RuntimeError) and words and not _is_raised_by_user(error)
+
+
 def explain(error: Exception, invocation: Invocation) -> str | None:
-    """One line for a mistake of the user; None for an error in code, which deserves its traceback."""
+    """One line for a mistake of the user; None for an error in code.
+
+    Args:
+        error: as it reached the command line.
+        invocation: the command, which knows the options, and whether the verb runs already.
+    """
+    if isinstance(error, UserError):
+        return _named(str(error), invocation)
+    cause = origin(error)
+    if _is_in_user_code(cause):
+        return _of_user_code(cause, invocation)
     if isinstance(error, ArgumentError):
-        return _argument_error(str(error), invocation)
-    while error.__cause__ is not None and "Does not validate against any" in str(error):
-        error = error.__cause__  # type: ignore[assignment]  # KeyboardInterrupt never is one
-    text = _one_line(str(error))
-    if "Found more than one stateful callback" in text:
-        name = re.search(r"callback of type `(\w+)`", text)
-        return f"--trainer.callbacks: {name[1] if name else 'a callback'} is there twice"
-    if "argument after ** must be a mapping" in text:
-        return "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
+        return rejected_option(str(error), invocation)
+    text = one_line(str(cause))
+    for words, line in _told_by_words(text, invocation):
+        if words in text:
+            return line
     # outside the training step, which splits its batches
-    if is_out_of_memory(error):
-        return f"--data.batch_size: out of memory ({text.partition('. ')[0]})"
-    if channels := re.search(r"expected input\[.*\] to have ([134]) channels, but got ([134]) channels instead", text):
-        return f"--model.net: takes images of {channels[1]} channels, the data has {channels[2]}; set its in_channels"
-    if "Error(s) in loading state_dict" in text:
-        return f"--ckpt_path: does not fit this model: {text.partition(':')[2].strip()}"
-    if "loaded state dict" in text and "parameter group" in text:
-        return "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone"
-    if isinstance(error, MisconfigurationException):
+    if is_out_of_memory(cause):
+        return _out_of_memory(text)
+    if isinstance(cause, MisconfigurationException):
         return _named(text, invocation)
-    if isinstance(error, OSError):
-        in_data = _raised_under(error, "prepare_data", "setup")
-        if in_data or error.errno in FULL or not invocation.running:
-            name = error.filename or (os.environ.get("PLAYBOOK_RUN_DIR") if error.errno in FULL else None)
-            return ("--data: " if in_data else "") + (f"{name}: {error.strerror}" if name else text)
-    if isinstance(error, ValueError | TypeError) and _raised_under(error, "configure_optimizers"):
-        in_torch = "optim" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts
-        if in_torch and not _raised_in_src(error):
-            return f"--model.optimizer, --model.schedule: {text}"
-        return _named(text, invocation) if _raised_in_src(error) or "val_check_interval" in text else None
-    for module, extra in EXTRAS.items():
-        if re.search(rf"(No module named|Neither) ['`]{module}['`.]", text) and not invocation.running:
-            return f"{module} is not installed: uv run --extra {extra} {project.current().command} {invocation.verb} …"
-    if isinstance(error, ImportError) and not invocation.running:
+    if isinstance(cause, OSError) and (cause.errno in FULL or not invocation.running):
+        name = cause.filename or (os.environ.get("PLAYBOOK_RUN_DIR") if cause.errno in FULL else None)
+        return f"{name}: {cause.strerror}" if name else text
+    if missing := _missing_extra(text, invocation):
+        return missing
+    if isinstance(cause, ImportError) and not invocation.running:
         return text
-    if isinstance(error, ValueError | TypeError) and (not invocation.running or _raised_in_src(error)):
-        return _named(text, invocation)
+    if isinstance(cause, ValueError | TypeError):
+        return _of_values(cause, text, invocation)
     return None
 
 
-def _raised_in_src(error: BaseException) -> bool:
+def origin(error: BaseException) -> BaseException:
+    """The exception that others were raised from: the innermost that user code has a part in, else the outermost."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None and cause not in causes:
+        causes.append(cause)
+    in_user_code = [cause for cause in causes if _is_in_user_code(cause)]
+    if in_user_code:
+        return in_user_code[-1]
+    return causes[-1] if "Does not validate against any" in str(error) else error
+
+
+def _of_user_code(error: BaseException, invocation: Invocation) -> str | None:
+    """What a user's class may say of an option, and what torch raises below it that an option is to blame for."""
+    text = one_line(str(error))
+    if isinstance(error, UserError):
+        return _named(str(error), invocation)
+    if not invocation.running:
+        if isinstance(error, ImportError):
+            return _missing_extra(text, invocation)
+        return _named(text, invocation) if type(error) is ValueError and _is_raised_by_user(error) else None
+    if _is_raised_by_user(error):
+        return None
+    if is_out_of_memory(error):
+        return _out_of_memory(text)
+    return _wrong_channels(error, text, invocation)
+
+
+def _wrong_channels(error: BaseException, text: str, invocation: Invocation) -> str | None:
+    """Where a convolution of torch gets other channels than the net's option in_channels says."""
+    channels = re.search(r"expected input\[.*\] to have (\d+) channels, but got (\d+) channels instead", text)
     frames = traceback.extract_tb(error.__traceback__)
-    roots = {PLAYBOOK, project.current().folder}
-    return bool(frames) and not roots.isdisjoint(Path(frames[-1].filename).parents)
+    if channels is None or Path(frames[-1].filename).parts[-3:] != ("nn", "modules", "conv.py"):
+        return None
+    net = (invocation.options or {}).get("model", {}).get("init_args", {}).get("net")
+    configured = net.get("init_args", {}).get("in_channels") if isinstance(net, dict) else None
+    if configured != int(channels[1]):
+        return None
+    return (
+        f"--model.net.in_channels: expected {channels[2]}, the channels of the data, got {configured}; "
+        "or change the data's images"
+    )
 
 
-def _raised_under(error: BaseException, *functions: str) -> bool:
-    return any(frame.name in functions for frame in traceback.extract_tb(error.__traceback__))
+def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
+    """What Lightning and torch raise themselves, and the option it is about."""
+    callback = re.search(r"callback of type `(\w+)`", text)
+    told = [
+        (
+            "Found more than one stateful callback",
+            f"--trainer.callbacks: {callback[1] if callback else 'a callback'} is there twice",
+        ),
+        (
+            "Error(s) in loading state_dict",
+            f"--ckpt_path: does not fit this model: {text.partition(':')[2].strip()}",
+        ),
+        (
+            "parameter group that doesn't match the size of optimizer's group",
+            "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone",
+        ),
+        (
+            "loaded state dict has a different number of parameter groups",
+            "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone",
+        ),
+    ]
+    if not invocation.running:
+        mapping = "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
+        told.append(("argument after ** must be a mapping", mapping))
+    return told
+
+
+def _of_values(error: BaseException, text: str, invocation: Invocation) -> str | None:
+    frames = traceback.extract_tb(error.__traceback__)
+    is_ours = bool(frames) and frames[-1].filename.startswith(PLAYBOOK)
+    if any(frame.name == "configure_optimizers" for frame in frames):
+        if not is_ours and "optim" in Path(frames[-1].filename).parts:
+            return f"--model.optimizer, --model.schedule: {text}"
+        return _named(text, invocation) if is_ours or "val_check_interval" in text else None
+    return _named(text, invocation) if is_ours or not invocation.running else None
+
+
+def _missing_extra(text: str, invocation: Invocation) -> str | None:
+    for module, extra in EXTRAS.items():
+        if re.search(rf"(No module named|Neither) ['`]{module}['`.]", text) and not invocation.running:
+            command = f"{project.current().command} {invocation.verb.name}"
+            return f"{module} is not installed: uv run --extra {extra} {command} …"
+    return None
+
+
+def _out_of_memory(text: str) -> str:
+    return f"--data.batch_size: out of memory ({text.partition('. ')[0]})"
+
+
+@cache
+def is_user_file(file: str) -> bool:
+    """Whether code is neither Python's, nor a library's, nor Playbook's."""
+    if file.startswith("<"):
+        return False
+    path = os.path.abspath(file)
+    is_library = any(part in ("site-packages", "dist-packages") for part in path.split(os.sep))
+    return not is_library and not path.startswith((PLAYBOOK, *LIBRARIES, os.path.join(sys.prefix, "lib")))
+
+
+def _is_in_user_code(error: BaseException) -> bool:
+    return any(is_user_file(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _is_raised_by_user(error: BaseException) -> bool:
+    """Whether a `raise` statement of the user's made it, and no library that the user called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    if last is None or not is_user_file(last.filename):
+        return False
+    return linecache.getline(last.filename, last.lineno or 0).lstrip().startswith("raise")
 
 
 def _named(text: str, invocation: Invocation) -> str:
@@ -108,175 +226,4 @@ def _named(text: str, invocation: Invocation) -> str:
         return text
     paths.sort(key=len)  # the task's own before its net's
     rest = re.sub(rf"^[`'\"]?{name}[`'\"]?:?", "", text).strip()
-    return f"{_place(paths[0], invocation)}--{paths[0]}: {rest}"
-
-
-def _place(path: str, invocation: Invocation) -> str:
-    """file:line of an option, unless the command line gave it."""
-    given = any(re.split(r"[=+]", arg.removeprefix("--"))[0] == path for arg in invocation.args)
-    return "" if given else invocation.where(path)
-
-
-def _argument_error(message: str, invocation: Invocation) -> str:
-    if found := re.match(r"unrecognized arguments: (.+)", message):
-        return _unknown(found[1].split()[0], invocation)
-    if found := re.search(r"does not accept option '([\w.+-]+)'", message):
-        path = found[1]
-        return f"{_place(path, invocation)}--{path}: no such option{_near_option(path, invocation.known)}"
-    if found := re.match(r"argument (\S+): expected .*argument", message):
-        return f"{found[1]}: expected a value, got none"
-    if found := re.match(r"the following arguments are required: (.+)", message):
-        missing = found[1].replace(f"{invocation.verb}.", "")
-        if missing == "model":
-            return (
-                f"--model: required; name a recipe with --config ({project.current().command} list recipes), "
-                "a checkpoint with --ckpt_path, or a task"
-            )
-        return f"--{missing}: required"
-    return _parsing_error(message, invocation)
-
-
-def _unknown(arg: str, invocation: Invocation) -> str:
-    if not arg.startswith("-"):
-        return f"{arg}: expected options in the form --name value"
-    path = re.split(r"[=+]", arg.lstrip("-"))[0]
-    return f"--{path}: no such option{_near_option(path, invocation.known)}"
-
-
-def _near_option(path: str, known: list[str]) -> str:
-    """Nearest options by their whole path, or by their last word, as for --max_epochs."""
-    known = [choice for choice in known if choice != path]
-    last = path.rpartition(".")[2]
-    by_last = [f"--{choice}" for choice in known if choice.rpartition(".")[2] == last]
-    if by_last:
-        return f". Nearest: {', '.join(by_last[:3])}"
-    full = nearest(f"--{path}", [f"--{choice}" for choice in known])
-    words = {choice.rpartition(".")[2]: choice for choice in known}
-    return full or nearest(last, words).replace("Nearest: ", "Nearest: --")
-
-
-def _parsing_error(message: str, invocation: Invocation) -> str:
-    """Reads jsonargparse's nested report: the chain of keys down to the first leaf."""
-    keys, class_path = [], ""
-    leaves: list[str] = []
-    for line in (raw.strip().removeprefix("- ").strip() for raw in message.splitlines()):
-        if found := re.search(r'Parser key "([^"]+)":', line):
-            keys += [found[1]] if found[1] not in keys[-1:] else []
-        if found := re.search(r"Problem with given class_path '([^']+)'", line):
-            class_path = found[1]
-        if line.startswith(("Expected a <class 'NoneType'>", "Subtypes:", "Errors:", "Does not validate")):
-            continue
-        leaves.append(line)
-    text = "\n".join(leaves)
-    path = ".".join(keys)
-    value = _given_value(message)
-    if found := re.search(r"Option '([\w.-]+)' is not accepted", text):
-        inner = _class_in(text) if "callable class" in text else ""  # an optimizer or a schedule
-        return _not_accepted(path, found[1], inner or class_path, invocation)
-    place = _place(path, invocation)
-    if found := re.search(r"Unable to load config ['\"]([^'\"]+)['\"]", text):
-        return f"{place}--{path} {found[1]}: no such file, or not a mapping of options"
-    if found := re.search(r"the following arguments are required: ([\w, ]+)", text):
-        made = _class_in(text) if "callable class" in text else class_path  # an optimizer or a schedule
-        return f"{place}--{path}: {made.rpartition('.')[2]} needs {found[1]}"
-    if problem := _class_problem(path, text, value):
-        return place + problem
-    if "Expected" in text:
-        return f"{place}--{path}: expected {_expected(message)}, got {value}"
-    return f"{place}--{path}: {_one_line(text)}"
-
-
-def _not_accepted(path: str, option: str, class_path: str, invocation: Invocation) -> str:
-    accepted = _parameters(class_path)
-    full = f"{path}.{option}" if path else option
-    close = nearest(option, accepted) or (f". Expected one of {', '.join(accepted)}" if accepted else "")
-    return f"{_place(full, invocation)}--{full}: no such option of {class_path.rpartition('.')[2]}{close}"
-
-
-def _class_in(text: str) -> str:
-    found = re.search(r"class_path='([^']+)'", text)
-    return found[1] if found else ""
-
-
-def _parameters(class_path: str) -> list[str]:
-    module, _, name = class_path.rpartition(".")
-    try:
-        signature = inspect.signature(getattr(import_module(module), name))
-    except (ImportError, AttributeError, ValueError):
-        return []
-    return [name for name in signature.parameters if name not in ("self", "args", "kwargs", "params", "optimizer")]
-
-
-def _class_problem(path: str, text: str, value: str) -> str | None:
-    """A class that does not exist, or of the wrong kind."""
-    ours = [entry.name for kind in discovery.KINDS for entry in discovery.choices(kind)]
-    kind = {"Module": "a net (torch.nn.Module)", "LightningModule": "a task", "LightningDataModule": "a data module"}
-    kind |= {"Callback": "a callback", "Optimizer": "an optimizer", "LRScheduler": "a schedule"}
-    if found := re.search(r"not correspond to a subclass of (\w+)|to be a subclass of <class '(\w+)'>", text):
-        base = found[1] or found[2]
-        return f"--{path} {value}: expected {kind.get(base, f'a {base}')}{_of_kind(path)}"
-    if found := re.search(r"class_path '([^']+)':\s*(No module named \S+|module \S+ has no attribute \S+)", text):
-        name = found[1].rpartition(".")[2]
-        missing = re.search(r"No module named '([^']+)'", found[2])
-        full = (discovery.class_paths(found[1]) or [found[1]])[0]
-        if missing and not full.startswith(f"{missing[1]}."):
-            return f"--{path} {found[1]}: its module needs {missing[1]}, which is not installed"
-        if found[1].endswith((".yaml", ".yml", ".json")):
-            return f"--{path} {found[1]}: no such file"
-        known = {entry.path: entry.name for kind in discovery.KINDS for entry in discovery.classes(kind)}
-        close = nearest(found[1], known) or nearest(name, ours)
-        return f"--{path} {found[1]}: no such class ({found[2]}){close}"
-    if found := re.search(r"Expected a dot import path string: (.+)", text):
-        if "class 'float'" in text or "class 'int'" in text:
-            return None
-        return f"--{path} {found[1]}: no such class{nearest(found[1], ours + _subclass_names(path)) or _of_kind(path)}"
-    if "Not a valid subclass of" in text:
-        return f"--{path}: expected a class by name or class_path, got {value}"
-    return None
-
-
-def _subclass_names(path: str) -> list[str]:
-    """Names of torch's and Lightning's classes that fit an option."""
-    import lightning.pytorch.callbacks
-    import lightning.pytorch.loggers
-    import torch
-
-    last = path.rpartition(".")[2]
-    source: Any = {
-        "optimizer": torch.optim,
-        "schedule": torch.optim.lr_scheduler,
-        "callbacks": lightning.pytorch.callbacks,
-        "logger": lightning.pytorch.loggers,
-    }.get(last)
-    return [name for name in vars(source) if name[:1].isupper()] if source else []
-
-
-def _of_kind(path: str) -> str:
-    kind = {"model": "tasks", "net": "nets", "data": "data", "callbacks": "callbacks"}.get(path.rpartition(".")[2])
-    names = ", ".join(entry.name for entry in discovery.choices(kind)) if kind else ""
-    return f". Ours: {names}" if names else ""
-
-
-def _given_value(message: str) -> str:
-    found = re.findall(r"(?:Given value: |Got value: )(.+)", message)
-    values = [re.sub(r"NestedArg\(key='[^']*', val=(.*)\)$", r"\1", value).strip().strip("'\"") for value in found]
-    return min(values, key=len, default="nothing")[:200]
-
-
-def _expected(message: str) -> str:
-    """The types of a report, in words."""
-    names = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
-    found = re.findall(r"Expected a <class '([\w.]+)'>|Expected a (?:typing\.)?Literal\[([^\]]+)\]", message)
-    words, choices = [], []
-    for name, literals in found:
-        if literals:
-            choices += [choice.strip("' ") for choice in literals.split(",")]
-        elif name not in ("NoneType", "lightning.pytorch.core.module.LightningModule"):
-            words.append(names.get(name, f"a {name.rpartition('.')[2].lower()}"))
-    if choices:
-        words.append(f"one of {', '.join(dict.fromkeys(choices))}")
-    return " or ".join(dict.fromkeys(words)) or "another value"
-
-
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip().rstrip(".")
+    return f"{place_of(paths[0], invocation)}--{paths[0]}: {rest}"

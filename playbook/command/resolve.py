@@ -15,7 +15,6 @@ from playbook.processes import is_first_process
 from playbook.runs.directory import ROOT, Run, checkpoint_candidates, is_checkpoint, new_run, run_of
 from playbook.task import Task
 
-STARTS_ANEW = ("fit", "find_lr", "find_batch_size", "doctor")  # verbs that need no checkpoint
 BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change which weights a module has
 
 
@@ -32,27 +31,28 @@ def resolve_checkpoint(invocation: Invocation) -> Path | None:
     """
     spec = invocation.settings.get("ckpt_path")
     if not spec or shows_only(invocation):
-        if invocation.verb not in STARTS_ANEW and not shows_only(invocation):
+        if invocation.verb.checkpoint == "required" and not shows_only(invocation):
             raise UserError(
-                f"--ckpt_path: {invocation.verb} needs one: best, last, a run directory or a checkpoint file"
+                f"--ckpt_path: {invocation.verb.name} needs one: best, last, a run directory or a checkpoint file"
             )
         return None
     folder = invocation.settings.get("run_dir")
     run = Run(Path(folder)) if folder else None
     is_run = Path(spec).is_dir() and not is_checkpoint(Path(spec))
-    wanted = "last" if invocation.verb == "fit" and is_run else spec
+    continues = invocation.verb.checkpoint == "continued"
+    wanted = "last" if continues and is_run else spec
     if wanted != spec:
         run = Run(Path(spec))
     try:
         candidates = checkpoint_candidates(wanted, run, invocation.recipe, "--ckpt_path")
         found = first_valid(candidates, f"--ckpt_path {spec}")
     except UserError:
-        if invocation.verb == "fit" and folder and spec == "last":
+        if continues and folder and spec == "last":
             if is_first_process():
                 print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
             return None
         raise
-    if invocation.verb == "fit" and "loops" not in load(found, map_location="meta"):
+    if continues and "loops" not in load(found, map_location="meta"):
         raise UserError(f"--ckpt_path {spec}: holds weights alone, nothing to continue; --init_from starts from them")
     return found
 
@@ -73,7 +73,7 @@ def choose_run(invocation: Invocation, checkpoint: Path | None) -> Run:
         if not is_first_process():
             return Run(ROOT / "none")  # the first one says where, once they can talk
         run = new_run(invocation.recipe or _name_of(checkpoint))
-    anew = invocation.verb == "fit" and not invocation.settings.get("ckpt_path")
+    anew = invocation.verb.checkpoint == "continued" and not invocation.settings.get("ckpt_path")
     if anew and run.has_checkpoint():
         raise UserError(
             f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"

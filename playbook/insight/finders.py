@@ -18,6 +18,7 @@ from playbook.training.lightning import loss_of
 from playbook.training.microbatches import MicroBatches, is_out_of_memory
 from playbook.training.monitors import CheckMonitors
 from playbook.training.nonfinite.callback import NonFinite
+from playbook.training.record import Record
 
 OBSERVERS = (  # would stop or report a training that is none
     lightning_callbacks.Checkpoint,
@@ -29,6 +30,7 @@ OBSERVERS = (  # would stop or report a training that is none
     CheckMonitors,
     MicroBatches,  # would split a batch that does not fit
     NonFinite,
+    Record,
 )
 RECENT = 5  # losses whose mean says whether the sweep diverges
 WARM_UP_STEPS = 2  # of a trial, not timed: memory is allocated, kernels are chosen

@@ -1,31 +1,93 @@
-"""The verbs that need a model: every public method here that takes one is a verb of the command line."""
+"""Lightning's Trainer, with what accompanies every training and what a run leaves, from the command line and Python."""
 
+import os
+import signal
 from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch as pl
+from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from playbook.checkpoints.io import describe, load, misfits, weights_of
-from playbook.deploy import export
-from playbook.doctor.command import chosen, examine
-from playbook.doctor.review import Report
-from playbook.errors import UserError
-from playbook.insight import finders
-from playbook.insight.sweeps import Sweep, Trial, report, write_trials
+from playbook.checkpoints.io import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
+from playbook.errors import Stopped, UserError
+from playbook.network import networks
+from playbook.processes import is_started_by_lightning
 from playbook.runs import card
-from playbook.runs.directory import Run, is_checkpoint
+from playbook.runs.directory import Run, checkpoint_candidates, is_checkpoint, new_run
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
+from playbook.training.microbatches import MicroBatches
+from playbook.training.monitors import CheckMonitors
+from playbook.training.nonfinite.callback import NonFinite
+from playbook.training.progress import Progress
+from playbook.training.quiet import quiet_loggers, quiet_warnings
+from playbook.training.record import Record
 from playbook.training.resume.checkpoint import Checkpoint
+from playbook.training.resume.exact import ExactResume
+from playbook.training.resume.signals import StopOnSignal
 
 
 class Trainer(pl.Trainer):
-    """Lightning's Trainer, plus what belongs to a run: its directory, the test at the end, what is printed."""
+    """Lightning's Trainer, plus what belongs to a run: its directory, exact resume, the test at the end, a summary.
 
-    run: Run | None = None  # set by the command line; without it, as in a notebook, this is Lightning's Trainer
-    report: Report | None = None  # of the last review
-    continues: str | None = None  # the checkpoint that this process found; Checkpoint compares it with the others'
+    `Trainer(max_epochs=5).fit(model, datamodule=data)` leaves the same run directory as the command line does, and
+    prints no more than that.
+
+    Args:
+        run_dir: directory of the run; a dated one below `runs/` by default, none at all if False.
+        checkpoint: when checkpoints are saved, and which one is the best.
+        run: the directory, made by the command line; from Python, give run_dir.
+        config: text of the run's config.yaml, which every checkpoint carries.
+        values: the same as plain values, for loggers that show a configuration.
+        settings: as for Lightning's Trainer.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_dir: str | Path | Literal[False] | None = None,
+        checkpoint: Checkpoint | None = None,
+        run: Run | None = None,
+        config: str = "",
+        values: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        quiet_warnings()
+        quiet_loggers()
+        self.run = run
+        self.has_run = run is not None or run_dir is not False
+        self._folder = Path(run_dir) if run_dir else None
+        self.continues: str | None = None  # the checkpoint that this process found; Checkpoint compares them
+        self._from_python = run is None
+        self._record = Record(run, config, values or {})
+        # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
+        given = as_list(settings.pop("callbacks", None))
+        own = next((callback for callback in given if isinstance(callback, Checkpoint)), None)
+        saves = settings.get("enable_checkpointing") is not False and (checkpoint is not None or own is None)
+        checkpoint = checkpoint or own or Checkpoint()
+        checkpoint.config = config
+        callbacks: list[Any] = [ExactResume(checkpoint), MicroBatches(), CheckMonitors(), *given]
+        if not any(isinstance(callback, NonFinite) for callback in callbacks):
+            callbacks.append(NonFinite())
+        has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
+        if settings.get("enable_progress_bar") is not False and not has_bar:
+            callbacks.append(Progress())
+        if self.has_run:
+            callbacks += [self._record, StopOnSignal(checkpoint)]
+        if saves:
+            callbacks.append(checkpoint)
+        plugins = as_list(settings.pop("plugins", None))
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            plugins.append(AtomicCheckpointIO())
+        settings = {"logger": False, "enable_model_summary": False} | settings
+        super().__init__(**settings, callbacks=callbacks, plugins=plugins)
+
+    @property
+    def default_root_dir(self) -> str:
+        """The run directory, where there is one."""
+        return super().default_root_dir if self.run is None else str(self.run)
 
     def fit(
         self,
@@ -33,86 +95,119 @@ class Trainer(pl.Trainer):
         train_dataloaders: Any = None,
         val_dataloaders: Any = None,
         datamodule: pl.LightningDataModule | None = None,
-        ckpt_path: str | None = None,
+        ckpt_path: str | Path | None = None,
         weights_only: bool | None = True,
-        init_from: str | None = None,
     ) -> None:
-        """Train a model, then test its best checkpoint.
+        """Trains a model, then tests its best checkpoint.
 
         Args:
             model: what is trained.
-            train_dataloaders: for use from Python.
-            val_dataloaders: for use from Python.
+            train_dataloaders: batches to train on, in place of a data module.
+            val_dataloaders: batches to validate on, likewise.
             datamodule: the data.
             ckpt_path: continue this run: last, best, a run directory or a checkpoint file.
             weights_only: always True; nothing in a checkpoint can run.
-            init_from: start anew from these weights: best, last, a run directory, a checkpoint or a state dict.
         """
-        if init_from is not None:
-            load_weights(model, Path(init_from))
-        self.continues = ckpt_path
-        super().fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path, weights_only=True)
-        if self.run is None:
+        self._open_run(model)
+        self.continues = self._resolved(ckpt_path)
+        try:
+            super().fit(model, train_dataloaders, val_dataloaders, datamodule, self.continues, weights_only=True)
+            if self.run is not None:
+                self._test_best(model, datamodule)
+        except Stopped as stop:
+            if not self._from_python:
+                raise
+            raise (KeyboardInterrupt if stop.number == signal.SIGINT else SystemExit(stop.exit_code)) from stop
+        finally:
+            if self._from_python and self.run is not None:
+                self.run.release()
+
+    def _open_run(self, model: pl.LightningModule) -> None:
+        """Makes the run directory, and has the run's own files written to it."""
+        if not self.has_run or (self._from_python and self.fast_dev_run):  # type: ignore[attr-defined]  # set by a connector
             return
+        if self._from_python:
+            nets = networks(model)
+            name = type(nets[0] if len(nets) == 1 else model).__name__
+            self.run = self.run or self._make_run(name)
+            self.run.create()
+        assert self.run is not None
+        self._record.run = self.run
+        if isinstance(self.checkpoint_callback, Checkpoint):
+            self.checkpoint_callback.folder = self.run.checkpoints
+        if not any(isinstance(logger, MetricsCSV) for logger in self.loggers):
+            self.loggers = [*self.loggers, MetricsCSV(self.run.metrics_csv)]
+
+    def _make_run(self, name: str) -> Run:
+        """The directory that was asked for, else a dated one, which processes that Lightning starts share."""
+        if self._folder is None and is_started_by_lightning() and "PLAYBOOK_RUN_DIR" in os.environ:
+            return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))
+        run = Run(self._folder) if self._folder else new_run(name)
+        if self.num_devices > 1:
+            os.environ["PLAYBOOK_RUN_DIR"] = str(run)
+        return run
+
+    def _resolved(self, ckpt_path: str | Path | None) -> str | None:
+        """The file that stands for last, best or a run directory; what Lightning resolves itself stays as it is."""
+        if ckpt_path is None or is_checkpoint(Path(ckpt_path)) or (self.run is None and ckpt_path in ("best", "last")):
+            return ckpt_path and str(ckpt_path)
+        candidates = checkpoint_candidates(str(ckpt_path), self.run, None, "ckpt_path")
+        return str(first_valid(candidates, f"ckpt_path {ckpt_path}"))
+
+    def _test_best(self, model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> None:
+        assert self.run is not None
         for logger in self.loggers:
             if isinstance(logger, MetricsCSV):  # a continued run may have nothing left to train but its test
                 logger.continue_from(self.global_step)
         best = self.strategy.broadcast(self._best_checkpoint())  # the others may not know the directory
         results: dict[str, float] = {}
         if _has_test(model, datamodule):
-            found = super().test(model, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
-            results = _merged(found)
+            measured = super().test(model, datamodule=datamodule, ckpt_path=best, weights_only=True, verbose=False)
+            results = _merged(measured)
         failure = getattr(self.checkpoint_callback, "failure", None)
         if self.is_global_zero:
             self.run.update_metrics(status="finished" if failure is None else "unsaved", test=results or None)
             print(card.summary(self, model, results))
         if failure is not None:
-            kept = "free some space and continue" if best else "no checkpoint could be saved"
-            raise UserError(f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved; {kept}")
+            rest = "free some space and continue" if best else "no checkpoint could be saved"
+            raise UserError(f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved; {rest}")
 
     def validate(
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
-        ckpt_path: str | None = None,
+        ckpt_path: str | Path | None = None,
         verbose: bool = False,
         datamodule: pl.LightningDataModule | None = None,
         weights_only: bool | None = True,
     ) -> Any:
-        """Measure a checkpoint on the validation data.
+        """Measures a model on the validation data.
 
         Args:
             model: what is measured.
-            dataloaders: for use from Python.
-            datamodule: the data.
-            ckpt_path: best, last, a run directory or a checkpoint file; nothing else is needed.
+            dataloaders: batches, in place of a data module.
+            ckpt_path: weights to load first: best, last, a run directory or a checkpoint file.
             verbose: print Lightning's table as well.
+            datamodule: the data.
             weights_only: always True; nothing in a checkpoint can run.
         """
-        results = super().validate(model, dataloaders, ckpt_path, verbose, datamodule, weights_only=True)
-        self._report("validate", results)
+        results = super().validate(
+            model, dataloaders, self._resolved(ckpt_path), verbose, datamodule, weights_only=True
+        )
+        self._report("val", results)
         return results
 
     def test(
         self,
         model: pl.LightningModule | None = None,
         dataloaders: Any = None,
-        ckpt_path: str | None = None,
+        ckpt_path: str | Path | None = None,
         verbose: bool = False,
         datamodule: pl.LightningDataModule | None = None,
         weights_only: bool | None = True,
     ) -> Any:
-        """Measure a checkpoint on the test data.
-
-        Args:
-            model: what is measured.
-            dataloaders: for use from Python.
-            datamodule: the data.
-            ckpt_path: best, last, a run directory or a checkpoint file; nothing else is needed.
-            verbose: print Lightning's table as well.
-            weights_only: always True; nothing in a checkpoint can run.
-        """
-        results = super().test(model, dataloaders, ckpt_path, verbose, datamodule, weights_only=True)
+        """Measures a model on the test data; arguments as for validate."""
+        results = super().test(model, dataloaders, self._resolved(ckpt_path), verbose, datamodule, weights_only=True)
         self._report("test", results)
         return results
 
@@ -122,133 +217,27 @@ class Trainer(pl.Trainer):
         dataloaders: Any = None,
         datamodule: pl.LightningDataModule | None = None,
         return_predictions: bool | None = None,
-        ckpt_path: str | None = None,
+        ckpt_path: str | Path | None = None,
         weights_only: bool | None = True,
     ) -> Any:
-        """Write a table of predictions: ids, labels, probabilities.
+        """Returns what the model predicts, batch by batch.
 
         Args:
             model: what predicts.
-            dataloaders: for use from Python.
+            dataloaders: batches, in place of a data module.
             datamodule: the data; its predict loader, which is the test loader unless it says otherwise.
-            return_predictions: for use from Python.
-            ckpt_path: best, last, a run directory or a checkpoint file; nothing else is needed.
+            return_predictions: False writes them by callbacks alone.
+            ckpt_path: weights to load first: best, last, a run directory or a checkpoint file.
             weights_only: always True; nothing in a checkpoint can run.
         """
-        keep = return_predictions if self.run is None else False
-        outputs = super().predict(model, dataloaders, datamodule, keep, ckpt_path, weights_only=True)
+        path = self._resolved(ckpt_path)
+        outputs = super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
         for writer in self.callbacks:  # type: ignore[attr-defined]  # set by a connector
             if isinstance(writer, WritePredictions) and self.is_global_zero:
                 if not writer.files:
                     raise UserError("model: predict_step returned nothing to write")
                 print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
         return outputs
-
-    def find_lr(
-        self,
-        model: pl.LightningModule,
-        datamodule: pl.LightningDataModule | None = None,
-        min_lr: float = 1e-6,
-        max_lr: float = 1.0,
-        num_steps: int = 100,
-        ckpt_path: str | None = None,
-    ) -> Sweep:
-        """Suggest a learning rate, from a short training during which it rises.
-
-        Args:
-            model: what is trained, on a copy.
-            datamodule: the data.
-            min_lr: first learning rate, above 0.
-            max_lr: last learning rate; the sweep ends before it if the loss diverges.
-            num_steps: optimizer steps, at least 10; a longer sweep suggests a lower rate.
-            ckpt_path: weights to start from: best, last, a run directory or a checkpoint file; fresh ones if left out.
-        """
-        if ckpt_path is not None:
-            load_weights(model, Path(ckpt_path))
-        sweep = finders.find_lr(self, model, datamodule, min_lr, max_lr, num_steps)
-        if self.run is not None and self.is_global_zero:
-            self.run.create()
-            sweep.write(self.run.path)
-            print(f"{sweep.verdict(finders.rate_option(model))}\n{self.run}/find_lr.png, find_lr.csv")
-        return sweep
-
-    def find_batch_size(
-        self,
-        model: pl.LightningModule,
-        datamodule: pl.LightningDataModule | None = None,
-        max_batch_size: int = 4096,
-        steps_per_trial: int = 10,
-        ckpt_path: str | None = None,
-    ) -> list[Trial]:
-        """Suggest a batch size: doubled while it fits, the fastest wins.
-
-        Args:
-            model: what is trained, on a copy.
-            datamodule: the data, whose own batch size is the first.
-            max_batch_size: largest batch size that is tried.
-            steps_per_trial: training steps at each size, at least 3; the first two are not timed.
-            ckpt_path: weights to start from: best, last, a run directory or a checkpoint file; fresh ones if left out.
-        """
-        if ckpt_path is not None:
-            load_weights(model, Path(ckpt_path))
-        trials = finders.find_batch_size(self, model, datamodule, max_batch_size, steps_per_trial)
-        if self.run is not None:
-            self.run.create()
-            write_trials(self.run.path, trials)
-            print(report(trials))
-        return trials
-
-    def doctor(
-        self,
-        model: pl.LightningModule,
-        datamodule: pl.LightningDataModule | None = None,
-        only: str | None = None,
-        skip: str | None = None,
-        severity: Literal["critical", "warning", "advice"] = "advice",
-        format: Literal["terminal", "json", "markdown", "sarif"] = "terminal",
-        write_tests: str | None = None,
-        thresholds: dict[str, float] | None = None,
-        ckpt_path: str | None = None,
-    ) -> Report:
-        """Review a model and its data by running them, as an expert would.
-
-        Args:
-            model: what is reviewed; it stays as it is.
-            datamodule: the data.
-            only: ids of the defects to look for, with commas between them.
-            skip: ids of those to leave out, likewise.
-            severity: the least that is reported: critical, warning or advice.
-            format: of the report: terminal, json, markdown or sarif.
-            write_tests: file for tests that assert what the review has verified.
-            thresholds: of probes, as {dead_units.share: 0.7}.
-            ckpt_path: review this run's configuration: best, last, a run directory or a checkpoint file.
-        """
-        self.report = examine(self, model, datamodule, chosen(only, skip, severity), thresholds, ckpt_path)
-        return self.report
-
-    def export(
-        self,
-        model: pl.LightningModule,
-        datamodule: pl.LightningDataModule | None = None,
-        output: str | None = None,
-        ckpt_path: str | None = None,
-    ) -> Path:
-        """Write a checkpoint as one file for use elsewhere.
-
-        Args:
-            model: what the checkpoint is of.
-            datamodule: for the command line; no data is needed.
-            output: name of the file, whose end is the format: .safetensors for the weights alone, .ckpt for everything
-                in one plain file; <run>/exports/<checkpoint>.safetensors when left out.
-            ckpt_path: best, last, a run directory or a checkpoint; nothing else is needed.
-        """
-        if ckpt_path is None:
-            raise UserError("ckpt_path: expected a checkpoint, got none")
-        checkpoint, folder = Path(ckpt_path), self.run.path if self.run is not None else Path()
-        file = Path(output) if output else folder / "exports" / f"{checkpoint.stem}.safetensors"
-        export.export(model, checkpoint, file)
-        print(f"exported  {file.as_posix()} ({file.stat().st_size / 2**20:.1f} MiB)")
-        return file
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None
@@ -257,13 +246,13 @@ class Trainer(pl.Trainer):
         existing = [path for path in names[0 if uses_best else 1 :] if is_checkpoint(path)]
         return str(existing[0]) if existing else None
 
-    def _report(self, verb: str, results: Any) -> None:
+    def _report(self, stage: str, results: Any) -> None:
         if self.run is None or not self.is_global_zero:
             return
         merged = _merged(results)
         self.run.create()
-        self.run.update_metrics(**{"val" if verb == "validate" else verb: merged})
-        print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{verb}: nothing was logged")
+        self.run.update_metrics(**{stage: merged})
+        print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{stage}: nothing was logged")
 
 
 def load_weights(model: pl.LightningModule, path: Path) -> None:
@@ -277,14 +266,19 @@ def load_weights(model: pl.LightningModule, path: Path) -> None:
     net_alone = {f"net.{name}": value for name, value in weights.items()}  # a state dict of the bare net
     if not weights.keys() & own.keys() and net_alone.keys() & own.keys():
         weights = net_alone
-    found = misfits(own, weights)
+    differences = misfits(own, weights)
     fitting = {name: value for name, value in weights.items() if name in own and value.shape == own[name].shape}
     if not fitting:
-        raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {describe(found)}")
+        raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {describe(differences)}")
     model.load_state_dict(fitting, strict=False)
     print(f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries taken", flush=True)
-    for kind, names in found.items():
+    for kind, names in differences.items():
         print("".join(f"  {kind:<11} {name}\n" for name in names), end="", flush=True)
+
+
+def as_list(value: Any) -> list[Any]:
+    """One thing, several or none, as a list."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _has_test(model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> bool:

@@ -8,6 +8,7 @@ from string import Template
 
 from playbook import project
 from playbook.command import discovery
+from playbook.command.verb import PlainVerb
 from playbook.errors import UserError, nearest
 
 TEMPLATES = Path(__file__).parent / "templates"  # <kind>.py.txt, test_<kind>.py.txt and <kind>.yaml
@@ -22,29 +23,36 @@ TARGETS = {
 }
 
 
-def run(args: list[str]) -> int:
-    """Writes the three files of a new net, task or data set, and prints what to do next; never overwrites."""
-    if {"-h", "--help"} & set(args):
-        print(f"{project.current().command} {USAGE}\n{SPELLING}")
+class New(PlainVerb):
+    """Writes files that train and pass their tests as they are; never overwrites."""
+
+    name = "new"
+    summary = "Write a new net, task or data set with its test and a recipe that trains at once."
+    examples = ("net TinyNet", "data my-table")
+
+    def answer(self, args: list[str]) -> int:
+        """Writes the three files of a new net, task or data set, and prints what to do next."""
+        if {"-h", "--help"} & set(args):
+            print(f"{project.current().command} {USAGE}\n{SPELLING}")
+            return 0
+        kind, name = _read(args)
+        stem, class_name = _spell(f"new {kind} {name}", name)
+        own = project.current()
+        targets = [target.format(package=own.package, name=stem) for target in TARGETS[kind]]
+        for target in targets:
+            if (own.root / target).exists():
+                raise UserError(f"new {kind} {name}: {_shown(own.root / target)} exists already; nothing was written")
+        if clash := discovery.class_paths(class_name):
+            raise UserError(f"new {kind} {name}: {clash[0]} has this name already; choose another")
+        if class_name in _names_used(kind):
+            raise UserError(f"new {kind} {name}: the files themselves use another {class_name}; choose another name")
+        contents = _fill(kind, name=stem, Class=class_name, recipe=targets[2])
+        texts = {own.root / target: text for target, text in zip(targets, contents, strict=True)}
+        _write(f"new {kind} {name}", texts)
+        print("\n".join(f"wrote  {_shown(path)}" for path in texts))
+        print(f"\ntrain  {own.command} fit --config {_shown(own.root / targets[2])}")
+        print(f"test   python -m pytest {_shown(own.root / targets[1])}")
         return 0
-    kind, name = _read(args)
-    stem, class_name = _spell(f"new {kind} {name}", name)
-    own = project.current()
-    targets = [target.format(package=own.package, name=stem) for target in TARGETS[kind]]
-    for target in targets:
-        if (own.root / target).exists():
-            raise UserError(f"new {kind} {name}: {_shown(own.root / target)} exists already; nothing was written")
-    if clash := discovery.class_paths(class_name):
-        raise UserError(f"new {kind} {name}: {clash[0]} has this name already; choose another")
-    if class_name in _names_used(kind):
-        raise UserError(f"new {kind} {name}: the files themselves use another {class_name}; choose another name")
-    contents = _fill(kind, name=stem, Class=class_name, recipe=targets[2])
-    texts = {own.root / target: text for target, text in zip(targets, contents, strict=True)}
-    _write(f"new {kind} {name}", texts)
-    print("\n".join(f"wrote  {_shown(path)}" for path in texts))
-    print(f"\ntrain  {own.command} fit --config {_shown(own.root / targets[2])}")
-    print(f"test   python -m pytest {_shown(own.root / targets[1])}")
-    return 0
 
 
 def _read(args: list[str]) -> tuple[str, str]:
@@ -112,3 +120,7 @@ def _write(command: str, texts: dict[Path, str]) -> None:
 def _shown(path: Path) -> str:
     """As short as it can be pasted into the shell."""
     return (path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path).as_posix()
+
+
+VERB = New()
+ORDER = 21

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from playbook.command.arguments import Invocation, appended_callbacks, keys_of, read
+from playbook.command.verb import verbs
 from playbook.errors import UserError
 
 NESTED = """\
@@ -38,7 +39,7 @@ def files(workdir: Path) -> None:
     ids=" ".join,
 )
 def test_forms_of_config(args: tuple[str, ...]) -> None:
-    invocation = read("fit", ["--x", "1", *args, "--y=2"])
+    invocation = read(verbs()["fit"], ["--x", "1", *args, "--y=2"])
     assert invocation.configs == [Path("a/one.yaml")]
     assert invocation.args == ["--x", "1", "--config", "a/one.yaml", "--y=2"], "the parser needs it too, in its place"
     assert invocation.recipe == "one"
@@ -47,13 +48,13 @@ def test_forms_of_config(args: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("option", ["run_dir", "ckpt_path", "init_from"])
 @pytest.mark.parametrize("form", ["--{} {}", "--{}={}"])
 def test_forms_of_resolved_options(option: str, form: str) -> None:
-    invocation = read("fit", ["--model.net", "CNN", *form.format(option, "here/a=b").split(), "rest"])
+    invocation = read(verbs()["fit"], ["--model.net", "CNN", *form.format(option, "here/a=b").split(), "rest"])
     assert invocation.settings == {option: "here/a=b"}
     assert invocation.args == ["--model.net", "CNN", "rest"], "resolved before the parser sees it"
 
 
 def test_dashes_in_names_are_underscores() -> None:
-    invocation = read("doctor", ["--run-dir", "a-b", "--write-tests=x-y.py", "--data.labels.red-cell", "c-d"])
+    invocation = read(verbs()["doctor"], ["--run-dir", "a-b", "--write-tests=x-y.py", "--data.labels.red-cell", "c-d"])
     assert invocation.settings == {"run_dir": "a-b"}
     assert invocation.args == ["--write_tests=x-y.py", "--data.labels.red-cell", "c-d"]
     assert invocation.given == ["--run_dir", "a-b", *invocation.args]
@@ -71,32 +72,32 @@ def test_dashes_in_names_are_underscores() -> None:
 )
 def test_option_without_value(args: str, got: str) -> None:
     with pytest.raises(UserError, match=f"expected a value, got {got}$"):
-        read("fit", args.split())
+        read(verbs()["fit"], args.split())
 
 
 def test_last_of_two_values_counts() -> None:
-    assert read("fit", ["--run_dir", "x", "--run_dir=y"]).settings["run_dir"] == "y"
+    assert read(verbs()["fit"], ["--run_dir", "x", "--run_dir=y"]).settings["run_dir"] == "y"
 
 
 @pytest.mark.parametrize(
     "text", ["{trainer: {max_epochs: 3}}", " {trainer: {max_epochs: 3}}", "trainer:\n  max_epochs: 3"]
 )
 def test_inline_yaml_is_not_a_file(text: str) -> None:
-    invocation = read("fit", ["--config", text, "--config", "a/one.yaml"])
+    invocation = read(verbs()["fit"], ["--config", text, "--config", "a/one.yaml"])
     assert invocation.configs == [Path("a/one.yaml")]
     assert invocation.args == ["--config", text, "--config", "a/one.yaml"]
 
 
 @pytest.mark.parametrize("text", ["{run_dir: inline}", "run_dir: inline\nckpt_path: last"])
 def test_resolved_options_in_inline_yaml(text: str) -> None:
-    assert read("fit", ["--config", text]).settings["run_dir"] == "inline"
+    assert read(verbs()["fit"], ["--config", text]).settings["run_dir"] == "inline"
 
 
 def test_command_line_wins_over_configs_and_later_config_over_earlier() -> None:
     configs = ["--config", "a/one.yaml", "--config", "b/two.yaml"]
-    assert read("fit", configs).settings == {"run_dir": "from-two", "ckpt_path": "last"}
-    assert read("fit", configs[2:] + configs[:2]).settings["run_dir"] == "from-one"
-    assert read("fit", ["--run_dir", "mine", *configs, "--ckpt_path=best"]).settings == {
+    assert read(verbs()["fit"], configs).settings == {"run_dir": "from-two", "ckpt_path": "last"}
+    assert read(verbs()["fit"], configs[2:] + configs[:2]).settings["run_dir"] == "from-one"
+    assert read(verbs()["fit"], ["--run_dir", "mine", *configs, "--ckpt_path=best"]).settings == {
         "run_dir": "mine",
         "ckpt_path": "best",
     }
@@ -105,18 +106,18 @@ def test_command_line_wins_over_configs_and_later_config_over_earlier() -> None:
 def test_chain_of_configs_is_relative_to_each_file() -> None:
     Path("top.yaml").write_text("config: a/middle.yaml\n")
     Path("a/middle.yaml").write_text("config: ../b/two.yaml\nckpt_path: best\n")
-    invocation = read("fit", ["--config", "top.yaml"])
+    invocation = read(verbs()["fit"], ["--config", "top.yaml"])
     assert invocation.settings == {"run_dir": "from-two", "ckpt_path": "best"}
     assert [path.as_posix() for path, _ in invocation.nodes] == ["a/../b/two.yaml", "a/middle.yaml", "top.yaml"]
     assert invocation.recipe == "top"
     Path("top.yaml").write_text("run_dir: from-top\nconfig: a/middle.yaml\n")
-    assert read("fit", ["--config", "top.yaml"]).settings["run_dir"] == "from-top", "the file over its base"
+    assert read(verbs()["fit"], ["--config", "top.yaml"]).settings["run_dir"] == "from-top", "the file over its base"
 
 
 def test_missing_base_names_the_file_that_wants_it() -> None:
     Path("a/top.yaml").write_text("config: nosuch.yaml\n")
     with pytest.raises(UserError, match=r"^a/top.yaml: config: a/nosuch.yaml: no such file"):
-        read("fit", ["--config", "a/top.yaml"])
+        read(verbs()["fit"], ["--config", "a/top.yaml"])
 
 
 @pytest.mark.parametrize("chain", [["a/x.yaml"], ["a/x.yaml", "a/y.yaml"], ["a/x.yaml", "b/y.yaml", "a/z.yaml"]])
@@ -124,23 +125,23 @@ def test_cycle(chain: list[str]) -> None:
     for file, following in zip(chain, [*chain[1:], chain[0]], strict=True):
         Path(file).write_text(f"config: ../{following}\n")
     with pytest.raises(UserError, match="leads back to itself"):
-        read("fit", ["--config", chain[0]])
+        read(verbs()["fit"], ["--config", chain[0]])
 
 
 def test_files_that_are_no_configs() -> None:
     Path("empty.yaml").write_text("# nothing yet\n")
-    assert read("fit", ["--config", "empty.yaml"]).settings == {}
+    assert read(verbs()["fit"], ["--config", "empty.yaml"]).settings == {}
     Path("latin.yaml").write_bytes("# é\nrun_dir: é\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.yaml: not valid YAML"):
-        read("fit", ["--config", "latin.yaml"])
+        read(verbs()["fit"], ["--config", "latin.yaml"])
     Path("tab.yaml").write_text("trainer:\n  max_epochs: 3\n\tx: 1\n")
     with pytest.raises(UserError, match=r"tab\.yaml:3: not valid YAML"):
-        read("fit", ["--config", "tab.yaml"])
+        read(verbs()["fit"], ["--config", "tab.yaml"])
     with pytest.raises(UserError, match="--config a: a directory"):
-        read("fit", ["--config", "a"])
+        read(verbs()["fit"], ["--config", "a"])
     Path("scalar.yaml").write_text("cnn-digits\n")
     with pytest.raises(UserError, match="expected a mapping of options, got a str"):
-        read("fit", ["--config", "scalar.yaml"])
+        read(verbs()["fit"], ["--config", "scalar.yaml"])
 
 
 @pytest.mark.parametrize(
@@ -154,15 +155,17 @@ def test_files_that_are_no_configs() -> None:
 def test_keys_that_would_be_lost(text: str, message: str) -> None:
     Path("keys.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
-        read("fit", ["--config", "keys.yaml"])
+        read(verbs()["fit"], ["--config", "keys.yaml"])
 
 
 def test_weights_to_start_from_are_for_fit_alone() -> None:
     with pytest.raises(UserError, match="--init_from: only fit starts from weights; test takes --ckpt_path"):
-        read("test", ["--init_from", "x"])
+        read(verbs()["test"], ["--init_from", "x"])
     with pytest.raises(UserError, match="expected one of them"):
-        read("fit", ["--init_from", "x", "--ckpt_path", "best"])
-    assert read("fit", ["--init_from", "x", "--ckpt_path", "last"]).settings["init_from"] == "x", "for the first start"
+        read(verbs()["fit"], ["--init_from", "x", "--ckpt_path", "best"])
+    assert read(verbs()["fit"], ["--init_from", "x", "--ckpt_path", "last"]).settings["init_from"] == "x", (
+        "for the first start"
+    )
 
 
 @pytest.mark.parametrize("verb", ["test", "predict", "fit"])
@@ -198,20 +201,20 @@ def test_keys() -> None:
     ],
 )
 def test_line_of_a_key(key: str, line: int | None) -> None:
-    invocation = read("fit", ["--config", "b/nested.yaml"])
+    invocation = read(verbs()["fit"], ["--config", "b/nested.yaml"])
     assert invocation.where(key) == ("" if line is None else f"b/nested.yaml:{line}: ")
 
 
 def test_line_in_the_last_file_that_has_the_key() -> None:
     Path("a/later.yaml").write_text("# a comment\n\ndata: {init_args: {batch_size: 9}}\n")
-    invocation = read("fit", ["--config", "b/nested.yaml", "--config", "a/later.yaml"])
+    invocation = read(verbs()["fit"], ["--config", "b/nested.yaml", "--config", "a/later.yaml"])
     assert invocation.where("data.batch_size") == "a/later.yaml:3: "
     assert invocation.where("model.net.widths") == "b/nested.yaml:7: "
 
 
 def test_line_in_a_file_and_in_its_base() -> None:
     Path("top.yaml").write_text("config: b/nested.yaml\ndata:\n  init_args:\n    num_workers: 1\n")
-    invocation = read("fit", ["--config", "top.yaml"])
+    invocation = read(verbs()["fit"], ["--config", "top.yaml"])
     assert invocation.where("data.num_workers") == "top.yaml:4: "
     assert invocation.where("data.batch_size") == "b/nested.yaml:8: "
 

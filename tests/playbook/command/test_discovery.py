@@ -95,27 +95,3 @@ def test_what_is_found_can_be_imported_and_says_what_it_is() -> None:
 def test_base_classes_are_not_listed() -> None:
     names = {entry.name for kind in discovery.KINDS for entry in discovery.classes(kind)}
     assert not names & {"Task", "Data"}
-
-
-def test_verbs_are_the_methods_of_the_trainer_that_take_a_model() -> None:
-    import inspect
-
-    from playbook.training.trainer import Trainer
-
-    expected = [
-        name
-        for name, method in vars(Trainer).items()
-        if inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["model"]
-    ]
-    assert list(discovery.model_verbs()) == expected
-    assert expected == ["fit", "validate", "test", "predict", "find_lr", "find_batch_size", "doctor", "export"]
-    for name, summary in discovery.model_verbs().items():
-        assert (getattr(Trainer, name).__doc__ or "").startswith(summary)
-        assert summary.endswith(".")
-
-
-def test_options_of_a_verb_are_what_its_method_takes() -> None:
-    assert list(discovery.verb_options("find_lr")) == ["min_lr", "max_lr", "num_steps"]
-    assert discovery.verb_options("find_lr")["min_lr"] == "first learning rate, above 0"
-    assert list(discovery.verb_options("fit")) == ["init_from"]
-    assert discovery.verb_options("predict") == {}

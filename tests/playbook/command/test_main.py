@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from playbook import project
 from playbook.command import discovery, helptext
 from playbook.command import main as entrance
+from playbook.command.verb import ModelVerb, own_options, verbs
 from playbook.errors import UserError
 from tests.playbook.running import CNN_DIGITS, Cli, python_path
 
@@ -23,6 +25,8 @@ QUICK = [
     ["test", "--help"],
     ["predict", "--config", "nosuch.yaml", "--help"], ["validate", "--help"], ["fit", "--config", "nosuch.yaml"],
 ]  # fmt: skip
+MODEL_VERBS = [verb for verb in verbs().values() if isinstance(verb, ModelVerb)]
+FIT = verbs()["fit"].common  # type: ignore[union-attr]  # it needs a model
 RUN_ALL = """
 import io, json, sys, time
 from contextlib import redirect_stderr, redirect_stdout
@@ -68,17 +72,19 @@ def test_answers_without_importing_torch(answers: dict[str, list[Any]], command:
 def test_overview_shows_every_verb(answers: dict[str, list[Any]]) -> None:
     overview = answers["--help"][1]
     assert overview == answers[""][1] == answers["-h"][1] == answers["help"][1]
-    for verb, summary in (discovery.model_verbs() | {n: s for n, (_, s) in entrance.PLAIN_VERBS.items()}).items():
-        assert re.search(rf"^  {verb} +{re.escape(summary)}$", overview, re.MULTILINE)
+    for name, verb in verbs().items():
+        assert re.search(rf"^  {name} +{re.escape(verb.summary)}$", overview, re.MULTILINE)
 
 
 def test_pages_of_verbs(answers: dict[str, list[Any]]) -> None:
-    assert all(option in answers["fit --help"][1] for option in [*helptext.COMMON, *helptext.FIT, "--init_from"])
+    assert all(option in answers["fit --help"][1] for option in [*helptext.COMMON, *FIT])
     assert all(option in answers["test --help"][1] for option in helptext.COMMON)
-    assert not any(option in answers["test --help"][1] for option in helptext.FIT)
-    assert set(helptext.EXAMPLES) == set(discovery.model_verbs())
-    for verb in discovery.model_verbs():
-        assert f"python -m example {verb} --help.all" in helptext.verb_page(verb, "")
+    assert not any(option in answers["test --help"][1] for option in FIT)
+    for verb in MODEL_VERBS:
+        page = helptext.verb_page(verb)
+        assert f"python -m {project.current().package} {verb.name} --help.all" in page
+        assert verb.examples
+        assert all(text for _, _, text in own_options(verb)), verb.name
 
 
 def test_versions(answers: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +163,7 @@ def test_broken_pipe_while_printing(workdir: Path) -> None:
     script = (
         "import playbook.command.main as m, sys\n"
         "from playbook.verbs import list as listing\n"
-        "listing.run = lambda args: print('x' * 10**6, flush=True)\n"
+        "listing.VERB.answer = lambda args: print('x' * 10**6, flush=True)\n"
     )
     reading, writing = os.pipe()
     os.close(reading)
@@ -199,7 +205,7 @@ def at(config: Any, path: str) -> Any:
 
 
 def test_every_option_of_the_help_exists(cli: Cli) -> None:
-    assert set(GIVEN) | RESOLVED == {*helptext.COMMON, *helptext.FIT, "--init_from X"}
+    assert set(GIVEN) | RESOLVED == {*helptext.COMMON, *FIT}
     args = [part for option, (value, _, _) in GIVEN.items() for part in (option.split()[0], value)]
     args[args.index("--trainer.callbacks+") :][:2] = []
     done = cli("fit", "--config", CNN_DIGITS, "--model.net", "CNN", *args, "--print_config")
@@ -214,7 +220,7 @@ def test_defaults_of_the_help_are_the_defaults(cli: Cli) -> None:
     config = yaml.safe_load(done.out)
     shown = {
         option.split()[0][2:]: match[1]
-        for option, text in (helptext.COMMON | helptext.FIT).items()
+        for option, text in (helptext.COMMON | FIT).items()
         if (match := re.search(r"\[([^\]<]+)\]$", text))
     }
     assert len(shown) >= 6
@@ -224,7 +230,7 @@ def test_defaults_of_the_help_are_the_defaults(cli: Cli) -> None:
 
 
 def test_commands_of_the_help_refer_to_what_exists() -> None:
-    pages = helptext.overview({}) + "".join(helptext.verb_page(verb, "") for verb in helptext.EXAMPLES)
+    pages = helptext.overview() + "".join(map(helptext.verb_page, MODEL_VERBS))
     named = re.findall(r"configs/\S+\.yaml", pages)
     assert named
     assert set(named) <= {entry.path for entry in discovery.recipes()}
@@ -237,7 +243,7 @@ def test_help_all_shows_the_real_parser(cli: Cli, verb: str) -> None:
     shown = set(re.findall(r"--[\w.]+\+?", done.out))
     # arguments of a class are shown with the class, and --debug is taken out before
     elsewhere = {"--model.net", "--model.optimizer", "--data.batch_size", "--data.num_workers", "--debug"}
-    for option in helptext.COMMON | (helptext.FIT if verb == "fit" else {}):
+    for option in helptext.COMMON | (FIT if verb == "fit" else {}):
         assert option.split()[0].removesuffix("+") in shown | elsewhere, option
     assert {"--trainer.max_steps", "--trainer.accelerator", "--checkpoint.mode"} <= shown
 

@@ -99,9 +99,11 @@ def test_output_is_a_folder(tmp_path: Path) -> None:
         export(Tied(), save(Tied(), tmp_path / "best.ckpt"), tmp_path / "x.ckpt")
 
 
-def test_without_a_checkpoint() -> None:
-    with pytest.raises(UserError, match="expected a checkpoint, got none"):
-        Trainer(accelerator="cpu", logger=False).export(Tied())
+def test_without_a_checkpoint(cli: Cli) -> None:
+    done = cli("export")
+    assert (done.code, done.err) == (
+        2, "error: --ckpt_path: export needs one: best, last, a run directory or a checkpoint file\n"
+    )  # fmt: skip
 
 
 def test_command(cli: Cli, workdir: Path) -> None:

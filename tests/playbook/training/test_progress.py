@@ -22,7 +22,7 @@ from playbook.training.trainer import Trainer
 from tests.playbook.running import QUIET
 from tests.playbook.training.test_trainer import Line, line, points
 
-SETTINGS: dict[str, Any] = {**QUIET, "enable_progress_bar": True}
+SETTINGS: dict[str, Any] = {**QUIET, "enable_progress_bar": True, "run_dir": False}
 
 
 def train(module: pl.LightningModule, *callbacks: pl.Callback, **settings: Any) -> Trainer:

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from torch import Tensor
 
-from playbook.checkpoints.io import AtomicCheckpointIO
 from playbook.errors import Stopped
 from playbook.runs.directory import Run
 from playbook.training.record import Record
@@ -36,11 +35,8 @@ class Acts(Line):
 def trainer_of(run: Run, epochs: int = 2) -> Trainer:
     run.create()
     checkpoint = Checkpoint("val/loss")
-    checkpoint.folder = run.checkpoints
-    record = Record(run, "seed_everything: 1\n", {"seed_everything": 1})
-    trainer = Trainer(**QUIET, callbacks=[record, checkpoint], plugins=[AtomicCheckpointIO()], max_epochs=epochs)
-    trainer.run = run
-    return trainer
+    config, values = "seed_everything: 1\n", {"seed_everything": 1}
+    return Trainer(**QUIET, run=run, checkpoint=checkpoint, config=config, values=values, max_epochs=epochs)
 
 
 def raises(error: BaseException) -> Callable[[], Any]:

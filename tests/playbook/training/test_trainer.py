@@ -78,7 +78,8 @@ def line(weight: float = 0.0, bias: float = 0.0, lr: float = 0.1) -> Line:
 
 def both(folder: Path, **settings: Any) -> list[pl.Trainer]:
     settings = {**QUIET, "default_root_dir": folder, "enable_checkpointing": False, **settings}
-    return [Trainer(**settings), pl.Trainer(**settings)]
+    run_dir = settings.pop("run_dir", False)
+    return [Trainer(**settings, run_dir=run_dir), pl.Trainer(**settings)]
 
 
 def test_fit_without_a_run_is_lightnings(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,11 +135,10 @@ def test_positional_arguments_are_lightnings(workdir: Path) -> None:
 
 
 def test_a_run_is_tested_and_summed_up(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [trainer, _] = both(workdir, max_epochs=2)
+    [trainer, _] = both(workdir, max_epochs=2, run_dir="job")
     assert isinstance(trainer, Trainer)
-    trainer.run = Run(Path("job"))
-    trainer.run.create()
     trainer.fit(line(), datamodule=Points())
+    assert trainer.run is not None
     assert trainer.run.read_metrics()["status"] == "finished"
     assert trainer.run.read_metrics()["test"].keys() == {"test/loss"}
     assert "Architecture   Linear, 2 parameters" in capsys.readouterr().out
@@ -164,7 +164,7 @@ def test_predictions_of_a_run_are_written_not_kept(workdir: Path, capsys: pytest
     [trainer, _] = both(workdir, callbacks=[WritePredictions(Path("job/predictions"))])
     assert isinstance(trainer, Trainer)
     trainer.run = Run(Path("job"))
-    assert trainer.predict(line(2.0, 1.0), datamodule=Points()) is None
+    assert trainer.predict(line(2.0, 1.0), datamodule=Points(), return_predictions=False) is None
     assert capsys.readouterr().out == "predictions  job/predictions/predictions.csv\n"
     assert Path("job/predictions/predictions.csv").read_text().startswith("id,prediction\n0,-1.0\n")
 

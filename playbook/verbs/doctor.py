@@ -1,0 +1,74 @@
+"""doctor: reviews a model and its data by running them."""
+
+import os
+from typing import TYPE_CHECKING, Literal
+
+from playbook.command.verb import ModelVerb
+
+if TYPE_CHECKING:
+    from playbook.command.arguments import Invocation
+    from playbook.command.session import Session
+
+
+class Doctor(ModelVerb):
+    """Runs a few training steps in copies of the process, and prints a report; the exit code is 1 if one is critical.
+
+    The program may be anybody's: a LightningModule, and a LightningDataModule if there is one.
+    """
+
+    name = "doctor"
+    summary = "Review a model and its data by running them, as an expert would."
+    examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning")
+    checkpoint = "optional"
+
+    def prepare(self) -> None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
+        os.environ["OMP_NUM_THREADS"] = "1"  # nor do threads
+
+    def answer_alone(self, invocation: "Invocation") -> int | None:
+        from playbook.doctor import batch
+
+        names = batch.names_in(invocation.args)
+        return batch.run(names) if names else None
+
+    def build_failed(self, session: "Session", error: Exception) -> int | None:
+        from playbook.doctor import command, source
+
+        if source.raised_at(error) is None:
+            return None
+        command.failure(error, session.options.format, session.title)  # what the user's own class raises is a finding
+        return 1
+
+    def run(
+        self,
+        session: "Session",
+        only: str | None = None,
+        skip: str | None = None,
+        severity: Literal["critical", "warning", "advice"] = "advice",
+        format: Literal["terminal", "json", "markdown", "sarif"] = "terminal",
+        write_tests: str | None = None,
+        thresholds: dict[str, float] | None = None,
+    ) -> int:
+        """Reviews the module and its data, which stay as they are.
+
+        Args:
+            session: the model, its data and the trainer, whose settings the review takes over.
+            only: ids of the defects to look for, with commas between them.
+            skip: ids of those to leave out, likewise.
+            severity: the least that is reported: critical, warning or advice.
+            format: of the report: terminal, json, markdown or sarif.
+            write_tests: file for tests that assert what the review has verified.
+            thresholds: of probes, as {dead_units.share: 0.7}.
+        """
+        from playbook.doctor import command
+
+        path = session.checkpoint and str(session.checkpoint)
+        ids = command.chosen(only, skip, severity)
+        report = command.examine(session.trainer, session.model, session.datamodule, ids, thresholds, path)
+        args = [self.name, *session.invocation.given]
+        command.show(report, format, session.title, write_tests, args)
+        return int(any(finding["severity"] == "critical" for finding in report.findings))
+
+
+VERB = Doctor()
+ORDER = 7

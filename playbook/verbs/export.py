@@ -1,0 +1,37 @@
+"""export: writes a checkpoint as one file for use elsewhere."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from playbook.command.verb import ModelVerb
+
+if TYPE_CHECKING:
+    from playbook.command.session import Session
+
+
+class Export(ModelVerb):
+    """Writes weights alone, or everything in one plain file; no data is needed."""
+
+    name = "export"
+    summary = "Write a checkpoint as one file for use elsewhere."
+    examples = ("--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time> --output cnn.safetensors")
+
+    def run(self, session: "Session", output: str | None = None) -> None:
+        """Writes the file.
+
+        Args:
+            session: the model that the checkpoint is of.
+            output: name of the file, whose end is the format: .safetensors for the weights alone, .ckpt for everything
+                in one plain file; <run>/exports/<checkpoint>.safetensors by default.
+        """
+        from playbook.deploy.export import export
+
+        assert session.checkpoint is not None, "a verb that requires one"
+        checkpoint = session.checkpoint
+        file = Path(output) if output else session.run.path / "exports" / f"{checkpoint.stem}.safetensors"
+        export(session.model, checkpoint, file)
+        print(f"exported  {file.as_posix()} ({file.stat().st_size / 2**20:.1f} MiB)")
+
+
+VERB = Export()
+ORDER = 8

@@ -1,0 +1,41 @@
+"""find_lr: suggests a learning rate."""
+
+from typing import TYPE_CHECKING
+
+from playbook.command.verb import ModelVerb
+
+if TYPE_CHECKING:
+    from playbook.command.session import Session
+
+
+class FindLR(ModelVerb):
+    """Trains a copy of the model while the rate rises, and suggests where the loss falls most steeply."""
+
+    name = "find_lr"
+    summary = "Suggest a learning rate, from a short training during which it rises."
+    examples = ("--config configs/vision/cnn-digits.yaml",)
+    checkpoint = "optional"
+
+    def run(self, session: "Session", min_lr: float = 1e-6, max_lr: float = 1.0, num_steps: int = 100) -> None:
+        """Sweeps over the rates, and leaves `find_lr.png` and `find_lr.csv` in the run directory.
+
+        Args:
+            session: the model, its data and the trainer.
+            min_lr: first learning rate, above 0.
+            max_lr: last learning rate; the sweep ends before it if the loss diverges.
+            num_steps: optimizer steps, at least 10; a longer sweep suggests a lower rate.
+        """
+        from playbook.insight import finders
+        from playbook.training.trainer import load_weights
+
+        if session.checkpoint is not None:
+            load_weights(session.model, session.checkpoint)
+        sweep = finders.find_lr(session.trainer, session.model, session.datamodule, min_lr, max_lr, num_steps)
+        if session.trainer.is_global_zero:
+            session.run.create()
+            sweep.write(session.run.path)
+            print(f"{sweep.verdict(finders.rate_option(session.model))}\n{session.run}/find_lr.png, find_lr.csv")
+
+
+VERB = FindLR()
+ORDER = 5

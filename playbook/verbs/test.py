@@ -1,0 +1,31 @@
+"""test: measures a checkpoint on the test data."""
+
+from typing import TYPE_CHECKING
+
+from playbook.command.verb import ModelVerb
+
+if TYPE_CHECKING:
+    from playbook.command.session import Session
+
+
+class Test(ModelVerb):
+    """Prints the metrics, and keeps them in metrics.json of the run."""
+
+    name = "test"
+    summary = "Measure a checkpoint on the test data."
+    examples = ("--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time>")
+    uses_loggers = True
+
+    def run(self, session: "Session", verbose: bool = False) -> None:
+        """Measures.
+
+        Args:
+            session: the model, its data and the trainer.
+            verbose: print Lightning's table as well.
+        """
+        path = session.checkpoint and str(session.checkpoint)
+        session.trainer.test(session.model, None, path, verbose, session.datamodule)
+
+
+VERB = Test()
+ORDER = 3
