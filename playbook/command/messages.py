@@ -16,6 +16,7 @@ import traceback
 from argparse import ArgumentError
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -221,9 +222,20 @@ def _named(text: str, invocation: Invocation) -> str:
     name = (word[1] if word.re.groups else word[0]) if word else ""
     given = [re.split(r"[=+]", arg.removeprefix("--"))[0] for arg in invocation.args if arg.startswith("--")]
     paths = [path for path in given if path.rpartition(".")[2] == name]
-    paths = paths or [path for path in invocation.known if path.rpartition(".")[2] == name]
+    known = [*invocation.known, *_names_in(invocation.options)]
+    paths = paths or [path for path in known if path.rpartition(".")[2] == name]
     if not paths:
         return text
     paths.sort(key=len)  # the task's own before its net's
     rest = re.sub(rf"^[`'\"]?{name}[`'\"]?:?", "", text).strip()
     return f"{place_of(paths[0], invocation)}--{paths[0]}: {rest}"
+
+
+def _names_in(options: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted names of a configuration, without class_path and init_args."""
+    names = []
+    for key, value in options.items():
+        path = prefix if key == "init_args" else f"{prefix}.{key}".lstrip(".")
+        names += [path] if key not in ("class_path", "init_args") else []
+        names += _names_in(value, path) if isinstance(value, dict) else []
+    return names

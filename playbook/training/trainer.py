@@ -61,11 +61,14 @@ class Trainer(pl.Trainer):
         self._folder = Path(run_dir) if run_dir else None
         self.continues: str | None = None  # the checkpoint that this process found; Checkpoint compares them
         self._from_python = run is None
-        self._record = Record(run, config, values or {})
+        self._record = Record(run or Run(Path()), config, values or {})
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
         given = as_list(settings.pop("callbacks", None))
         own = next((callback for callback in given if isinstance(callback, Checkpoint)), None)
-        saves = settings.get("enable_checkpointing") is not False and (checkpoint is not None or own is None)
+        if not self.has_run:
+            settings.setdefault("enable_checkpointing", False)
+        saves = settings.get("enable_checkpointing") is not False and self.has_run
+        saves = saves and (checkpoint is not None or own is None)
         checkpoint = checkpoint or own or Checkpoint()
         checkpoint.config = config
         callbacks: list[Any] = [ExactResume(checkpoint), MicroBatches(), CheckMonitors(), *given]
@@ -97,6 +100,7 @@ class Trainer(pl.Trainer):
         datamodule: pl.LightningDataModule | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = True,
+        init_from: str | Path | None = None,
     ) -> None:
         """Trains a model, then tests its best checkpoint.
 
@@ -107,7 +111,10 @@ class Trainer(pl.Trainer):
             datamodule: the data.
             ckpt_path: continue this run: last, best, a run directory or a checkpoint file.
             weights_only: always True; nothing in a checkpoint can run.
+            init_from: start anew from these weights: a checkpoint, or a file of weights alone.
         """
+        if init_from is not None:
+            load_weights(model, Path(init_from))
         self._open_run(model)
         self.continues = self._resolved(ckpt_path)
         try:

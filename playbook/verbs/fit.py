@@ -66,12 +66,8 @@ class Fit(ModelVerb):
             session: the model, its data and the trainer.
             doctor: review the program first, and stop if it is wrong.
         """
-        from playbook.training.trainer import load_weights
-
-        if session.init_from is not None:
-            load_weights(session.model, session.init_from)
         path = session.checkpoint and str(session.checkpoint)
-        session.trainer.fit(session.model, datamodule=session.datamodule, ckpt_path=path)
+        session.trainer.fit(session.model, datamodule=session.datamodule, ckpt_path=path, init_from=session.init_from)
 
 
 VERB = Fit()

@@ -26,7 +26,7 @@ QUICK = [
     ["predict", "--config", "nosuch.yaml", "--help"], ["validate", "--help"], ["fit", "--config", "nosuch.yaml"],
 ]  # fmt: skip
 MODEL_VERBS = [verb for verb in verbs().values() if isinstance(verb, ModelVerb)]
-FIT = verbs()["fit"].common  # type: ignore[union-attr]  # it needs a model
+FIT = dict(next(verb for verb in MODEL_VERBS if verb.name == "fit").common)
 RUN_ALL = """
 import io, json, sys, time
 from contextlib import redirect_stderr, redirect_stdout

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_options_of_a_verb_are_what_its_run_takes() -> None:
 
 
 @pytest.fixture
-def count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One more file beside the verbs, and nothing else."""
     folder = tmp_path / "more"
     folder.mkdir()
@@ -79,7 +80,7 @@ def test_adding_a_verb_touches_nothing_else(cli: Cli) -> None:
     done = cli("count", "--config", CNN_DIGITS, "--unit", "1000", "--trained")
     assert (done.code, done.out, done.err) == (3, "75 Digits True\n", "")
     wrong = cli("count", "--config", CNN_DIGITS, "--units", "1000")
-    assert (wrong.code, wrong.err) == (2, "error: --units: no such option. Nearest: --unit\n")
+    assert (wrong.code, wrong.err) == (2, "error: --units: no such option. Nearest: --unit, --run_dir\n")
     assert not Path("runs").exists()
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from playbook.checkpoints.io import AtomicCheckpointIO, load
 from playbook.deploy.export import FORMATS, export
 from playbook.errors import UserError
-from playbook.training.trainer import Trainer, load_weights
+from playbook.training.trainer import load_weights
 from tests.playbook.running import MLP_DIGITS, Cli
 
 SHORT = ["--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "3"]
