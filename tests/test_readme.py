@@ -71,7 +71,7 @@ def test_tools_named_are_those_of_ci(document: str) -> None:
 @pytest.mark.slow
 def test_new_as_documented(tmp_path: Path) -> None:
     """`new` writes into its own project, so it runs in a copy."""
-    for name in ("src", "configs", "tests"):
+    for name in ("src", "playbook", "configs", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     documented = [command for command in commands("CONTRIBUTING.md") if " new " in command]
