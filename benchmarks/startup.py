@@ -16,15 +16,15 @@ IMPORT = "import lightning.pytorch.cli, os; os._exit(0)"
 FIT = f"""
 import os
 from playbook.command import launch
-from src.__main__ import main
+from playbook.command.main import run
 
 def begin(invocation, debug):
     modules = launch.import_quietly()
-    modules[0].CLI._run_subcommand = lambda self, verb: os._exit(0)
-    return modules[0].run(invocation)
+    modules[0].build(modules[0].open_session(invocation))
+    os._exit(0)
 
 launch.launch = begin
-main(["fit", "--config", "{RECIPE}", "--run_dir", "runs/startup"])
+run(["fit", "--config", "{RECIPE}", "--run_dir", "runs/startup"], "src")
 """
 COMMANDS = {
     "python -m src --help": [sys.executable, "-m", "src", "--help"],

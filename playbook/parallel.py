@@ -9,6 +9,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
+from playbook.errors import UserError
+
 
 def spread(
     net: nn.Module, mesh: DeviceMesh, units: Iterable[nn.Module], plan: Mapping[str, ParallelStyle] | None = None
@@ -30,7 +32,7 @@ def spread(
     tensor_mesh, data_mesh = mesh["tensor_parallel"], mesh["data_parallel"]
     if tensor_mesh.size() > 1:
         if plan is None:
-            raise ValueError(
+            raise UserError(
                 f"tensor_parallel_size: {type(net).__name__} has no plan for splitting its layers, "
                 f"expected 1, got {tensor_mesh.size()}; data_parallel_size shards it"
             )

@@ -74,6 +74,8 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
         return _named(str(error), invocation)
     cause = origin(error)
     if _is_in_user_code(cause):
+        if isinstance(error, ArgumentError) and isinstance(cause, ModuleNotFoundError):
+            return rejected_option(str(error), invocation)
         return _of_user_code(cause, invocation)
     if isinstance(error, ArgumentError):
         return rejected_option(str(error), invocation)
@@ -117,7 +119,8 @@ def _of_user_code(error: BaseException, invocation: Invocation) -> str | None:
     if not invocation.running:
         if isinstance(error, ImportError):
             return _missing_extra(text, invocation)
-        return _named(text, invocation) if type(error) is ValueError and _is_raised_by_user(error) else None
+        refused = type(error) is ValueError and (_is_raised_by_user(error) or _is_raised_by_playbook(error))
+        return _named(text, invocation) if refused else None
     if _is_raised_by_user(error):
         return None
     if is_out_of_memory(error):
@@ -169,8 +172,7 @@ def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
 
 
 def _of_values(error: BaseException, text: str, invocation: Invocation) -> str | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    is_ours = bool(frames) and frames[-1].filename.startswith(PLAYBOOK)
+    frames, is_ours = traceback.extract_tb(error.__traceback__), _is_raised_by_playbook(error)
     if any(frame.name == "configure_optimizers" for frame in frames):
         if not is_ours and "optim" in Path(frames[-1].filename).parts:
             return f"--model.optimizer, --model.schedule: {text}"
@@ -201,6 +203,8 @@ def is_user_file(file: str) -> bool:
 
 
 def _is_in_user_code(error: BaseException) -> bool:
+    if isinstance(error, SyntaxError) and error.filename:
+        return is_user_file(error.filename)
     return any(is_user_file(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
 
 
@@ -211,6 +215,11 @@ def _is_raised_by_user(error: BaseException) -> bool:
     if last is None or not is_user_file(last.filename):
         return False
     return linecache.getline(last.filename, last.lineno or 0).lstrip().startswith("raise")
+
+
+def _is_raised_by_playbook(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith(PLAYBOOK)
 
 
 def _named(text: str, invocation: Invocation) -> str:

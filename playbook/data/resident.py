@@ -79,12 +79,12 @@ class ResidentImages(Data):
             raise UserError(f"--data: expected test images of {expected} values as those to train with, got {found}")
         side = min(images.shape[2:])
         if self.translate >= side:
-            raise ValueError(f"translate: expected less than the images' {side} pixels, got {self.translate}")
+            raise UserError(f"translate: expected less than the images' {side} pixels, got {self.translate}")
         num_val = min(max(round(len(images) * self.val_share), 1), len(images) - 1)
         shares = [1 - num_val / len(images), num_val / len(images)]
         kept, val = (torch.tensor(part) for part in split_indices(len(images), shares))
         if self.num_train is not None and not 1 <= self.num_train <= len(kept):
-            raise ValueError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
+            raise UserError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
         kept = kept[: self.num_train]
         statistics = mean_and_deviation(images[kept])
         self.train_set = _Held(images[kept], targets[kept], statistics, self)

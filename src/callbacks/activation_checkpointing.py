@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from playbook import nearest
+from playbook import UserError, nearest
 
 
 class ActivationCheckpointing(Callback):
@@ -64,7 +64,7 @@ class ActivationCheckpointing(Callback):
             patterns = list(dict.fromkeys(f"*{name.rpartition('.')[2]}.*" for name in lists))
             known = f". There are {', '.join(patterns[:5])}" if patterns else ""
             wanted = f"is named {self.layers}" if self.layers else "is in a list of layers"
-            raise ValueError(f"layers: no module {wanted}{nearest(self.layers or '', patterns) or known}")
+            raise UserError(f"layers: no module {wanted}{nearest(self.layers or '', patterns) or known}")
         return chosen
 
 

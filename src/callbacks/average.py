@@ -9,6 +9,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from playbook import UserError
+
 RAW = "current_model_state"  # the key of Lightning's own WeightAveraging
 
 
@@ -50,7 +52,7 @@ class _Average(Callback):
         self._forget()
         averages = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _Average)]  # type: ignore[attr-defined]  # set by a connector
         if len(averages) > 1:
-            raise ValueError(f"trainer.callbacks: expected one average of the weights, got {', '.join(averages)}")
+            raise UserError(f"trainer.callbacks: expected one average of the weights, got {', '.join(averages)}")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         entries = pl_module.state_dict(keep_vars=True)
@@ -58,7 +60,7 @@ class _Average(Callback):
         tensors = chain(pl_module.parameters(), pl_module.buffers())
         self._current = [t for t in tensors if id(t) in saved and (t.is_floating_point() or t.is_complex())]
         if any(hasattr(tensor, "full_tensor") for tensor in self._current):
-            raise ValueError(f"trainer.strategy: {type(self).__name__} needs whole weights, these are sharded")
+            raise UserError(f"trainer.strategy: {type(self).__name__} needs whole weights, these are sharded")
         places = {id(tensor): place for place, tensor in enumerate(self._current)}
         self._places = {name: places[id(tensor)] for name, tensor in entries.items() if id(tensor) in places}
         self._step = trainer.global_step
@@ -192,7 +194,7 @@ class SWA(_Average):
         super().on_train_start(trainer, pl_module)
         self._total_steps = trainer.estimated_stepping_batches
         if self._total_steps == float("inf"):
-            raise ValueError("start: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
+            raise UserError("start: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
 
     def _due(self, trainer: Trainer) -> bool:
         # at the last batch, not in on_train_epoch_end: the validation comes between the two

@@ -4,7 +4,7 @@ from typing import Literal
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from playbook import networks
+from playbook import UserError, networks
 
 
 class Compile(Callback):
@@ -41,7 +41,7 @@ class Compile(Callback):
         # not in setup: a module may make its net after that, in configure_model
         nets = networks(pl_module)
         if not nets:
-            raise ValueError(f"callbacks: Compile: {type(pl_module).__name__} has no child with parameters to compile")
+            raise UserError(f"callbacks: Compile: {type(pl_module).__name__} has no child with parameters to compile")
         for net in nets:
             if net._compiled_call_impl is None:
                 net.compile(mode=self.mode, dynamic=self.dynamic, fullgraph=self.fullgraph, backend=self.backend)

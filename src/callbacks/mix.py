@@ -7,6 +7,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torchvision.transforms.v2 import CutMix, MixUp
 
+from playbook import UserError
+
 
 class Mix(Callback):
     """Blends pairs of training samples: MixUp (Zhang et al. 2018) or CutMix (Yun et al. 2019), a batch at a time.
@@ -47,7 +49,7 @@ class Mix(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         num_classes = self.num_classes or getattr(pl_module, "num_classes", None)
         if num_classes is None:
-            raise ValueError("num_classes: expected the number of classes, as the task has none of that name")
+            raise UserError("num_classes: expected the number of classes, as the task has none of that name")
         chosen = [(MixUp, self.mixup), (CutMix, self.cutmix)]
         self._mixes = [mix(alpha=alpha, num_classes=num_classes) for mix, alpha in chosen if alpha]
 
@@ -64,8 +66,8 @@ def _check(batch: Any) -> None:
     needs = "trainer.callbacks: Mix needs a list of float images (B, C, H, W) and labels (B,), as default_collate makes"
     if not isinstance(batch, list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
         parts = ", ".join(type(part).__name__ for part in batch) if isinstance(batch, list | tuple) else "no parts"
-        raise ValueError(f"{needs}, got a {type(batch).__name__} of {parts}")
+        raise UserError(f"{needs}, got a {type(batch).__name__} of {parts}")
     image, label = batch
     if not (image.ndim == 4 and image.is_floating_point() and label.ndim == 1 and not label.is_floating_point()):
         got = " and ".join(f"{str(part.dtype).removeprefix('torch.')} {tuple(part.shape)}" for part in batch)
-        raise ValueError(f"{needs}, got {got}")
+        raise UserError(f"{needs}, got {got}")

@@ -16,11 +16,11 @@ from torch.distributed.checkpoint import save as save_shards
 from playbook.checkpoints import folders
 from playbook.checkpoints.files import write_archive
 from playbook.checkpoints.io import damage, load
-from playbook.command import discovery
 from playbook.command.main import run
+from playbook.command.verb import ModelVerb, verbs
 from tests.playbook.running import MLP_DIGITS, Cli, cli_process
 
-VERBS = list(discovery.model_verbs())
+VERBS = [name for name, verb in verbs().items() if isinstance(verb, ModelVerb)]
 READS = [(verb, "--ckpt_path") for verb in VERBS] + [("fit", "--init_from")]
 SHORT = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=1"]
 SHORT += ["--trainer.limit_test_batches=1", "--trainer.logger=false"]

@@ -136,7 +136,7 @@ def test_ctrl_c(debug: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def interrupted(args: list[str]) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("playbook.verbs.list.run", interrupted)
+    monkeypatch.setattr(verbs()["list"], "answer", interrupted)
     if debug:
         with pytest.raises(KeyboardInterrupt):
             entrance.run(["list", "--debug"], "example")

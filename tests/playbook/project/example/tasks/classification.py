@@ -5,7 +5,7 @@ from torch.nn.functional import cross_entropy, pad
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from playbook import OptimizerFactory, ScheduleFactory, Task
+from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 
 Batch = tuple[Tensor | dict[str, Tensor], Tensor]
 
@@ -91,7 +91,7 @@ class Classification(Task):
         if self.test_views == 1:
             return self(inputs)
         if not isinstance(inputs, Tensor) or inputs.ndim != 4:
-            raise ValueError("test_views: expected images (B, C, H, W); leave it out for other inputs")
+            raise UserError("test_views: expected images (B, C, H, W); leave it out for other inputs")
 
         def both(image: Tensor) -> Tensor:
             return (self(image) + self(image.flip(-1))) / 2
@@ -114,18 +114,18 @@ class Classification(Task):
 
     def _check(self, logits: Tensor, target: Tensor) -> None:
         if logits.shape != (len(target), self.num_classes):
-            raise ValueError(
+            raise UserError(
                 f"num_classes: expected logits of shape ({len(target)}, {self.num_classes}), "
                 f"the net returned {tuple(logits.shape)}; set --model.num_classes and the net's own alike"
             )
         if target.ndim > 1:
             if target.shape != logits.shape:
                 expected, got = tuple(logits.shape), tuple(target.shape)
-                raise ValueError(f"num_classes: expected labels (B,) or probabilities {expected}, got {got}")
+                raise UserError(f"num_classes: expected labels (B,) or probabilities {expected}, got {got}")
             return
         low, high = target.min().item(), target.max().item()
         if low < 0 or high >= self.num_classes:
-            raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
+            raise UserError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
 
 
 class _CalibrationError(MulticlassCalibrationError):
