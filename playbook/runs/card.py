@@ -43,7 +43,7 @@ def summary(trainer: Any, model: LightningModule, test: dict[str, float]) -> str
         "predict": f"{current().command} predict --ckpt_path {directory}",
         "test": f"{current().command} test --ckpt_path {directory}",
     }
-    if not run.has_checkpoint():
+    if not run.has_checkpoint() or not trainer.config:  # the command line cannot rebuild what Python has built
         commands = {}
     elif trainer.max_epochs and trainer.max_epochs > 0:
         more = 2 * trainer.max_epochs

@@ -57,7 +57,8 @@ class Trainer(pl.Trainer):
         quiet_warnings()
         quiet_loggers()
         self.run = run
-        self.has_run = run is not None or run_dir is not False
+        self.config = config
+        self.has_run = run is not None or (run_dir is not False and not settings.get("fast_dev_run"))
         self._folder = Path(run_dir) if run_dir else None
         self.continues: str | None = None  # the checkpoint that this process found; Checkpoint compares them
         self._from_python = run is None
@@ -131,7 +132,7 @@ class Trainer(pl.Trainer):
 
     def _open_run(self, model: pl.LightningModule) -> None:
         """Makes the run directory, and has the run's own files written to it."""
-        if not self.has_run or (self._from_python and self.fast_dev_run):  # type: ignore[attr-defined]  # set by a connector
+        if not self.has_run:
             return
         if self._from_python:
             nets = networks(model)

@@ -20,7 +20,7 @@ from tests.playbook.training.test_trainer import Line, Points, points
 def trained(module: pl.LightningModule, path: str = "job", data: Any = None, **settings: Any) -> Trainer:
     """A Trainer that has trained for two epochs of two steps, or as told."""
     settings = {**UNSAVED, "max_epochs": 2} | settings
-    trainer = Trainer(**settings, default_root_dir=path, run_dir=False)
+    trainer = Trainer(**settings, default_root_dir=path, run_dir=False, config="seed_everything: 1\n")
     trainer.fit(module, datamodule=data or Points())
     trainer.run = Run(Path(path))
     return trainer

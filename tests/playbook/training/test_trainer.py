@@ -1,5 +1,6 @@
 """The Trainer from Python: Lightning's own where no run is set, and the weights it starts from."""
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from playbook.checkpoints.io import load
 from playbook.errors import UserError
 from playbook.runs.directory import Run
 from playbook.runs.predictions import WritePredictions
@@ -241,3 +243,64 @@ def test_fit_starts_from_given_weights(workdir: Path) -> None:
     assert isinstance(trainer, Trainer)
     trainer.fit(module, points(), points(), init_from="line.pt")
     assert float(trainer.callback_metrics["val/loss"]) == 0.0
+
+
+def test_from_python_it_is_calm_and_leaves_a_run(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trainer = Trainer(max_epochs=2)
+    trainer.fit(line(), datamodule=Points())
+    assert trainer.run is not None
+    assert trainer.run.path.parent == Path("runs/Linear")
+    out, err = capfd.readouterr()
+    assert err == ""
+    header, *_ = out.splitlines()
+    assert header.startswith("Linear · CPU")
+    assert header.endswith(f"8 train, 8 val · {trainer.run}")
+    assert "Results        loss: train" in out
+    assert "python -m" not in out, "the command line could not rebuild this module"
+    left = {path.relative_to(trainer.run.path).as_posix() for path in trainer.run.path.rglob("*") if path.is_file()}
+    assert left >= {"metrics.csv", "metrics.json", "environment.json", "checkpoints/last.ckpt", "config.yaml"}
+    assert list(workdir.iterdir()) == [workdir / "runs"]
+    metrics = trainer.run.read_metrics()
+    assert (metrics["status"], metrics["epoch"]) == ("finished", 2)
+
+
+def test_a_run_of_python_is_continued(workdir: Path) -> None:
+    Trainer(max_epochs=4, run_dir="whole").fit(line(), datamodule=Points())
+    Trainer(max_epochs=2, run_dir="job").fit(line(), datamodule=Points())
+    continued = line()
+    trainer = Trainer(max_epochs=4, run_dir="job")
+    trainer.fit(continued, datamodule=Points(), ckpt_path="last")
+    expected = load(Path("whole/checkpoints/last.ckpt"))["state_dict"]
+    assert torch.equal(continued.net.weight, expected["net.weight"])
+    [tested] = trainer.test(line(), datamodule=Points(), ckpt_path="last")
+    assert tested["test/loss"] == pytest.approx(trainer.run.read_metrics()["test"]["test/loss"])  # type: ignore[union-attr]  # a run was made
+
+
+class Interrupted(Line):
+    """Gets Ctrl-C in its third step."""
+
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Tensor:
+        if self.global_step == 2:
+            signal.raise_signal(signal.SIGINT)
+        return super().training_step(batch, batch_idx)
+
+
+def test_ctrl_c_in_python_saves_and_is_a_keyboard_interrupt(workdir: Path) -> None:
+    trainer = Trainer(max_epochs=5, run_dir="job")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(Interrupted(), datamodule=Points())
+    assert load(Path("job/checkpoints/last.ckpt"))["global_step"] == 3
+    assert Run(Path("job")).read_metrics()["status"] == "interrupted"
+    Trainer(max_epochs=2, run_dir="job").fit(line(), datamodule=Points(), ckpt_path="last")
+
+
+def test_two_trainers_in_one_process_have_a_run_each(workdir: Path) -> None:
+    for _ in range(2):
+        Trainer(max_steps=1).fit(line(), datamodule=Points())
+    assert len(list(Path("runs/Linear").iterdir())) == 2
+
+
+@pytest.mark.parametrize("settings", [{"run_dir": False}, {"fast_dev_run": True}])
+def test_no_run_where_none_is_wanted(workdir: Path, settings: dict[str, Any]) -> None:
+    Trainer(**{"max_epochs": 1} | settings).fit(line(), datamodule=Points())
+    assert list(workdir.iterdir()) == []
