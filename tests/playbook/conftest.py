@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from playbook import project
 from tests.playbook.running import Cli, command_line, workdir
 
 __all__ = ["workdir"]
@@ -13,6 +14,12 @@ __all__ = ["workdir"]
 def cli(workdir: Path, capfd: pytest.CaptureFixture[str]) -> Cli:  # the fixture of that name
     """Runs `python -m example …` in this process."""
     return command_line("example", capfd)
+
+
+@pytest.fixture(autouse=True)
+def example() -> None:
+    """Whatever ran before in this process, commands that are printed name the package of these tests."""
+    project.choose("example")
 
 
 @pytest.fixture(scope="module")
