@@ -16,6 +16,7 @@ from playbook.processes import FIRST_SPEAKS_S, is_first_process
 PLAIN_VERBS = {
     "list": ("playbook.verbs.list", "List recipes, tasks, nets, data and callbacks."),
     "new": ("playbook.verbs.new", "Write a new net, task or data set with its test and a recipe that trains at once."),
+    "update": ("playbook.verbs.update", "Take a newer version of playbook/ into this project, and keep your edits."),
 }
 
 
