@@ -33,7 +33,7 @@ def between(old: str, new: str, version: str) -> str:
         elif _plain(block) not in known_blocks:
             text += [f"\n{heading}\n" for heading in headings] + [block]
             headings = []
-    return "\n".join(text).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip("\n")
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -48,7 +48,8 @@ class Checkout:
         self.objects = self._path("objects")
         head = self.git.find("HEAD")[0]
         self.machine = machines(self.git, [head], prefix)[0] if head else Machine("", "", "")
-        if not self.machine.playbook:
+        kinds = {self.git.run("cat-file", "-t", tree)[1].strip() for tree in self.machine.trees if tree}
+        if not self.machine.playbook or kinds != {"tree"}:  # a link or submodule is none
             raise UserError(f"update: {PLAYBOOK}/ is not committed as a folder of this repository; commit it first")
         self.head = head
         self._refuse_changes()
@@ -101,7 +102,7 @@ class Checkout:
         with tempfile.TemporaryDirectory() as folder:
             git = Git(self.git.folder, {"GIT_INDEX_FILE": str(Path(folder) / "index")})
             git.read("read-tree", parent)
-            git.read("rm", "-r", "--cached", "--quiet", "--ignore-unmatch", "--", *self.folders)
+            git.read("rm", "-r", "-f", "--cached", "--quiet", "--ignore-unmatch", "--", *self.folders)
             for name, tree in zip(self.folders, machine.trees, strict=True):
                 if tree:
                     git.read("read-tree", f"--prefix={name}/", tree)

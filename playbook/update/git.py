@@ -117,8 +117,10 @@ class Git:
 def last_words(messages: str) -> str:
     """The line of git's messages that says what is wrong."""
     lines = [line.strip() for line in messages.splitlines() if line.strip()] or ["failed without a message"]
-    reasons = [line for line in lines if line.startswith(("fatal: ", "error: "))] or lines[-1:]
-    return printable(reasons[0].removeprefix("fatal: ").removeprefix("error: ").rstrip("."))
+    for mark in ("fatal: ", "error: "):
+        if reasons := [line.removeprefix(mark) for line in lines if line.startswith(mark)]:
+            return printable(reasons[0].rstrip("."))
+    return printable(lines[-1])
 
 
 def printable(text: str) -> str:

@@ -39,7 +39,7 @@ class Source:
     """A copy of the source, which can also read the project's objects; the project's repository is not written to.
 
     Args:
-        place: URL, repository or plain folder.
+        place: URL, or path of a repository or bundle.
         folder: where the copy is made; it exists and is empty.
         objects: folder of the project's objects.
 
@@ -51,14 +51,15 @@ class Source:
         self.name = without_secrets(place)
         self.git = Git(folder, AUTHOR)
         path = Path(place).expanduser()
-        remote = "://" in place or (":" in place and not path.exists())
-        if place.startswith("-") or not (remote or path.exists()):
+        is_remote = "://" in place or (":" in place and not path.exists())
+        if place.startswith("-") or not (is_remote or path.exists()):
             raise UserError(f"update --from {self.name}: expected a URL or a folder; there is no such folder")
-        self.has_history = remote or path.is_file() or (path / ".git").exists() or (path / "objects").is_dir()
-        if self.has_history:
-            self._clone(place if remote else str(path.absolute()))
-        else:
-            self._copy(path.absolute())
+        if path.is_dir() and not ((path / ".git").exists() or (path / "objects").is_dir()):
+            raise UserError(
+                f"update --from {self.name}: expected a git repository; a folder without history does not tell your"
+                " edits from its own changes"
+            )
+        self._clone(place if is_remote else str(path.absolute()))
         (folder / "objects/info/alternates").write_bytes(os.fsencode(objects) + b"\n")
         (folder / "info").mkdir(exist_ok=True)
         (folder / "info/attributes").write_text("* text=auto\n")  # lets a merge see that only line endings differ
@@ -70,17 +71,6 @@ class Source:
             raise UserError(f"update --from {self.name}: {without_secrets(last_words(messages))}")
         if not self.git.find("HEAD")[0] and not self.tags:
             raise UserError(f"update --from {self.name}: expected a repository with commits, this one is empty")
-
-    def _copy(self, path: Path) -> None:
-        if not (path / PLAYBOOK / "__init__.py").is_file():
-            raise UserError(f"update --from {self.name}: expected a git repository or a folder with {PLAYBOOK}/")
-        self.git.read("init", "--quiet", "--bare", "--template=", ".")
-        (self.git.folder / "info").mkdir()
-        (self.git.folder / "info/exclude").write_text("__pycache__/\n*.pyc\n")
-        work_tree = ("--git-dir=.", f"--work-tree={path}")
-        self.git.read(*work_tree, "add", "--all", "--", str(path))
-        commit = self.git.read("commit-tree", self.git.read("write-tree"), "-m", "Snapshot")
-        self.git.read("update-ref", "HEAD", commit)
 
     @property
     def tags(self) -> list[str]:

@@ -3,6 +3,7 @@
 import re
 import tempfile
 import tomllib
+from collections.abc import Sized
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -23,8 +24,8 @@ If you never edited these folders, the commit is made on the current branch. If 
 new version on a branch of their own, which you review and merge; the current branch and your files stay as they are.
 If an edit meets a change of the same lines, nothing is changed, and the places are listed.
 
---from URL_OR_PATH    repository of the template, or an unpacked folder of it. Defaults to `source` in the table
-                      [tool.playbook] of pyproject.toml.
+--from URL_OR_PATH    git repository of the template. Defaults to `source` in the table [tool.playbook] of
+                      pyproject.toml.
 --to REF              tag, branch or commit. Defaults to the newest release, or to the default branch without releases.
 --on_conflict branch  where edits conflict, write a branch that `git cherry-pick` merges, with git's conflict markers.
                       Defaults to stop.
@@ -79,7 +80,7 @@ def run(args: list[str]) -> int:
         if update is None:
             return 0
         print("\n\n".join(_report(source, own, update)), end="\n\n")
-        if update.edits or not source.has_history:
+        if update.edits:
             _merge(source, own, update, options)
         else:
             _replace(source, own, update, options)
@@ -132,36 +133,32 @@ def _plan(source: Source, own: Checkout, options: Options) -> Update | None:
     target, name = source.target(options.to)
     has_tests = bool(own.machine.tests)
     target = target if has_tests else target.without_tests()
-    if source.has_history:
-        base = origin(source.git, own.machine, history(source.git, "--all", "HEAD", tests=has_tests))
-    else:  # the commit that brought the present version, as far as the project's own history tells
-        past = history(own.git, own.head, prefix=own.prefix, tests=has_tests)
-        base = [machine for machine in past if machine.version == own.machine.version][-1]
+    base = origin(source.git, own.machine, history(source.git, "--all", "HEAD", tests=has_tests))
     if base is None:
         raise UserError(
             f"update --from {source.name}: has no version with a file in common with {PLAYBOOK}/; expected the template"
             " that this project was made from"
         )
     edits = source.edits(base, own.machine)
-    files = f", with {len(edits)} edited files" if edits else ""
+    files = f", with edits of {_files(edits)}" if edits else ""
     if target.trees in (base.trees, own.machine.trees):
         print(f"{PLAYBOOK}/ is version {base.version} already{files}: nothing to do")
         return None
-    if options.to is None and source.has_history and source.precedes(target, base):
+    if options.to is None and source.precedes(target, base):
         print(f"{PLAYBOOK}/ is newer than {name}, the newest release{files}: nothing to do. To go back: --to {name}")
         return None
     is_release = name.removeprefix("v") == target.version
-    label = target.version if is_release or not source.has_history else f"{target.version}-{target.commit[:7]}"
+    label = target.version if is_release else f"{target.version}-{target.commit[:7]}"
     return Update(base, target, name, edits, printable(label))
 
 
 def _report(source: Source, own: Checkout, update: Update) -> list[str]:
     """Paragraphs about what changes."""
     base, target = update.base, update.target
-    backwards = source.has_history and source.precedes(target, base)
+    backwards = source.precedes(target, base)
     direction = " (back to an older version)" if backwards else ""
     paragraphs = [f"{PLAYBOOK} {base.version} → {target.version}{direction}: {update.name} of {source.name}"]
-    former = source.git.text(f"{base.commit}:{'' if source.has_history else own.prefix}CHANGELOG.md")
+    former = source.git.text(f"{base.commit}:CHANGELOG.md")
     later = source.git.text(f"{target.commit}:CHANGELOG.md")
     if backwards:
         if news := changelog.between(later, former, target.version):
@@ -175,11 +172,6 @@ def _report(source: Source, own: Checkout, update: Update) -> list[str]:
         paragraphs.append("\n".join(["pyproject.toml stays yours; the new version asks for:", *lines]))
     if neighbours := [path for path in _neighbours() if _is_news(source, own, update, path)]:
         paragraphs.append(f"Changed there as well, and left as they are here: {', '.join(neighbours)}")
-    if not source.has_history:
-        paragraphs.append(
-            f"A folder has no history: your edits are what changed since commit {base.commit[:10]}, the first of version"
-            f" {base.version} here. Review the branch before you merge it."
-        )
     if not own.machine.tests:
         paragraphs.append(f"This project has no {TESTS}/; it stays without.")
     if update.edits:
@@ -248,12 +240,17 @@ def _stop_or_leave_to_git(
     print()
     if options.on_conflict == "stop" or options.dry_run:
         hint = "" if options.on_conflict == "branch" else "; --on_conflict branch leaves the merge to you and git"
-        raise UserError(f"update: conflicts in {len(conflicts)} files; nothing was changed{hint}")
+        raise UserError(f"update: conflicts in {_files(conflicts)}; nothing was changed{hint}")
     own.take(source.git.folder, source.offer(update.base, update.target))
     former = own.commit(update.base, f"Restore {PLAYBOOK} {update.base.version} without edits", own.head)
     own.create_branch(branch, own.commit(update.target, _message(source, update), former))
     print(f"Branch {branch} has the new version without your edits; the current branch is as it was.")
     print(f"To merge: git cherry-pick {branch}, resolve the conflicts, git cherry-pick --continue")
+
+
+def _files(entries: Sized) -> str:
+    """How many there are."""
+    return f"{len(entries)} file{'s' if len(entries) > 1 else ''}"
 
 
 def _message(source: Source, update: Update) -> str:

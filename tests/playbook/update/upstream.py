@@ -53,7 +53,9 @@ def template(version: str) -> dict[str, str | bytes]:
 
 def changelog(version: str) -> str:
     """Everything up to a version."""
-    sections = [f"## [{each}] - 2026-01-01\n\n### Added\n\n- What {each} brings,\n  in two lines.\n" for each in VERSIONS]
+    sections = [
+        f"## [{each}] - 2026-01-01\n\n### Added\n\n- What {each} brings,\n  in two lines.\n" for each in VERSIONS
+    ]
     return "\n".join(["# Changelog\n", *reversed(sections[: VERSIONS.index(version) + 1])])
 
 
