@@ -45,7 +45,12 @@ class Checkout:
         top, prefix = output.split("\n")[:2]
         self.prefix = prefix
         self.git = Git(Path(top))
-        self.objects = self._path("objects")
+        names = ("objects", *IN_PROGRESS)
+        options = [word for name in names for word in ("--git-path", name)]
+        self.objects, *marks = (self.git.folder / path for path in self.git.lines("rev-parse", *options))
+        for mark, act in zip(marks, IN_PROGRESS.values(), strict=True):
+            if mark.exists():
+                raise UserError(f"update: {act} is in progress; finish or abort it first")
         head = self.git.find("HEAD")[0]
         self.machine = machines(self.git, [head], prefix)[0] if head else Machine("", "", "")
         kinds = {self.git.run("cat-file", "-t", tree)[1].strip() for tree in self.machine.trees if tree}
@@ -64,17 +69,11 @@ class Checkout:
         """The current one; empty if HEAD is detached."""
         return self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")[1].strip()
 
-    def text(self, path: str) -> str:
-        """Committed text of a file of the project; empty if there is none."""
-        return self.git.text(f"{self.head}:{self.prefix}{path}")
-
-    def _path(self, name: str) -> Path:
-        return self.git.folder / self.git.read("rev-parse", "--git-path", name)
+    def texts(self, *paths: str) -> list[str]:
+        """Committed texts of files of the project; "" for each that does not exist."""
+        return self.git.texts(*(f"{self.head}:{self.prefix}{path}" for path in paths))
 
     def _refuse_changes(self) -> None:
-        for name, act in IN_PROGRESS.items():
-            if self._path(name).exists():
-                raise UserError(f"update: {act} is in progress; finish or abort it first")
         status = self.git.paths(
             "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *self.folders
         )

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from playbook.errors import UserError
@@ -62,6 +63,10 @@ class Git:
             stdin: input of the command.
             own_session: keep Ctrl-C away from the command.
         """
+        code, output, messages = self._run(args, stdin, own_session)
+        return code, _text(output), _text(messages)
+
+    def _run(self, args: Sequence[str], stdin: str, own_session: bool = False) -> tuple[int, bytes, bytes]:
         settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         try:
             process = subprocess.run(
@@ -75,8 +80,7 @@ class Git:
             )
         except FileNotFoundError as error:
             raise UserError("update: git is not installed, or not in PATH; nothing was changed") from error
-        output, messages = (text.decode("utf-8", "surrogateescape") for text in (process.stdout, process.stderr))
-        return process.returncode, output, messages
+        return process.returncode, process.stdout, process.stderr
 
     def read(self, *args: str, stdin: str = "", own_session: bool = False) -> str:
         """Output of a command that has to succeed, without the last line break.
@@ -102,16 +106,34 @@ class Git:
         answers = self.lines("cat-file", "--batch-check=%(objectname)", stdin="".join(f"{name}\n" for name in names))
         return ["" if answer.endswith((" missing", " ambiguous")) else answer for answer in answers]
 
+    def texts(self, *names: str) -> list[str]:
+        """Contents of files by names as in `HEAD:CHANGELOG.md`; "" for each that does not exist."""
+        code, output, messages = self._run(("cat-file", "--batch"), "".join(f"{name}\n" for name in names))
+        assert code == 0, messages
+        texts: list[str] = []
+        for _ in names:
+            header, _, output = output.partition(b"\n")  # <id> <type> <size>, or <name> missing
+            size = int(header.split()[-1]) if header.split()[-2:-1] == [b"blob"] else None
+            if size is not None:
+                texts.append(_text(output[:size]))
+                output = output[size + 1 :]
+            else:
+                texts.append("")
+        return texts
+
     def text(self, name: str) -> str:
-        """Content of a file by a name as in `HEAD:CHANGELOG.md`; empty if there is no such file."""
-        code, output, _ = self.run("cat-file", "blob", name)
-        return "" if code else output
+        """Content of one file."""
+        return self.texts(name)[0]
 
     def version(self) -> tuple[int, ...]:
         """Of git itself."""
         match = re.search(r"\d+(\.\d+)+", self.read("version"))
         assert match, "git version printed no number"
         return tuple(map(int, match[0].split(".")))
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "surrogateescape")
 
 
 def last_words(messages: str) -> str:

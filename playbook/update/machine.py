@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from playbook.update.git import Git
 
@@ -47,8 +48,9 @@ def machines(git: Git, commits: Sequence[str], prefix: str = "") -> list[Machine
     """
     paths = (PLAYBOOK, TESTS, f"{PLAYBOOK}/__init__.py")
     ids = git.find(*(f"{commit}:{prefix}{path}" for commit in commits for path in paths))
-    faces = {face: VERSION.search(git.text(face)) for face in set(ids[2::3]) if face}
-    versions = [match[1] if (match := faces.get(face)) else "" for face in ids[2::3]]
+    faces = [face for face in dict.fromkeys(ids[2::3]) if face]
+    matches = {face: VERSION.search(text) for face, text in zip(faces, git.texts(*faces), strict=True)}
+    versions = [match[1] if (match := matches.get(face)) else "" for face in ids[2::3]]
     return [Machine(*row) for row in zip(commits, ids[::3], ids[1::3], versions, strict=True)]
 
 
@@ -83,11 +85,11 @@ def origin(git: Git, own: Machine, candidates: Sequence[Machine]) -> Machine | N
         candidates: newest first.
 
     Returns:
-        None if no candidate has a file in common with the project.
+        None if no candidate has a quarter of the project's files.
     """
     candidates = [machine for machine in candidates if machine.version == own.version] or candidates
     num_files = sum(len(git.lines("ls-tree", "-r", tree)) for tree in own.trees if tree)
-    best, best_score = None, (1, -sys.maxsize)  # at least one file in common
+    best, best_score = None, (ceil(num_files / 4), -sys.maxsize)  # an empty __init__.py alone proves nothing
     for candidate, (changed, absent) in zip(candidates, _distances(git, own, candidates), strict=True):
         score = (num_files - changed, -absent)
         if score >= best_score:  # not >: the older one

@@ -18,7 +18,7 @@ def differences(theirs: str, yours: str) -> list[tuple[str, str]]:
     if not present:
         return []
     pairs = [(line, present.get(name, "")) for name, line in needed.items()]
-    return [(line, other) for line, other in pairs if "".join(line.split()) != "".join(other.split())]
+    return [(line, other) for line, other in pairs if _plain(line) != _plain(other)]
 
 
 def _lines(text: str) -> dict[str, str]:
@@ -41,6 +41,11 @@ def _lines(text: str) -> dict[str, str]:
         name = marker.partition(":")[0].strip()
         lines[f"{MARKERS} {name}"] = f"{MARKERS} {name}"
     return lines
+
+
+def _plain(line: str) -> str:
+    """As it is compared: names of packages are equal in any spelling."""
+    return "".join(line.split()).lower().replace("_", "-")
 
 
 def _table(content: dict[str, Any], *keys: str) -> dict[str, Any]:

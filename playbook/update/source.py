@@ -50,6 +50,7 @@ class Source:
     def __init__(self, place: str, folder: Path, objects: Path) -> None:
         self.name = without_secrets(place)
         self.git = Git(folder, AUTHOR)
+        self._made_trees: dict[tuple[str, str], str] = {}
         path = Path(place).expanduser()
         is_remote = "://" in place or (":" in place and not path.exists())
         if place.startswith("-") or not (is_remote or path.exists()):
@@ -91,7 +92,7 @@ class Source:
         if ref is None:
             return self._newest()
         names = [] if ref.startswith("-") else [f"refs/tags/{ref}", f"refs/tags/v{ref}", f"refs/heads/{ref}", ref]
-        commits = [self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")[1].strip() for name in names]
+        commits = self.git.find(*(f"{name}^{{commit}}" for name in names))
         chosen = next(((name, commit) for name, commit in zip(names, commits, strict=True) if commit), None)
         if chosen is None:
             heads = self.git.lines("for-each-ref", "--format=%(refname)", "refs/heads")
@@ -108,7 +109,7 @@ class Source:
     def _newest(self) -> tuple[Machine, str]:
         releases = [(match[1], tag) for tag in self.tags if (match := RELEASE.fullmatch(tag))]
         releases.sort(key=lambda release: tuple(map(int, release[0].split("."))), reverse=True)
-        tagged = [self.git.read("rev-parse", f"refs/tags/{tag}^{{commit}}") for _, tag in releases]
+        tagged = self.git.find(*(f"refs/tags/{tag}^{{commit}}" for _, tag in releases))
         for machine, (_, tag) in zip(machines(self.git, tagged), releases, strict=True):
             if machine.playbook:
                 return machine, tag
@@ -172,11 +173,13 @@ class Source:
 
     def _tree(self, machine: Machine) -> str:
         """A tree with the machine's folders alone."""
-        entries = {"playbook": machine.playbook}
-        if machine.tests:
-            entries["tests"] = self.git.read("mktree", stdin=f"040000 tree {machine.tests}\tplaybook\n")
-        text = "".join(f"040000 tree {tree}\t{name}\n" for name, tree in entries.items() if tree)
-        return self.git.read("mktree", stdin=text)
+        if machine.trees not in self._made_trees:
+            entries = {"playbook": machine.playbook}
+            if machine.tests:
+                entries["tests"] = self.git.read("mktree", stdin=f"040000 tree {machine.tests}\tplaybook\n")
+            text = "".join(f"040000 tree {tree}\t{name}\n" for name, tree in entries.items() if tree)
+            self._made_trees[machine.trees] = self.git.read("mktree", stdin=text)
+        return self._made_trees[machine.trees]
 
     def _commit(self, tree: str, *parents: str) -> str:
         options = [word for parent in parents for word in ("-p", parent)]

@@ -32,7 +32,14 @@ If an edit meets a change of the same lines, nothing is changed, and the places 
 --dry_run             only print what would happen."""
 CHOICES = ("stop", "branch")  # of --on_conflict
 # files outside the machine's folders that its tests or its continuous integration use
-NEIGHBOURS = (".ci/run", ".github/workflows/ci.yml", ".pre-commit-config.yaml", "pyproject.toml", "tests/conftest.py")
+NEIGHBOURS = (
+    ".ci/run",
+    ".github/workflows/ci.yml",
+    ".pre-commit-config.yaml",
+    "pyproject.toml",
+    "src/__main__.py",
+    "tests/conftest.py",
+)
 
 
 @dataclass
@@ -136,7 +143,7 @@ def _plan(source: Source, own: Checkout, options: Options) -> Update | None:
     base = origin(source.git, own.machine, history(source.git, "--all", "HEAD", tests=has_tests))
     if base is None:
         raise UserError(
-            f"update --from {source.name}: has no version with a file in common with {PLAYBOOK}/; expected the template"
+            f"update --from {source.name}: has no version that {PLAYBOOK}/ here resembles; expected the template"
             " that this project was made from"
         )
     edits = source.edits(base, own.machine)
@@ -158,19 +165,19 @@ def _report(source: Source, own: Checkout, update: Update) -> list[str]:
     backwards = source.precedes(target, base)
     direction = " (back to an older version)" if backwards else ""
     paragraphs = [f"{PLAYBOOK} {base.version} → {target.version}{direction}: {update.name} of {source.name}"]
-    former = source.git.text(f"{base.commit}:CHANGELOG.md")
-    later = source.git.text(f"{target.commit}:CHANGELOG.md")
+    former, later, needs = source.git.texts(
+        f"{base.commit}:CHANGELOG.md", f"{target.commit}:CHANGELOG.md", f"{target.commit}:pyproject.toml"
+    )
     if backwards:
         if news := changelog.between(later, former, target.version):
             paragraphs.append(f"What you lose:\n\n{news}")
     elif news := changelog.between(former, later, base.version):
         paragraphs.append(news)
-    needed = requirements.differences(source.git.text(f"{target.commit}:pyproject.toml"), own.text("pyproject.toml"))
-    if needed:
+    if needed := requirements.differences(needs, *own.texts("pyproject.toml")):
         width = max(len(line) for line, _ in needed)
         lines = [f"  {line:<{width}}  {f'yours: {other}' if other else 'missing'}" for line, other in needed]
         paragraphs.append("\n".join(["pyproject.toml stays yours; the new version asks for:", *lines]))
-    if neighbours := [path for path in _neighbours() if _is_news(source, own, update, path)]:
+    if neighbours := _changed_neighbours(source, own, update):
         paragraphs.append(f"Changed there as well, and left as they are here: {', '.join(neighbours)}")
     if not own.machine.tests:
         paragraphs.append(f"This project has no {TESTS}/; it stays without.")
@@ -181,15 +188,16 @@ def _report(source: Source, own: Checkout, update: Update) -> list[str]:
     return [printable(paragraph) for paragraph in paragraphs]
 
 
-def _neighbours() -> list[str]:
-    return [*NEIGHBOURS, "src/__main__.py"]
-
-
-def _is_news(source: Source, own: Checkout, update: Update, path: str) -> bool:
-    """Whether the source changed a file that the project has otherwise."""
-    mine = path.replace("src/", f"{project.current().package or 'src'}/", 1)
-    before, after = (source.git.text(f"{machine.commit}:{path}") for machine in (update.base, update.target))
-    return own.text(mine) not in ("", after) and before != after
+def _changed_neighbours(source: Source, own: Checkout, update: Update) -> list[str]:
+    """Neighbours that the source changed, and that the project has otherwise."""
+    before, after = (
+        source.git.texts(*(f"{machine.commit}:{path}" for path in NEIGHBOURS))
+        for machine in (update.base, update.target)
+    )
+    package = project.current().package or "src"
+    mine = own.texts(*(path.replace("src/", f"{package}/", 1) for path in NEIGHBOURS))
+    rows = zip(NEIGHBOURS, before, after, mine, strict=True)
+    return [path for path, old, new, present in rows if old != new and present not in ("", new)]
 
 
 def _replace(source: Source, own: Checkout, update: Update, options: Options) -> None:
