@@ -224,9 +224,6 @@ def _merge(source: Source, own: Checkout, update: Update, options: Options) -> N
     if conflicts:
         _stop_or_leave_to_git(source, own, update, options, branch, conflicts)
         return
-    if merged.trees == own.machine.trees:
-        print(f"Your edits contain all of version {update.target.version} already: nothing to do")
-        return
     if options.dry_run:
         print(f"Dry run, nothing was changed. The merge has no conflicts and would be committed on branch {branch}.")
         return

@@ -7,7 +7,7 @@ import pytest
 
 from playbook.update.git import Git
 from playbook.update.machine import history, machines, origin
-from tests.playbook.update.upstream import commit, git, lines, write
+from tests.playbook.update.upstream import commit, git, isolate, lines, write
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -16,9 +16,7 @@ NAMES = ("a", "b", "c", "d", "e")
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "Somebody")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "somebody@localhost")
+    isolate(monkeypatch)
     git(tmp_path, "init", "--quiet", "-b", "main")
     return tmp_path
 

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0")
 
 
@@ -15,6 +17,15 @@ def git(folder: Path, *args: str) -> str:
     )
     assert process.returncode == 0, f"git {' '.join(args)}: {process.stderr}"
     return process.stdout.rstrip("\n")
+
+
+def isolate(patch: pytest.MonkeyPatch) -> None:
+    """Leaves the settings of whoever runs the tests out, and gives commits an author."""
+    patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for role in ("AUTHOR", "COMMITTER"):
+        patch.setenv(f"GIT_{role}_NAME", "Maintainer")
+        patch.setenv(f"GIT_{role}_EMAIL", "maintainer@localhost")
 
 
 def lines(name: str, **changes: str) -> str:

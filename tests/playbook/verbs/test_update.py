@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.playbook.update.upstream import (
     files,
     forget_history,
     git,
+    isolate,
     lines,
     make_project,
     make_template,
@@ -46,23 +49,17 @@ def own_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     return settings
 
 
-def set_author(patch: pytest.MonkeyPatch) -> None:
-    for role in ("AUTHOR", "COMMITTER"):
-        patch.setenv(f"GIT_{role}_NAME", "Maintainer")
-        patch.setenv(f"GIT_{role}_EMAIL", "maintainer@localhost")
-
-
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        set_author(patch)
+        isolate(patch)
         return make_template(tmp_path_factory.mktemp("upstream") / "template")
 
 
 @pytest.fixture(scope="module")
 def fresh_project(tmp_path_factory: pytest.TempPathFactory, upstream: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        set_author(patch)
+        isolate(patch)
         return make_project(tmp_path_factory.mktemp("fresh") / "project")
 
 
@@ -85,6 +82,11 @@ def update(project: Path, upstream: Path, monkeypatch: pytest.MonkeyPatch, capfd
         return Result(code, captured.out, captured.err)
 
     return run_update
+
+
+def make_executable(root: Path, path: str) -> None:
+    (root / path).chmod(0o755)
+    git(root, "update-index", "--chmod=+x", path)  # for systems whose files have no such bit
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ EDITS = {
         (MERGED, MERGED),
         ("edited   playbook/still.py",),
         {"playbook/still.py": lines("still")},
-        act=lambda root: (root / "playbook/still.py").chmod(0o755),
+        act=lambda root: make_executable(root, "playbook/still.py"),
     ),
     "edited here, made executable there": Edit(
         {"playbook/command/go.sh": lines("go", line_9="mine")},
@@ -650,6 +652,40 @@ def test_the_source_may_stand_in_the_project_file(project: Path, upstream: Path,
     assert "Committed on trunk" in update(source=None).out
 
 
+def test_a_project_without_project_file_names_its_source(project: Path, update: Update) -> None:
+    (project / "pyproject.toml").unlink()
+    assert update(source=None).err.startswith("error: update: expected --from URL_OR_PATH")
+    commit(project)
+    result = update()
+    assert "Committed on trunk" in result.out
+    assert "asks for" not in result.out
+
+
+def no_playbook(source: Path) -> str:
+    write(source, {"README.md": "# Other\n"})
+    commit(source)
+    return "has no playbook/ on its default branch; give --to"
+
+
+def no_commits(source: Path) -> str:
+    return "expected a repository with commits, this one is empty"
+
+
+@pytest.mark.parametrize("fill", [no_playbook, no_commits])
+def test_a_source_without_a_machine(project: Path, tmp_path: Path, update: Update, fill: Callable[[Path], str]) -> None:
+    source = tmp_path / "other"
+    source.mkdir()
+    git(source, "init", "--quiet", "-b", "main")
+    message = fill(source)
+    before = files(project), state(project)
+    assert update(source=source).err == f"error: update --from {source}: {message}\n"
+    if fill is no_playbook:
+        assert update("--to", "main", source=source).err == (
+            "error: update --to main: has no playbook/; expected a version that has one\n"
+        )
+    assert (files(project), state(project)) == before
+
+
 def no_repository(root: Path) -> None:
     shutil.rmtree(root / ".git")
 
@@ -697,6 +733,11 @@ def ignored_file_in_the_way(root: Path) -> None:
     write(root, {"playbook/new.py": "mine\n"})
 
 
+def broken_settings(root: Path) -> None:
+    with (root / ".git/config").open("a") as file:
+        file.write("[broken\n")
+
+
 REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no repository": (
         no_repository,
@@ -706,7 +747,8 @@ REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no machine": (no_machine, "there is no playbook/ in "),
     "machine not committed": (not_committed, "playbook/ is not committed as a folder of this repository"),
     "submodule": (submodule, "playbook/ is not committed as a folder of this repository"),
-    "strange machine": (strange_machine, ""),
+    "strange machine": (strange_machine, "has no version that playbook/ here resembles; expected the template"),
+    "broken settings": (broken_settings, "bad config line"),
     "merge": (merge_in_progress, "a merge is in progress; finish or abort it first"),
     "ignored file": (ignored_file_in_the_way, "playbook/new.py: this ignored file would be overwritten"),
 }
@@ -832,6 +874,71 @@ def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(project: Path
     assert result.code == 2, result
     assert "playbook/task.py: smudge filter broken failed" in result.err
     assert (files(project), state(project)) == before
+
+
+def start_process(project: Path, source: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
+    """An update in a process group of its own, which leaves its temporary files in a folder."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pathlib import Path\n"
+        "from playbook.command.main import run; from playbook.project import Project\n"
+        f"Project.root = Path.cwd(); sys.exit(run(['update', '--from', {source!r}], 'example'))"
+    )
+    environment = {**os.environ, "TMPDIR": str(folder), **variables}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        cwd=project,
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    for _ in range(600):
+        if path.exists():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    raise AssertionError(f"no {path.name} after 30 s")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs process groups and a shell")
+def test_ctrl_c_while_fetching_changes_nothing(project: Path, tmp_path: Path) -> None:
+    started, temporary = tmp_path / "started", tmp_path / "temporary"
+    temporary.mkdir()
+    before = files(project), state(project)
+    process = start_process(project, "ssh://localhost/x", temporary, GIT_SSH_COMMAND=f"touch {started}; sleep 60 #")
+    wait_for(started, process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "\nstopped\n")
+    assert (files(project), state(project)) == before
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs process groups and a shell")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_amid_the_replacement_come_too_late(
+    project: Path, upstream: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """A slow filter of the user's own makes the replacement last long enough to interrupt it."""
+    started, temporary = tmp_path / "started", tmp_path / "temporary"
+    temporary.mkdir()
+    (project / ".git/info/attributes").write_text("playbook/task.py filter=slow\n")
+    git(project, "config", "filter.slow.clean", "cat")
+    git(project, "config", "filter.slow.smudge", f"touch {started}; sleep 1; cat")
+    process = start_process(project, str(upstream), temporary)
+    wait_for(started, process)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, ""), out
+    assert "Committed on trunk" in out
+    assert git(project, "log", "-1", "--format=%s") == "Update playbook to 0.3.0"
+    assert not git(project, "status", "--porcelain")
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
