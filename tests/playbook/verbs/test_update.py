@@ -36,7 +36,7 @@ from tests.playbook.update.upstream import (
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 Update = Callable[..., Result]
-REPLACED, MERGED, CONFLICT, REFUSED, NOTHING = "replaced", "merged", "conflict", "refused", "nothing"
+REPLACED, MERGED, CONFLICT, REFUSED = "replaced", "merged", "conflict", "refused"
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +98,7 @@ class Edit:
         outcomes: of both updates; the second is tried only if the first succeeds.
         edits: lines that the first update names as edited.
         result: for files of the machine, what they contain after the last update that succeeded.
+        executable: files that can be executed afterwards.
         act: whatever else the user does.
         uncommitted: leave it in the working tree.
     """
@@ -106,6 +107,7 @@ class Edit:
     outcomes: tuple[str, ...]
     edits: tuple[str, ...] = ()
     result: dict[str, str | bytes | None] | None = None
+    executable: tuple[str, ...] = ()
     act: Callable[[Path], object] = lambda _: None
     uncommitted: bool = False
 
@@ -181,12 +183,14 @@ EDITS = {
         (MERGED, MERGED),
         ("edited   playbook/still.py",),
         {"playbook/still.py": lines("still")},
+        ("playbook/still.py",),
         act=lambda root: make_executable(root, "playbook/still.py"),
     ),
     "edited here, made executable there": Edit(
         {"playbook/command/go.sh": lines("go", line_9="mine")},
         (MERGED, MERGED),
         result={"playbook/command/go.sh": lines("go", line_9="mine")},
+        executable=("playbook/command/go.sh",),
     ),
     "binary file": Edit(
         {"playbook/picture.png": b"\0\1mine"}, (MERGED, CONFLICT), result={"playbook/picture.png": b"\0\1mine"}
@@ -252,67 +256,62 @@ def apply(edit: Edit, root: Path) -> None:
         commit(root, "Edit")
 
 
+def paths_of(edit: Edit) -> set[str]:
+    """Files of the machine that may differ from the new version afterwards."""
+    paths = set(edit.files) | {str(content) for content in edit.files.values() if isinstance(content, Path)}
+    return paths | set(edit.result or {})
+
+
+def machine_of(folder: Path, revision: str) -> dict[str, str]:
+    return {path: kind for path, kind in tree(folder, revision).items() if of_machine(path)}
+
+
+def own_files(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    return {path: content for path, content in files(folder).items() if not of_machine(path)}
+
+
+def expect_unchanged(result: Result, before: tuple[object, ...], after: tuple[object, ...]) -> None:
+    assert result.code == 2, result
+    assert result.err.startswith("error: update: ")
+    assert result.err.count("\n") == 1
+    assert after == before
+
+
+def expect_new_version(project: Path, upstream: Path, version: str, edited: set[str], has_tests: bool) -> None:
+    """Every file of the machine that was not edited is that of the version; there are no others."""
+    new, present = machine_of(upstream, f"v{version}"), machine_of(project, "HEAD")
+    for path in (set(new) | set(present)) - edited:
+        if has_tests or not path.startswith("tests/"):
+            assert present.get(path) == new.get(path), path
+
+
 @pytest.mark.parametrize("name", EDITS)
 def test_edits_over_two_versions(project: Path, upstream: Path, update: Update, name: str) -> None:
     edit = EDITS[name]
     apply(edit, project)
-    version = "0.1.0"
-    edited = set(edit.files) | {str(content) for content in edit.files.values() if isinstance(content, Path)}
-    edited |= {"playbook/still.py"} if name == "made executable" else set()
-    edited |= {"playbook/after.py"} if "playbook/before.py" in edited else set()
-    for step, (outcome, next_version) in enumerate(zip(edit.outcomes, ("0.2.0", "0.3.0"), strict=False)):
-        files_before, state_before = files(project), state(project)
-        result = update("--to", f"v{next_version}")
-        assert result.code == (2 if outcome in (CONFLICT, REFUSED) else 0), result
-        if step == 0:
-            assert all(line in result.out for line in edit.edits), result.out
-        if outcome == REPLACED:
-            assert "To undo: git revert" in result.out
-            assert git(project, "rev-parse", "HEAD~1") == state_before[1]
-        else:
-            assert files(project) == files_before
-        if outcome == MERGED:
-            branch = f"update-{next_version}"
-            assert (
-                git(project, "for-each-ref", "--format=%(refname)", "refs/heads").split()
-                == sorted(
-                    [
-                        "refs/heads/trunk",
-                        *(f"refs/heads/update-{each}" for each in ("0.2.0", next_version)[-step - 1 :]),
-                    ]
-                )
-                or step == 1
-            )
-            assert git(project, "rev-parse", f"{branch}~1") == git(project, "rev-parse", "HEAD")
-            git(project, "merge", "--quiet", branch)
+    own_before, has_tests = own_files(project), (project / "tests/playbook/test_task.py").exists()
+    for version, outcome in zip(("0.2.0", "0.3.0"), edit.outcomes, strict=False):
+        before, head = (files(project), state(project)), git(project, "rev-parse", "HEAD")
+        result = update("--to", f"v{version}")
         if outcome in (CONFLICT, REFUSED):
-            assert state(project) == state_before
-            assert result.err.startswith("error: update: ")
-            assert result.err.count("\n") == 1
+            expect_unchanged(result, before, (files(project), state(project)))
             break
-        version = next_version
-        after, before = files(project), files_before
-        assert {path: after.get(path) for path in before if not of_machine(path)} == {
-            path: content for path, content in before.items() if not of_machine(path)
-        }
-        assert {path for path in after if not of_machine(path)} == {path for path in before if not of_machine(path)}
-        has_tests = any(path.startswith("tests/") for path in before)
-        new = {path: kind for path, kind in tree(upstream, f"v{version}").items() if of_machine(path)}
-        got = {path: kind for path, kind in tree(project, "HEAD").items() if of_machine(path)}
-        for path in (set(new) | set(got)) - edited:
-            if has_tests or not path.startswith("tests/"):
-                assert got.get(path) == new.get(path), path
-    for path, content in (edit.result or {}).items():
-        if content is None:
-            assert not (project / path).exists()
+        assert result.code == 0, result
+        if outcome == REPLACED:
+            assert git(project, "rev-parse", "HEAD~1") == head
         else:
-            assert (project / path).read_bytes() == (content if isinstance(content, bytes) else content.encode())
-    if name == "made executable":
-        assert os.access(project / "playbook/still.py", os.X_OK)
-    if name == "edited here, made executable there":
-        assert os.access(project / "playbook/command/go.sh", os.X_OK)
+            assert (files(project), git(project, "rev-parse", "HEAD")) == (before[0], head)
+            assert git(project, "rev-parse", f"update-{version}~1") == head
+            git(project, "merge", "--quiet", f"update-{version}")
+        if version == "0.2.0":
+            assert all(line in result.out for line in edit.edits), result.out
+        assert own_files(project) == own_before
+        expect_new_version(project, upstream, version, paths_of(edit), has_tests)
+    for path, content in (edit.result or {}).items():
+        present = (project / path).read_bytes() if (project / path).exists() else None
+        assert present == (content.encode() if isinstance(content, str) else content), path
+    assert all(os.access(project / path, os.X_OK) for path in edit.executable)
     git(project, "fsck", "--strict")
-    assert update("--to", f"v{version}").code in (0, 2)
 
 
 def test_the_change_log_the_dependencies_and_the_commit_are_told(project: Path, upstream: Path, update: Update) -> None:
