@@ -13,7 +13,7 @@ from typing import Any
 
 from playbook.command.arguments import Invocation
 from playbook.errors import Stopped, UserError
-from playbook.processes import FIRST_SPEAKS_S, is_first_process
+from playbook.processes import FIRST_SPEAKS_S, calm_torch, is_first_process
 
 QUIET = (  # warnings that the user can do nothing about, or that Playbook has already dealt with
     r".*does not have many workers.*",
@@ -62,6 +62,7 @@ def import_quietly() -> tuple[Any, Any]:
     """Imports torch, Lightning and the command line on them, without what these have to say about it."""
     for pattern in QUIET:
         warnings.filterwarnings("ignore", pattern)
+    calm_torch()
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
     # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)
