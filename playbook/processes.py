@@ -1,6 +1,7 @@
 """What the processes of one training tell each other; torch comes in with the first word, so errors come at once."""
 
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 FIRST_SPEAKS_S = 10.0  # most often all processes meet the same error, and the first one's end is the end of the others
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has SIGTERM alone, which ends a process at once
 END_S = 15.0  # that a process has to end by itself when the first one does
 
 

@@ -23,7 +23,7 @@ from playbook.doctor import batch, source
 from playbook.doctor.command import failure, show
 from playbook.errors import Stopped
 from playbook.network import restored
-from playbook.processes import is_first_process, is_started_by_lightning, join, require_one_training
+from playbook.processes import KILL, is_first_process, is_started_by_lightning, join, require_one_training
 from playbook.runs.directory import Run, checkpoint_candidates
 from playbook.runs.loggers import MetricsCSV, calm, finish, place_in_run
 from playbook.runs.predictions import WritePredictions
@@ -248,7 +248,7 @@ class CLI(LightningCLI):
                 self._show_report()
         except Exception:  # of any kind; it goes on
             if launcher := self.trainer.strategy.launcher:  # the other processes would wait for this one
-                launcher.kill(signal.SIGKILL)
+                launcher.kill(KILL)
             raise
         finally:
             join(self.trainer)
