@@ -23,8 +23,9 @@ def _names(item: pytest.Function) -> set[str]:
     own = vars(item.module)
     names, unread = set(item.fixturenames), [*item.fixturenames, item.function.__name__]
     while unread:
-        value = inspect.unwrap(own.get(unread.pop()))
-        further = _names_in(getattr(value, "__code__", None)) - names
+        value = own.get(unread.pop())
+        code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
+        further = _names_in(code) - names
         names |= further
         unread += further
     return names

@@ -1,5 +1,7 @@
 """A LightningModule and a LightningDataModule that know nothing of Playbook."""
 
+from typing import Any
+
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
@@ -18,7 +20,8 @@ class Module(pl.LightningModule):
         x, y = batch
         loss = nn.functional.mse_loss(self.net(x).squeeze(1), y)
         self.manual_backward(loss)
-        self.optimizers().step()
+        optimizer: Any = self.optimizers()
+        optimizer.step()
         self.log("train_loss", loss)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

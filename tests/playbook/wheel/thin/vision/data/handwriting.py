@@ -1,5 +1,7 @@
 """Handwritten digits that come with scikit-learn."""
 
+from typing import Any
+
 import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
@@ -23,7 +25,7 @@ class Handwriting(Data):
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
-        digits = load_digits()
+        digits: Any = load_digits()
         images = torch.from_numpy(digits["images"]).float().unsqueeze(1) / 16  # (1797, 1, 8, 8)
         targets = torch.from_numpy(digits["target"])
         splits = [TensorDataset(images[part], targets[part]) for part in split_indices(len(images), [0.6, 0.2, 0.2])]
