@@ -19,7 +19,7 @@ from playbook import __version__
 from tests.playbook.running import ROOT, Result
 
 FOLDER = Path(__file__).parent / "wheel"
-BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "entry_points.txt")
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, f'build_{sys.argv[1]}')('dist')"
 
 
@@ -109,6 +109,8 @@ def test_metadata(wheel: Path) -> None:
     requirements = [str(text) for text in told.get_all("Requires-Dist", [])]
     assert any(re.match(r"torch\b", text) for text in requirements)
     assert not [text for text in requirements if re.match(r"(pytest|ruff|setuptools)\b", text)]
+    scripts = ZipFile(wheel).read(f"playbook-{__version__}.dist-info/entry_points.txt").decode().split("\n")
+    assert "playbook = playbook:main" in scripts
 
 
 def test_source_distribution_has_what_a_wheel_is_built_from(checkout: Path) -> None:
