@@ -31,26 +31,34 @@ class _Former(MetaPathFinder, Loader):
     package = ""  # of the user, that a former name of it stands for
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        parent = name.rpartition(".")[0]
         if name != FORMER and not name.startswith(f"{FORMER}."):
             return None
-        if name in MOVED:
-            return None if PathFinder.find_spec(name, path) else ModuleSpec(name, self)
-        return ModuleSpec(name, self) if self.package and self.package != FORMER else None
+        # below a former name, the path leads to the files of now: Python would load them a second time
+        is_below_former = parent in sys.modules and sys.modules[parent].__name__ != parent
+        if not is_below_former and PathFinder.find_spec(name, path):
+            return None
+        is_renamed = self.package and self.package != FORMER
+        return ModuleSpec(name, self) if name in MOVED or is_renamed else None
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        return import_module(MOVED.get(spec.name) or self.package + spec.name.removeprefix(FORMER))
+        module = import_module(MOVED.get(spec.name) or self.package + spec.name.removeprefix(FORMER))
+        spec.loader_state = module.__spec__
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It is there already."""
+        """Gives the module its own specification back; its code has run already."""
+        assert module.__spec__ is not None, module
+        module.__spec__ = module.__spec__.loader_state
 
 
 _former = _Former()
 
 
 def install() -> None:
-    """Makes the former names importable, after all others."""
+    """Makes the former names importable."""
     if _former not in sys.meta_path:
-        sys.meta_path.append(_former)
+        sys.meta_path.insert(0, _former)
 
 
 def rename(package: str) -> None:

@@ -1,6 +1,7 @@
 """What the processes of one training tell each other; torch comes in with the first word, so errors come at once."""
 
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 FIRST_SPEAKS_S = 10.0  # most often all processes meet the same error, and the first one's end is the end of the others
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has SIGTERM alone, which ends a process at once
 END_S = 15.0  # that a process has to end by itself when the first one does
 
 
@@ -24,6 +26,27 @@ def is_first_process() -> bool:
 def is_started_by_lightning() -> bool:
     """Whether another process of this host has started this one, and not torchrun or srun."""
     return "RANK" not in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
+
+
+def calm_torch() -> None:
+    """Keeps warnings of torch's C++ code off the output of processes that share one host; errors stay.
+
+    torch asks for the name of every address that it connects to, and warns of each where no name can be looked up, as
+    in a container without a network. Over several hosts its warnings stay, as they tell which host cannot be reached.
+    torch reads the variable once, when it is imported; a value that the user has set stays.
+    """
+    if _is_one_host():
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def _is_one_host() -> bool:
+    """Whether all processes of this training run on one host, by the environment."""
+    for name in ("GROUP_WORLD_SIZE", "SLURM_NNODES"):  # torchrun, srun
+        if name in os.environ:
+            return os.environ[name] == "1"
+    # several hosts started by hand
+    local = os.environ.get("MASTER_ADDR", "localhost") in ("localhost", "127.0.0.1", "::1")
+    return local and "NODE_RANK" not in os.environ
 
 
 def require_one_training(trainer: Any) -> None:

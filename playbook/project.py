@@ -1,5 +1,7 @@
 """Which project a command works for: the package of the user's own files, and the folder that it lies in."""
 
+import os
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,8 +46,15 @@ def current() -> Project:
 
 
 def choose(package: str) -> Project:
-    """Makes a package the project of this process; an empty name stands for none."""
+    """Makes a package the project of this process.
+
+    Args:
+        package: name of an importable package. An empty name stands for no package: classes are then given by full
+            paths and imported from the working directory, also by a console script, whose path lacks that directory.
+    """
     global _current  # noqa: PLW0603  # one command, one project
+    if not package and not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())
     spec = find_spec(package) if package else None
     places = list(spec.submodule_search_locations or []) if spec is not None else []
     _current = Project(package, Path(places[0]) if places else Path(package or "src").absolute())

@@ -7,9 +7,20 @@ from typing import Any
 import pytest
 
 from tests.playbook import running
+from tests.playbook.marks import pytest_collection_modifyitems
 from tests.playbook.running import PUBLISHED, QUIET, ROOT, UNSAVED, Cli, Result, command_line, needs, workdir
 
-__all__ = ["PUBLISHED", "QUIET", "ROOT", "UNSAVED", "Cli", "Result", "needs", "workdir"]
+__all__ = [
+    "PUBLISHED",
+    "QUIET",
+    "ROOT",
+    "UNSAVED",
+    "Cli",
+    "Result",
+    "needs",
+    "pytest_collection_modifyitems",
+    "workdir",
+]
 
 CNN_DIGITS = str(ROOT / "configs/vision/cnn-digits.yaml")
 MLP_DIGITS = str(ROOT / "configs/vision/mlp-digits.yaml")

@@ -12,7 +12,15 @@ from typing import Any
 from playbook.command.arguments import Invocation
 from playbook.command.verb import Finished
 from playbook.errors import Stopped, UserError
-from playbook.processes import FIRST_SPEAKS_S, is_first_process, is_started_by_lightning, join, require_one_training
+from playbook.processes import (
+    FIRST_SPEAKS_S,
+    KILL,
+    calm_torch,
+    is_first_process,
+    is_started_by_lightning,
+    join,
+    require_one_training,
+)
 from playbook.training.quiet import quiet_loggers, quiet_warnings
 
 
@@ -82,7 +90,7 @@ def _run_verb(session: Any) -> int:
         return session.invocation.verb.run(session, **session.own_options) or 0
     except Exception:  # of any kind; it goes on
         if launcher := session.trainer.strategy.launcher:  # the other processes would wait for this one
-            launcher.kill(signal.SIGKILL)
+            launcher.kill(KILL)
         raise
     finally:
         join(session.trainer)
@@ -91,6 +99,7 @@ def _run_verb(session: Any) -> int:
 def import_quietly() -> tuple[Any, Any]:
     """Imports torch, Lightning and the command line on them, without what these have to say about it."""
     quiet_warnings()
+    calm_torch()
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
     # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)

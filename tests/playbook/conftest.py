@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from playbook import project
+from tests.playbook.marks import pytest_collection_modifyitems
 from tests.playbook.running import Cli, command_line, workdir
 
-__all__ = ["workdir"]
+__all__ = ["pytest_collection_modifyitems", "workdir"]
 
 
 @pytest.fixture

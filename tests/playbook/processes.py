@@ -119,6 +119,8 @@ class Group:
         cwd: Path | list[Path],
         env: Callable[[int, int], dict[str, str]] | None = None,
     ) -> None:
+        if not hasattr(os, "fork"):
+            pytest.skip("forks processes, which this system cannot")
         folders = cwd if isinstance(cwd, list) else [cwd] * world
         self.logs = [folder / f"rank{rank}-{time.monotonic_ns()}.log" for rank, folder in enumerate(folders)]
         told, port = env or torchrun, free_port()

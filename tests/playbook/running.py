@@ -14,6 +14,7 @@ import pytest
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests run on the CPU, and a failed look for a GPU costs every step
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two that wait for each other lose 100 ms a step on a busy machine
 os.environ.setdefault("WANDB_MODE", "offline")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as the command line sets it; the tests import torch before it
 # what one process compiles, another must not find half written
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="inductor-"))
 os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names

@@ -1,5 +1,7 @@
 """What a process knows of itself before it can ask the others, and how it ends with them."""
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -8,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from playbook import processes as ranks
-from tests.playbook.running import MLP_DIGITS, Cli
+from tests.playbook.running import MLP_DIGITS, ROOT, Cli
 
 NAMES = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID", "WORLD_SIZE")
+HOSTS = ("GROUP_WORLD_SIZE", "SLURM_NNODES", "MASTER_ADDR")
 FIRST = {
     "alone": {},
     "of torchrun": {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"},
@@ -29,7 +32,7 @@ FURTHER = {
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in NAMES:
+    for name in (*NAMES, *HOSTS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -75,3 +78,67 @@ def test_processes_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_torch_is_not_imported_for_an_early_mistake() -> None:
     code = "import sys; import playbook.processes, playbook.runs.directory; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "is_calm"),
+    [
+        ({}, True),
+        ({"MASTER_ADDR": "127.0.0.1"}, True),
+        ({"GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "name-of-this-host"}, True),
+        ({"SLURM_NNODES": "1"}, True),
+        ({"GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}, False),
+        ({"SLURM_NNODES": "2"}, False),
+        ({"NODE_RANK": "0"}, False),
+        ({"MASTER_ADDR": "10.0.0.1"}, False),
+    ],
+)
+def test_torch_warns_over_several_hosts_alone(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], is_calm: bool
+) -> None:
+    monkeypatch.setattr(os, "environ", env.copy())
+    ranks.calm_torch()
+    assert os.environ == env | ({"TORCH_CPP_LOG_LEVEL": "ERROR"} if is_calm else {})
+
+
+def test_a_level_that_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "INFO")
+    ranks.calm_torch()
+    assert os.environ["TORCH_CPP_LOG_LEVEL"] == "INFO"
+
+
+STORE = """
+import sys
+from playbook.processes import calm_torch
+if sys.argv[1] == "calm":
+    calm_torch()
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, 1, is_master=True)
+store.set("key", "value")
+print(store.get("key").decode())
+"""
+
+
+def run_without_names(*args: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a network namespace with the loopback device alone."""
+    script = 'ip link set lo up && exec "$0" "$@"'
+    env = {name: value for name, value in os.environ.items() if name != "TORCH_CPP_LOG_LEVEL"}
+    return subprocess.run(
+        ["unshare", "--map-root-user", "--net", "sh", "-c", script, *args],
+        check=False,
+        env={**env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or run_without_names("true").returncode != 0,
+    reason="needs the right to make a network namespace",
+)
+def test_processes_meet_calmly_where_no_name_can_be_looked_up() -> None:
+    loud, calm = [run_without_names(sys.executable, "-c", STORE, kind) for kind in ("loud", "calm")]
+    assert loud.stdout == calm.stdout == "value\n", loud.stderr + calm.stderr
+    if "hostname" not in loud.stderr:
+        pytest.skip("torch does not warn on this machine")
+    assert calm.stderr == ""

@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from playbook.errors import Stopped
-from playbook.processes import is_first_process
+from playbook.processes import KILL, is_first_process
 from playbook.training.resume.checkpoint import Checkpoint
 
 # what schedulers send before they take a machine away; SIGUSR1 as in `sbatch --signal=USR1@90`
@@ -51,7 +51,7 @@ class StopOnSignal(Callback):
             return
         launcher = trainer.strategy.launcher
         if launcher is not None and self.checkpoint.stopping is None:  # the other processes do not know of it
-            launcher.kill(signal.SIGKILL)
+            launcher.kill(KILL)
         for number in PREEMPTION:  # what is to be saved has been; schedulers go on sending
             _install(number, signal.SIG_IGN)
 

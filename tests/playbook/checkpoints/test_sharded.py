@@ -296,6 +296,7 @@ print(count)
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the process that is killed")
 @pytest.mark.parametrize("every", [48, pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_the_former_or_the_new_one_is_whole(tmp_path: Path, every: int) -> None:
     environment = {**os.environ, "PYTHONPATH": python_path()}

@@ -16,7 +16,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from playbook.runs.loggers import MetricsCSV
 from tests.playbook.running import CNN_DIGITS, ROOT, Cli, Result, cli_process
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no POSIX signals")
+if os.name == "nt":
+    pytest.skip("Windows has no POSIX signals", allow_module_level=True)
 ARGS = ("--config", CNN_DIGITS, "--ckpt_path", "last", "--trainer.max_epochs", "6", "--model.net.widths", "[8, 16]")
 
 
