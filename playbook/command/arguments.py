@@ -206,6 +206,18 @@ def appended_callbacks(args: list[str]) -> set[str]:
     return found
 
 
+def near_option(path: str, known: list[str]) -> str:
+    """Nearest options by their whole path, or by their last word, as for --max_epochs."""
+    known = [choice for choice in known if choice != path]
+    last = path.rpartition(".")[2]
+    by_last = [f"--{choice}" for choice in known if choice.rpartition(".")[2] == last]
+    if by_last:
+        return f". Nearest: {', '.join(by_last[:3])}"
+    full = nearest(f"--{path}", [f"--{choice}" for choice in known])
+    words = {choice.rpartition(".")[2]: choice for choice in known}
+    return full or nearest(last, words).replace("Nearest: ", "Nearest: --")
+
+
 def _line_of(node: yaml.Node, parts: list[str]) -> int | None:
     """Line of a key, counted from 1, looking through class_path and init_args."""
     if not parts or not isinstance(node, yaml.MappingNode):

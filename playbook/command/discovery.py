@@ -81,6 +81,11 @@ def model_verbs() -> dict[str, str]:
     return {name: _summary(node) for name, node in _verb_methods().items()}
 
 
+def verb_parameters(verb: str) -> list[str]:
+    """Names of all that the method of a verb takes."""
+    return [argument.arg for argument in _verb_methods()[verb].args.args[1:]]
+
+
 def verb_options(verb: str) -> dict[str, str]:
     """Options that a verb has beside the common ones, with their texts: the numbers and paths its method takes."""
     node = _verb_methods()[verb]

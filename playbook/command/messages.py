@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from playbook import project
 from playbook.command import discovery
-from playbook.command.arguments import Invocation
+from playbook.command.arguments import Invocation, near_option
 from playbook.errors import nearest
 from playbook.runs.directory import Run
 from playbook.training.microbatches import is_out_of_memory
@@ -122,7 +122,7 @@ def _argument_error(message: str, invocation: Invocation) -> str:
         return _unknown(found[1].split()[0], invocation)
     if found := re.search(r"does not accept option '([\w.+-]+)'", message):
         path = found[1]
-        return f"{_place(path, invocation)}--{path}: no such option{_near_option(path, invocation.known)}"
+        return f"{_place(path, invocation)}--{path}: no such option{near_option(path, invocation.known)}"
     if found := re.match(r"argument (\S+): expected .*argument", message):
         return f"{found[1]}: expected a value, got none"
     if found := re.match(r"the following arguments are required: (.+)", message):
@@ -140,19 +140,7 @@ def _unknown(arg: str, invocation: Invocation) -> str:
     if not arg.startswith("-"):
         return f"{arg}: expected options in the form --name value"
     path = re.split(r"[=+]", arg.lstrip("-"))[0]
-    return f"--{path}: no such option{_near_option(path, invocation.known)}"
-
-
-def _near_option(path: str, known: list[str]) -> str:
-    """Nearest options by their whole path, or by their last word, as for --max_epochs."""
-    known = [choice for choice in known if choice != path]
-    last = path.rpartition(".")[2]
-    by_last = [f"--{choice}" for choice in known if choice.rpartition(".")[2] == last]
-    if by_last:
-        return f". Nearest: {', '.join(by_last[:3])}"
-    full = nearest(f"--{path}", [f"--{choice}" for choice in known])
-    words = {choice.rpartition(".")[2]: choice for choice in known}
-    return full or nearest(last, words).replace("Nearest: ", "Nearest: --")
+    return f"--{path}: no such option{near_option(path, invocation.known)}"
 
 
 def _parsing_error(message: str, invocation: Invocation) -> str:
