@@ -38,7 +38,7 @@ class Plain:
         if isinstance(node, yaml.MappingNode):
             return True
         if isinstance(node, yaml.SequenceNode):
-            if not self.sequence:
+            if not self.sequence or "str" in self.names:
                 return "str" in self.names
             return self.entries is None or all(self.entries.admits(entry) for entry in node.value)
         text = str(node.value).strip()
@@ -47,7 +47,7 @@ class Plain:
         tests = {"int": _is_int, "float": _is_float, "bool": _is_bool}
         if any(name in self.names and test(text) for name, test in tests.items()):
             return True
-        if any(text.lower() == str(choice).lower() for choice in self.choices):
+        if any(str(choice).lower() == text.lower() or choice == _value(text) for choice in self.choices):
             return True
         if "Tensor" in self.names and "." in text:  # the path of a class
             return not _is_float(text)
@@ -111,10 +111,16 @@ def _is_bool(text: str) -> bool:
     return text.lower() in BOOLS
 
 
+def _value(text: str) -> Any:
+    """What YAML makes of a text that is one value."""
+    if _resolved(text) not in ("int", "float", "bool"):
+        return text
+    return yaml.safe_load(text)
+
+
 def _resolved(text: str) -> str:
     """What YAML takes a text for."""
-    tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False))
-    return tag.rpartition(":")[2]
+    return yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)).rpartition(":")[2]
 
 
 def _may_be_sequence(text: str) -> bool:

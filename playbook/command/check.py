@@ -3,7 +3,6 @@
 Only what is certainly wrong is reported. Whatever the source does not tell is left to the parser, which knows.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,46 +11,18 @@ from pathlib import Path
 
 import yaml
 
-from playbook import moved, project
-from playbook.command import annotations, discovery, signatures
+from playbook import project
+from playbook.command import annotations, class_names, discovery, signatures
 from playbook.command.arguments import RESOLVED, Invocation, near_option
-from playbook.command.signatures import Parameter, Signature
+from playbook.command.signatures import Signature
 from playbook.errors import UserError, nearest
 
 TRAINER = "lightning.pytorch.trainer.trainer.Trainer"
 CHECKPOINT = "playbook.training.resume.checkpoint.Checkpoint"
 COMMON = ("config", "print_config", "seed_everything", "trainer", "model", "data", "checkpoint", *RESOLVED)
 HIDDEN = ("doctor", "batch")  # options of single verbs that their methods do not have
-FLAGS = ("doctor", "print_config")  # options without a value
 FACTORIES = ("optimizer", "schedule")  # classes whose first argument the task gives
-KINDS = {  # which class a parameter takes, by the last word of its annotation
-    "Module": "net",
-    "OptimizerFactory": "optimizer",
-    "OptimizerCallable": "optimizer",
-    "ScheduleFactory": "schedule",
-    "LRSchedulerCallable": "schedule",
-    "Callback": "callback",
-    "Logger": "logger",
-    "Profiler": "profiler",
-    "Strategy": "strategy",
-}
-OURS = {  # where discovery finds those of the project and the machine
-    "task": "tasks",
-    "data": "data",
-    "net": "nets",
-    "optimizer": "optim",
-    "schedule": "optim",
-    "callback": "callbacks",
-    "strategy": "strategies",
-}
-PUBLISHED = {  # modules whose classes a short name may mean
-    "optimizer": "torch.optim",
-    "schedule": "torch.optim.lr_scheduler",
-    "callback": "lightning.pytorch.callbacks",
-    "logger": "lightning.pytorch.loggers",
-    "profiler": "lightning.pytorch.profilers",
-}
-SEARCHED = ("torch", "torchvision", "torchmetrics", "lightning")  # packages that the parser finds short names in
+FLAGS = ("doctor", "print_config")  # options without a value
 
 
 @dataclass(frozen=True)
@@ -217,7 +188,8 @@ class _Command:
 
     def _missing(self) -> str | None:
         """An argument without default that nothing sets; a checkpoint may hold what is missing."""
-        if self.invocation.settings.get("ckpt_path") or any(arg.startswith("--batch") for arg in self.invocation.args):
+        names = [arg.partition("=")[0] for arg in self.invocation.args]
+        if self.invocation.settings.get("ckpt_path") or "--batch" in names or "--print_config" in names:
             return None
         if "model" not in self.root.assigned and not self.root.is_opaque and self.invocation.verb == "fit":
             return (
@@ -293,7 +265,7 @@ class _Command:
             slot.is_opaque = True
         elif key not in slot.signature.parameters:
             self._unknown(slot, ".".join(keys), place)
-        elif key in slot.children or (kind := _kind(slot.signature.parameters[key])[0]):
+        elif key in slot.children or (kind := class_names.kind_of(slot.signature.parameters[key])[0]):
             child = slot.children[key] if key in slot.children else Slot(f"{slot.path}.{key}", kind)
             slot.children[key] = child
             self._descend(child, rest, node, place, append)
@@ -361,7 +333,7 @@ class _Command:
                 text = f"--{slot.path}.{name}: expected {plain.describe(node)}, got {_written(node)}"
                 slot.findings[name] = Finding(next(self.ranks), place, text)
             return
-        kind, admits_text = _kind(parameter)
+        kind, admits_text = class_names.kind_of(parameter)
         if kind:
             self._set_classes(slot, name, kind, node, place, append, admits_text)
 
@@ -390,11 +362,11 @@ class _Command:
             slot.choose(None)
             slot.is_opaque = True
             return
-        chosen = signatures.signature(_full_path(name, slot.kind))
+        chosen = signatures.signature(class_names.full_path(name, slot.kind))
         slot.choose(chosen)
         slot.findings.pop("class_path", None)
         slot.is_opaque |= chosen is None
-        if chosen is None and (close := _no_such_class(name, slot.kind)) is not None:
+        if chosen is None and (close := class_names.nearest_of_none(name, slot.kind)) is not None:
             text = f"--{slot.path} {name}: no such class{close}"
             slot.findings["class_path"] = Finding(next(self.ranks), place, text)
 
@@ -409,13 +381,6 @@ class _Command:
         accepted = _accepted(slot) if slot is not self.root else []
         key = keys.partition(".")[0]
         slot.findings[key] = Finding(next(self.ranks), place, text, prefix, keys, accepted)
-
-
-def _kind(parameter: Parameter) -> tuple[str, bool]:
-    """Which kind of class a parameter takes, empty if none or several, and whether it takes text as well."""
-    types, admits_text = annotations.class_names(parameter)
-    kinds = {KINDS[name] for name in types if name in KINDS}
-    return (kinds.pop(), admits_text) if len(kinds) == 1 else ("", True)
 
 
 def _accepted(slot: Slot) -> list[str]:
@@ -457,58 +422,3 @@ def _written(node: yaml.Node) -> str:
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)[:200]
     return str(yaml.SafeLoader("").construct_document(node))[:200]
-
-
-def _full_path(name: str, kind: str) -> str:
-    """The class that a short name means: ours before those that torch and Lightning publish."""
-    if "." in name:
-        return name
-    ours = [entry.path for entry in discovery.classes(OURS[kind]) if entry.name == name] if kind in OURS else []
-    if ours:
-        return ours[0]
-    elsewhere = bool(discovery.class_paths(name))  # the parser prefers ours even if they do not fit
-    return f"{PUBLISHED[kind]}.{name}" if kind in PUBLISHED and not elsewhere else ""
-
-
-def _no_such_class(name: str, kind: str) -> str | None:
-    """The nearest classes, where a name is certainly none; None where it may be one."""
-    if "." in name:
-        module, _, short = name.rpartition(".")
-        top = module.partition(".")[0]
-        entries = [entry.path for folder in discovery.KINDS for entry in discovery.classes(folder)]
-        is_ours = top in ("playbook", project.current().package) and module not in moved.MOVED
-        if not is_ours or signatures.module_file(top) is None:
-            return None
-        source = signatures.module(module)
-        if source is None and signatures.module_file(module) is not None:
-            return None
-        if source is not None and (short in source.bindings or source.stars or "__getattr__" in source.bindings):
-            return None
-        return nearest(name, entries) or None
-    choices = [entry.name for entry in discovery.choices(OURS[kind])] if kind in OURS else []
-    published = signatures.module(PUBLISHED[kind]) if kind in PUBLISHED else None
-    choices += [choice for choice in (published.bindings if published else ()) if choice[:1].isupper()]
-    close = nearest(name, dict.fromkeys(choices))
-    return close if close and not discovery.class_paths(name) and not _is_defined(name) else None
-
-
-def _is_defined(name: str) -> bool:
-    """Whether a class of this name may have been imported before the parser looks for it."""
-    own = project.current().folder
-    imports = {
-        word.decode()
-        for file in own.rglob("*.py")
-        for word in re.findall(rb"^\s*(?:import|from)\s+(\w+)", file.read_bytes(), re.MULTILINE)
-    }
-    packages = {*SEARCHED, "playbook", *imports}
-    files = [file for package in packages if (file := signatures.module_file(package)) is not None]
-    folders = [own, *(file.parent for file in files if file.name == "__init__.py")]
-    words = f"class {name}".encode()
-    definition = re.compile(rb"\b" + words + rb"\b")
-    for folder in folders:
-        for place, _, names in os.walk(folder):
-            for file_name in names:
-                text = Path(place, file_name).read_bytes() if file_name.endswith(".py") else b""
-                if words in text and definition.search(text):  # the first of the two takes a tenth of the time
-                    return True
-    return False

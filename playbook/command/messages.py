@@ -177,7 +177,8 @@ def _parsing_error(message: str, invocation: Invocation) -> str:
 def _not_accepted(path: str, option: str, class_path: str, invocation: Invocation) -> str:
     accepted = _parameters(class_path)
     full = f"{path}.{option}" if path else option
-    close = nearest(option, accepted) or (f". Expected one of {', '.join(accepted)}" if accepted else "")
+    close = nearest(option, accepted).replace("Nearest: ", f"Nearest: --{path}.").replace(", ", f", --{path}.")
+    close = close or (f". Expected one of {', '.join(accepted)}" if accepted else "")
     return f"{_place(full, invocation)}--{full}: no such option of {class_path.rpartition('.')[2]}{close}"
 
 

@@ -290,13 +290,13 @@ def _own(definition: Definition, function: ast.FunctionDef, bases: Iterator[Defi
     inherited = _initializer(bases) if call is not None and arguments.vararg is None else None
     if call is None or inherited is None:
         return Signature("", own, is_complete=False)
-    # what the call sets already is not required here; it may still be told by name, as far as is known
-    is_plain = not call.args and len(call.keywords) == 1
-    passed = {
-        name: parameter if is_plain else replace(parameter, is_required=False)
+    taken = {*own, *(keyword.arg for keyword in call.keywords)}
+    others = {
+        name: replace(parameter, is_required=parameter.is_required and not call.args)  # some come by position
         for name, parameter in inherited.parameters.items()
+        if name not in taken
     }
-    return Signature("", {**own, **{name: p for name, p in passed.items() if name not in own}}, inherited.is_complete)
+    return Signature("", own | others, inherited.is_complete)
 
 
 def _call_of_base(function: ast.FunctionDef, kwargs: str) -> ast.Call | None:
