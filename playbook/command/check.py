@@ -13,7 +13,7 @@ import yaml
 
 from playbook import project
 from playbook.command import annotations, class_names, discovery, signatures
-from playbook.command.arguments import RESOLVED, Invocation, near_option
+from playbook.command.arguments import RESOLVED, Invocation, near_option, same_last_word
 from playbook.command.signatures import Signature
 from playbook.errors import UserError, nearest
 
@@ -23,6 +23,7 @@ COMMON = ("config", "print_config", "seed_everything", "trainer", "model", "data
 HIDDEN = ("doctor", "batch")  # options of single verbs that their methods do not have
 FACTORIES = ("optimizer", "schedule")  # classes whose first argument the task gives
 FLAGS = ("doctor", "print_config")  # options without a value
+LISTED = 20  # names of options that a message lists; the Trainer has twice as many
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,12 @@ class _Command:
         if close := nearest(key, finding.accepted):
             names = close.removeprefix(". Nearest: ").split(", ")
             return f". Nearest: {', '.join(f'--{finding.parent}{name}{dot}{below}' for name in names)}"
-        close = near_option(finding.parent + finding.keys, self._known())
-        return close or (f". Expected one of {', '.join(finding.accepted)}" if finding.accepted else "")
+        path = finding.parent + finding.keys
+        if not finding.accepted:
+            return near_option(path, self._known())
+        if elsewhere := same_last_word(path, self._known()):
+            return f". Nearest: {', '.join(elsewhere)}"
+        return f". Expected one of {', '.join(finding.accepted)}" if len(finding.accepted) <= LISTED else ""
 
     def _missing(self) -> str | None:
         """An argument without default that nothing sets; a checkpoint may hold what is missing."""
@@ -344,7 +349,8 @@ class _Command:
         values = node.value if isinstance(node, yaml.SequenceNode) else [node]
         is_list = append or isinstance(node, yaml.SequenceNode)
         path = f"{slot.path}.{name}"
-        if not append:
+        if is_list and not append:
+            slot.children.pop(name, None)
             slot.elements = [element for element in slot.elements if element.path != path]
         for value in values:
             if is_list and name in slot.children:
