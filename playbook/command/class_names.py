@@ -36,7 +36,12 @@ PUBLISHED = {  # modules whose classes a short name may mean
     "logger": "lightning.pytorch.loggers",
     "profiler": "lightning.pytorch.profilers",
 }
-SEARCHED = ("torch", "torchvision", "torchmetrics", "lightning")  # packages that the parser finds short names in
+# packages that the parser knows such classes of, all imported by then; other kinds are Lightning's
+SEARCHED = {
+    "net": ("torch", "torchvision", "torchmetrics", "lightning"),
+    "optimizer": ("torch",),
+    "schedule": ("torch",),
+}
 
 
 def kind_of(parameter: Parameter) -> tuple[str, bool]:
@@ -76,10 +81,10 @@ def nearest_of_none(name: str, kind: str) -> str | None:
     published = signatures.module(PUBLISHED[kind]) if kind in PUBLISHED else None
     choices += [choice for choice in (published.bindings if published else ()) if choice[:1].isupper()]
     close = nearest(name, dict.fromkeys(choices))
-    return close if close and not discovery.class_paths(name) and not _is_defined(name) else None
+    return close if close and not discovery.class_paths(name) and not _is_defined(name, kind) else None
 
 
-def _is_defined(name: str) -> bool:
+def _is_defined(name: str, kind: str) -> bool:
     """Whether a class of this name may have been imported before the parser looks for it."""
     own = project.current().folder
     imports = {
@@ -87,7 +92,7 @@ def _is_defined(name: str) -> bool:
         for file in own.rglob("*.py")
         for word in re.findall(rb"^\s*(?:import|from)\s+(\w+)", file.read_bytes(), re.MULTILINE)
     }
-    packages = {*SEARCHED, "playbook", *imports}
+    packages = {*SEARCHED.get(kind, ("lightning",)), "playbook", *imports}
     files = [file for package in packages if (file := signatures.module_file(package)) is not None]
     folders = [own, *(file.parent for file in files if file.name == "__init__.py")]
     words = f"class {name}".encode()

@@ -57,7 +57,7 @@ class Takes:
 
 
 @pytest.fixture
-def parameter(workdir: Path) -> Callable[[str], Parameter]:
+def parameter(workdir: Path) -> Callable[..., Parameter]:
     """Makes an annotation that of a class's first argument, in a file of its own."""
     count = itertools.count()
 
@@ -72,7 +72,7 @@ def parameter(workdir: Path) -> Callable[[str], Parameter]:
 
 
 @pytest.mark.parametrize("annotation", TYPES)
-def test_what_is_refused_the_parser_refuses(parameter: Callable[[str], Parameter], annotation: str) -> None:
+def test_what_is_refused_the_parser_refuses(parameter: Callable[..., Parameter], annotation: str) -> None:
     plain = plain_type(parameter(annotation))
     assert plain is not None
     parser = ArgumentParser(exit_on_error=False)
@@ -112,7 +112,7 @@ def test_what_is_refused_the_parser_refuses(parameter: Callable[[str], Parameter
         ("Optional['int']", "1.5", "an integer"),
     ],
 )
-def test_what_is_expected(parameter: Callable[[str], Parameter], annotation: str, value: str, expected: str) -> None:
+def test_what_is_expected(parameter: Callable[..., Parameter], annotation: str, value: str, expected: str) -> None:
     plain, node = plain_type(parameter(annotation)), yaml.compose(value)
     assert plain is not None
     assert node is not None
@@ -121,7 +121,7 @@ def test_what_is_expected(parameter: Callable[[str], Parameter], annotation: str
 
 
 @pytest.mark.parametrize("value", ["1e-3", "torch.ones", "null"])
-def test_a_tensor_may_be_named(parameter: Callable[[str], Parameter], value: str) -> None:
+def test_a_tensor_may_be_named(parameter: Callable[..., Parameter], value: str) -> None:
     plain, node = plain_type(parameter("Union[float, Tensor]")), yaml.compose(value)
     assert plain is not None
     assert node is not None
@@ -135,11 +135,11 @@ def test_a_tensor_may_be_named(parameter: Callable[[str], Parameter], value: str
         *("Loop", "Factory", "Tensor", "None", "1 + 1", "'1 +'", "list[int] | list[str]", "NoSuch", "type[int]"),
     ],
 )
-def test_left_to_the_parser(parameter: Callable[[str], Parameter], annotation: str) -> None:
+def test_left_to_the_parser(parameter: Callable[..., Parameter], annotation: str) -> None:
     assert plain_type(parameter(annotation)) is None
 
 
-def test_without_annotation_or_with_a_name_of_its_own(parameter: Callable[[str], Parameter]) -> None:
+def test_without_annotation_or_with_a_name_of_its_own(parameter: Callable[..., Parameter]) -> None:
     assert plain_type(replace(parameter("int"), annotation=None)) is None
     assert plain_type(parameter("bool", MODULE)) is None
 
@@ -159,7 +159,7 @@ def test_without_annotation_or_with_a_name_of_its_own(parameter: Callable[[str],
     ],
 )
 def test_names_of_classes(
-    parameter: Callable[[str], Parameter], annotation: str, names: list[str], admits_text: bool
+    parameter: Callable[..., Parameter], annotation: str, names: list[str], admits_text: bool
 ) -> None:
     assert class_names(parameter(annotation)) == (names, admits_text)
 
@@ -167,6 +167,6 @@ def test_names_of_classes(
 @pytest.mark.parametrize(
     ("annotation", "expected"), [("int", False), ("int | None", True), ("Optional[int]", True), ("nn.Module", False)]
 )
-def test_none(parameter: Callable[[str], Parameter], annotation: str, expected: bool) -> None:
+def test_none(parameter: Callable[..., Parameter], annotation: str, expected: bool) -> None:
     assert admits_none(parameter(annotation)) is expected
     assert admits_none(replace(parameter(annotation), annotation=None))
