@@ -20,7 +20,8 @@ IMPORT = "import lightning.pytorch.cli, os; os._exit(0)"
 FIT = f"""
 import os
 from playbook.command import launch
-from src.__main__ import main
+import src
+from playbook.command.main import run
 
 def begin(invocation, debug):
     modules = launch.import_quietly()
@@ -28,7 +29,7 @@ def begin(invocation, debug):
     return modules[0].run(invocation)
 
 launch.launch = begin
-main(["fit", "--config", "{RECIPE}", "--run_dir", "runs/startup"])
+run(["fit", "--config", "{RECIPE}", "--run_dir", "runs/startup"], "src")
 """
 COMMANDS = {
     "python -m src --help": [sys.executable, "-m", "src", "--help"],
