@@ -334,7 +334,7 @@ class _Command:
             return
         plain = annotations.plain_type(parameter)
         if plain is not None:
-            if not append and not plain.admits(node):
+            if not append and not plain.admits(node) and not _is_file(node, place):
                 text = f"--{slot.path}.{name}: expected {plain.describe(node)}, got {_written(node)}"
                 slot.findings[name] = Finding(next(self.ranks), place, text)
             return
@@ -372,7 +372,11 @@ class _Command:
         slot.choose(chosen)
         slot.findings.pop("class_path", None)
         slot.is_opaque |= chosen is None
-        if chosen is None and (close := class_names.nearest_of_none(name, slot.kind)) is not None:
+        if (
+            chosen is None
+            and not _is_file(node, place)
+            and (close := class_names.nearest_of_none(name, slot.kind)) is not None
+        ):
             text = f"--{slot.path} {name}: no such class{close}"
             slot.findings["class_path"] = Finding(next(self.ranks), place, text)
 
@@ -421,6 +425,13 @@ def _node(value: str | None) -> yaml.Node | None:
     except yaml.YAMLError:
         return None
     return node if node is not None else yaml.ScalarNode("tag:yaml.org,2002:null", "")
+
+
+def _is_file(node: yaml.Node, place: Place) -> bool:
+    """Whether a value names a file, from which the parser reads it."""
+    return isinstance(node, yaml.ScalarNode) and any(
+        (folder / str(node.value)).is_file() for folder in (Path(), place.folder)
+    )
 
 
 def _written(node: yaml.Node) -> str:

@@ -227,6 +227,13 @@ def test_classes_of_a_checkpoint_are_unknown(verb: str) -> None:
     assert "no such option of Digits" in str(mistake(verb, "--ckpt_path", "runs/x", *named))
 
 
+@pytest.mark.parametrize("option", ["--data", "--trainer.max_epochs", "--model.net.widths"])
+def test_a_value_may_come_from_a_file(workdir: Path, option: str) -> None:
+    assert mistake(*RECIPE, option, "Digts") is not None
+    (workdir / "Digts").write_text("3")
+    assert mistake(*RECIPE, option, "Digts") is None
+
+
 def test_no_model() -> None:
     assert str(mistake("fit")).startswith("--model: required; name a recipe with --config (python -m example list")
     assert mistake("fit", "--print_config") is None
