@@ -1,14 +1,18 @@
 """How long a command takes before it does its work.
 
-    python benchmarks/startup.py [ROUNDS]
+    python benchmarks/startup.py [ROUNDS] [mistakes]
+
+With `mistakes`, instead: how long it takes until wrong options are told, with Python's bytecode at hand and without.
 
 `list` and `--help` as whole processes; `fit` from the start of the process until everything is built and training may
 begin, against a process that only imports lightning.pytorch.cli. Alternating, medians of the rounds.
 """
 
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 RECIPE = "configs/vision/cnn-digits.yaml"
@@ -16,6 +20,7 @@ IMPORT = "import lightning.pytorch.cli, os; os._exit(0)"
 FIT = f"""
 import os
 from playbook.command import launch
+import src
 from playbook.command.main import run
 
 def begin(invocation, debug):
@@ -33,15 +38,46 @@ COMMANDS = {
     "fit until training begins": [sys.executable, "-c", FIT],
 }
 
+MISTAKES = (
+    "--trainer.max_epoch 3",
+    "--trainer.max_epochs abc",
+    "--trainer.callbacks+=EarlyStoping",
+    "--checkpoint.monitr x",
+    "--modle CNN",
+    "--model.net CNNN",
+    "--model.net.widht [3]",
+    "--model.net.dropout yes",
+    "--model.optimiser.lr 1e-3",
+    "--model.optimizer AdmaW",
+    "--data.batchsize 3",
+    "--data.batch_size 1.5",
+)
 
-def seconds(command: list[str]) -> float:
+
+def seconds(command: list[str], code: int = 0, env: dict[str, str] | None = None) -> float:
     start = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **(env or {})})
+    elapsed = time.perf_counter() - start
+    assert done.returncode == code, done.stderr
+    return elapsed
+
+
+def measure_mistakes(rounds: int) -> None:
+    """Prints the seconds of whole processes that end with a message."""
+    bare = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": tempfile.mkdtemp()}  # as on a machine's first start
+    print(f"{'':<36} {'median':>7} {'max':>7} {'without bytecode':>17}")
+    for mistake in MISTAKES:
+        command = [sys.executable, "-m", "src", "fit", "--config", RECIPE, *mistake.split()]
+        values = [seconds(command, code=2) for _ in range(rounds)]
+        cold = [seconds(command, code=2, env=bare) for _ in range(rounds)]
+        print(f"{mistake:<36} {statistics.median(values):7.2f} {max(values):7.2f} {statistics.median(cold):17.2f}")
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    if "mistakes" in sys.argv:
+        measure_mistakes(rounds)
+        return
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():  # once for the disk's cache and the bytecode
         seconds(command)

@@ -209,6 +209,22 @@ def appended_callbacks(args: list[str]) -> set[str]:
     return found
 
 
+def near_option(path: str, known: list[str]) -> str:
+    """Nearest options by their whole path, or by their last word, as for --max_epochs."""
+    if by_last := same_last_word(path, known):
+        return f". Nearest: {', '.join(by_last)}"
+    known = [choice for choice in known if choice != path]
+    full = nearest(f"--{path}", [f"--{choice}" for choice in known])
+    words = {choice.rpartition(".")[2]: choice for choice in known}
+    return full or nearest(path.rpartition(".")[2], words).replace("Nearest: ", "Nearest: --")
+
+
+def same_last_word(path: str, known: list[str]) -> list[str]:
+    """Up to three options that end as a path does, with their dashes."""
+    last = path.rpartition(".")[2]
+    return [f"--{choice}" for choice in known if choice != path and choice.rpartition(".")[2] == last][:3]
+
+
 def _line_of(node: yaml.Node, parts: list[str]) -> int | None:
     """Line of a key, counted from 1, looking through class_path and init_args."""
     if not parts or not isinstance(node, yaml.MappingNode):

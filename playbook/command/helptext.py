@@ -1,7 +1,5 @@
 """The help pages, answered without importing torch; `--help.all` builds the real parser and shows every option."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from playbook import __version__, project
 from playbook.command.verb import ModelVerb, own_options, verbs
 
@@ -59,6 +57,8 @@ def versions() -> str:
 
 
 def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 100 ms, which other commands do without
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from playbook import project
 from playbook.command import arguments, helptext
+from playbook.command.check import check
 from playbook.command.verb import PlainVerb, verbs
 from playbook.errors import UserError, nearest
 from playbook.processes import FIRST_SPEAKS_S, is_first_process
@@ -75,6 +76,7 @@ def _dispatch(args: list[str], debug: bool) -> int:
         return 0
     try:
         invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
+        check(invocation)
     except UserError:
         if not is_first_process():
             time.sleep(FIRST_SPEAKS_S)

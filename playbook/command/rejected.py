@@ -7,7 +7,7 @@ from typing import Any
 
 from playbook import project
 from playbook.command import discovery
-from playbook.command.arguments import Invocation
+from playbook.command.arguments import Invocation, near_option
 from playbook.errors import nearest
 
 
@@ -22,7 +22,7 @@ def rejected_option(message: str, invocation: Invocation) -> str:
         return _unknown(found[1].split()[0], invocation)
     if rejected := re.search(r"(?:Group '([\w.]+)' )?does not accept option '([\w.+-]+)'", message):
         path = ".".join(filter(None, rejected.groups()))
-        return f"{place_of(path, invocation)}--{path}: no such option{_near_option(path, invocation.known)}"
+        return f"{place_of(path, invocation)}--{path}: no such option{near_option(path, invocation.known)}"
     if found := re.match(r"argument (\S+): expected .*argument", message):
         return f"{found[1]}: expected a value, got none"
     if found := re.match(r"the following arguments are required: (.+)", message):
@@ -40,19 +40,7 @@ def _unknown(arg: str, invocation: Invocation) -> str:
     if not arg.startswith("-"):
         return f"{arg}: expected options in the form --name value"
     path = re.split(r"[=+]", arg.lstrip("-"))[0]
-    return f"--{path}: no such option{_near_option(path, invocation.known)}"
-
-
-def _near_option(path: str, known: list[str]) -> str:
-    """Nearest options by their whole path, or by their last word, as for --max_epochs."""
-    known = [choice for choice in known if choice != path]
-    last = path.rpartition(".")[2]
-    by_last = [f"--{choice}" for choice in known if choice.rpartition(".")[2] == last]
-    if by_last:
-        return f". Nearest: {', '.join(by_last[:3])}"
-    full = nearest(f"--{path}", [f"--{choice}" for choice in known])
-    words = {choice.rpartition(".")[2]: choice for choice in known}
-    return full or nearest(last, words).replace("Nearest: ", "Nearest: --")
+    return f"--{path}: no such option{near_option(path, invocation.known)}"
 
 
 def _parsing_error(message: str, invocation: Invocation) -> str:
@@ -93,13 +81,11 @@ def _not_accepted(path: str, option: str, class_path: str, invocation: Invocatio
     full = f"{path}.{option}".lstrip(".")
     if not class_path:
         sections = [name for name in invocation.known if "." not in name]
-        return f"{place_of(full, invocation)}--{full}: no such option{_near_option(full, sections)}"
+        return f"{place_of(full, invocation)}--{full}: no such option{near_option(full, sections)}"
     accepted = _parameters(class_path)
-    first, _, rest = option.partition(".")
-    close = nearest(first, accepted)
-    if rest and close:  # a misspelt part amid the option
-        best = close.removeprefix(". Nearest: ").split(", ")[0]
-        close = f". Nearest: --{f'{path}.{best}.{rest}'.lstrip('.')}"
+    first, dot, rest = option.partition(".")
+    names = nearest(first, accepted).removeprefix(". Nearest: ").split(", ")
+    close = f". Nearest: {', '.join(f'--{path}.{name}{dot}{rest}' for name in names)}" if names != [""] else ""
     close = close or (f". Expected one of {', '.join(accepted)}" if accepted else "")
     return f"{place_of(full, invocation)}--{full}: no such option of {class_path.rpartition('.')[2]}{close}"
 

@@ -32,9 +32,7 @@ def resolve_checkpoint(invocation: Invocation) -> Path | None:
     spec = invocation.settings.get("ckpt_path")
     if not spec or shows_only(invocation):
         if invocation.verb.checkpoint == "required" and not shows_only(invocation):
-            raise UserError(
-                f"--ckpt_path: {invocation.verb.name} needs one: best, last, a run directory or a checkpoint file"
-            )
+            raise UserError(invocation.verb.lacks_checkpoint)
         return None
     folder = invocation.settings.get("run_dir")
     run = Run(Path(folder)) if folder else None

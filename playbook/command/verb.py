@@ -52,6 +52,7 @@ class ModelVerb:
         examples: arguments of commands that the help shows.
         common: further options that the short help shows, with their texts.
         checkpoint: whether it needs one (required), takes one (optional), or starts afresh or continues (continued).
+        further_options: names of options that it reads itself, and `run` does not take.
         uses_loggers: whether it logs to the loggers of the configuration.
     """
 
@@ -60,7 +61,13 @@ class ModelVerb:
     examples: tuple[str, ...] = ()
     common: Mapping[str, str] = MappingProxyType({})
     checkpoint: Literal["required", "optional", "continued"] = "required"
+    further_options: tuple[str, ...] = ()
     uses_loggers: bool = False
+
+    @property
+    def lacks_checkpoint(self) -> str:
+        """What to say where a verb that requires a checkpoint gets none."""
+        return f"--ckpt_path: {self.name} needs one: best, last, a run directory or a checkpoint file"
 
     def prepare(self) -> None:
         """Sets what must be set before torch is imported."""

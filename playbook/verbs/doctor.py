@@ -20,6 +20,7 @@ class Doctor(ModelVerb):
     summary = "Review a model and its data by running them, as an expert would."
     examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning")
     checkpoint = "optional"
+    further_options = ("batch",)
 
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow

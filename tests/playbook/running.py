@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from playbook.command.verb import ModelVerb, verbs
+
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # tests run on the CPU, and a failed look for a GPU costs every step
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two that wait for each other lose 100 ms a step on a busy machine
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -96,3 +98,10 @@ def cli_process(
 def python_path() -> str:
     """Where a process finds the packages."""
     return os.pathsep.join([str(ROOT), str(PROJECT)])
+
+
+def model_verb(name: str) -> ModelVerb:
+    """One of the verbs that run a model."""
+    verb = verbs()[name]
+    assert isinstance(verb, ModelVerb), name
+    return verb

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from playbook.command.arguments import Invocation, appended_callbacks, keys_of, read
-from playbook.command.verb import ModelVerb, verbs
 from playbook.errors import UserError
+from tests.playbook.running import model_verb
 
 NESTED = """\
 model:
@@ -22,12 +22,6 @@ trainer:
   callbacks+:
     - class_path: EarlyStopping
 """
-
-
-def model_verb(name: str) -> ModelVerb:
-    verb = verbs()[name]
-    assert isinstance(verb, ModelVerb)
-    return verb
 
 
 FIT = model_verb("fit")

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +93,9 @@ def test_versions(answers: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
     assert f"lightning {version('lightning')}" in shown
 
     def missing(package: str) -> str:
-        raise helptext.PackageNotFoundError(package)
+        raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(helptext, "version", missing)
+    monkeypatch.setattr("importlib.metadata.version", missing)
     assert helptext.versions().endswith("torch not installed · lightning not installed")
 
 

@@ -32,10 +32,10 @@ CASES = {
     "--trainer.max_epoch 5": "--trainer.max_epoch: no such option. Nearest: --trainer.max_epochs",
     "--max_epochs 5": "--max_epochs: no such option. Nearest: --trainer.max_epochs",
     "--lr 5": "--lr: no such option. Nearest: --model.optimizer.lr",
-    "--data.batchsize 3": "--data.batchsize: no such option of Digits. Nearest: batch_size",
-    "--model.net.width [3]": "--model.net.width: no such option of CNN. Nearest: widths",
-    "--model.optimizer.weight_deca 1": "--model.optimizer.weight_deca: no such option of AdamW. Nearest: weight_decay",
-    "--model.schedule.warmups 1": "--model.schedule.warmups: no such option of WarmupCosine. Nearest: warmup",
+    "--data.batchsize 3": "--data.batchsize: no such option of Digits. Nearest: --data.batch_size",
+    "--model.net.width [3]": "--model.net.width: no such option of CNN. Nearest: --model.net.widths",
+    "--model.optimizer.weight_deca 1": "no such option of AdamW. Nearest: --model.optimizer.weight_decay",
+    "--model.schedule.warmups 1": "no such option of WarmupCosine. Nearest: --model.schedule.warmup",
     "--checkpoint.monitors x": "--checkpoint.monitors: no such option. Nearest: --checkpoint.monitor",
     "--trainer.callbacks+=EarlyStopping --trainer.callbacks.patienc=3": "patienc",
     "stray": "stray: expected options in the form --name value",
@@ -121,7 +121,7 @@ def test_evaluation_without_checkpoint(cli: Cli, verb: str) -> None:
 YAML_CASES = {
     "trainer:\n  max_epochs: 3\n  max_epoch: 4": "bad.yaml:3: --trainer.max_epoch: no such option",
     "model:\n  class_path: Classification\n  init_args:\n    net:\n      class_path: CNN\n"
-    "      init_args: {widthss: [3]}": "bad.yaml:6: --model.net.widthss: no such option of CNN. Nearest: widths",
+    "      init_args: {widthss: [3]}": "bad.yaml:6: --model.net.widthss: no such option of CNN. Nearest: ",
     "data:\n  class_path: Digits\n  init_args:\n    batch_size: many": "bad.yaml:4: --data.batch_size: expected",
     "data: {class_path: Digts}": "--data Digts: no such class. Nearest: Digits",
     "config: [a.yaml, b.yaml]": "bad.yaml:1: config: expected one file, got a list",

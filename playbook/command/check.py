@@ -1,0 +1,439 @@
+"""Tells wrong options before torch is imported: the classes that a command names are read from their source.
+
+Only what is certainly wrong is reported. Whatever the source does not tell is left to the parser, which knows.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+from playbook import project
+from playbook.command import annotations, class_names, signatures
+from playbook.command.arguments import RESOLVED, Invocation, near_option, same_last_word
+from playbook.command.signatures import Signature
+from playbook.command.verb import own_options
+from playbook.errors import UserError, nearest
+
+TRAINER = "lightning.pytorch.trainer.trainer.Trainer"
+CHECKPOINT = "playbook.training.resume.checkpoint.Checkpoint"
+COMMON = ("config", "print_config", "seed_everything", "trainer", "model", "data", "checkpoint", *RESOLVED)
+FACTORIES = ("optimizer", "schedule")  # classes whose first argument the task gives
+LISTED = 20  # names of options that a message lists; the Trainer has twice as many
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is written: a line of a file, or the command line."""
+
+    file: Path | None = None
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file.as_posix()}:{self.line}: " if self.file is not None else ""
+
+    @property
+    def folder(self) -> Path:
+        """What paths in a value are relative to."""
+        return self.file.parent if self.file is not None else Path()
+
+    def at(self, node: yaml.Node) -> "Place":
+        """Of a node in the same file."""
+        return Place(self.file, node.start_mark.line + 1) if self.file is not None else self
+
+
+@dataclass
+class Finding:
+    """Something wrong with one option.
+
+    Args:
+        rank: findings are reported in the order in which they were met.
+        text: what follows the place.
+        parent: dotted name of what has no such option, with a dot at its end.
+        keys: of an option that does not exist, below its parent, for which the nearest are looked up in the end.
+        accepted: what the parent takes in its place.
+    """
+
+    rank: int
+    place: Place
+    text: str
+    parent: str = ""
+    keys: str = ""
+    accepted: list[str] = field(default_factory=list)
+
+
+class Slot:
+    """An option that holds a class, and what the command says of it so far.
+
+    Args:
+        path: dotted, as on the command line, without init_args.
+        kind: of class: task, data, net, optimizer, …; empty if any.
+        class_path: of a class that never changes, whose options stand directly below, as the Trainer's do.
+    """
+
+    def __init__(self, path: str, kind: str = "", class_path: str | None = None) -> None:
+        self.path = path
+        self.kind = kind
+        self.is_fixed = class_path is not None
+        self.signature = signatures.signature(class_path) if class_path else None
+        self.children: dict[str, Slot] = {}
+        self.elements: list[Slot] = []  # of children that are lists
+        self.findings: dict[str, Finding] = {}
+        self.assigned: set[str] = set()
+        self.is_opaque = False  # whether it holds what is not followed here
+        self.place = Place()
+
+    def slots(self) -> Iterator["Slot"]:
+        """This one and all below it."""
+        yield self
+        for child in [*self.children.values(), *self.elements]:
+            yield from child.slots()
+
+    def transparent_slots(self) -> Iterator["Slot"]:
+        """Those of which everything that the command says was followed."""
+        if not self.is_opaque:
+            yield self
+            for child in [*self.children.values(), *self.elements]:
+                yield from child.transparent_slots()
+
+    def choose(self, chosen: Signature | None) -> None:
+        """Takes another class: what was said of the former one no longer counts."""
+        if self.signature is None or chosen is None or chosen.class_path != self.signature.class_path:
+            self.children.clear()
+            self.elements.clear()
+            self.findings.clear()
+        self.signature = chosen
+
+
+def check(invocation: Invocation) -> None:
+    """Reports the first option that is certainly wrong, without importing torch.
+
+    Raises:
+        UserError: an option or a class that does not exist, a value of the wrong type, or a missing argument.
+    """
+    if any(arg == "--help" or arg.partition("=")[0].endswith(".help") for arg in invocation.args):
+        return
+    try:
+        command = _Command(invocation)
+        command.read()
+    except (SyntaxError, OSError, UnicodeDecodeError, RecursionError):
+        return  # in a file that the parser will meet as well
+    if (text := command.first_mistake()) is not None:
+        raise UserError(text)
+
+
+class _Command:
+    """Follows a command from option to option, as the parser will."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self.invocation = invocation
+        self.ranks = count()
+        self.root = Slot("")
+        own = own_options(invocation.verb)
+        self.options = [*COMMON, *invocation.verb.further_options, *(name for name, _, _ in own)]
+        self.flags = ["print_config", *(name for name, value, _ in own if not value)]  # without a value
+        self.root.children = {
+            "trainer": Slot("trainer", class_path=TRAINER),
+            "checkpoint": Slot("checkpoint", class_path=CHECKPOINT),
+            "model": Slot("model", "task"),
+            "data": Slot("data", "data"),
+        }
+
+    def read(self) -> None:
+        """Goes through configs and options in their order."""
+        nodes = list(self.invocation.nodes)
+        args = list(self.invocation.args)
+        while args:
+            arg = args.pop(0)
+            if not arg.startswith("--"):
+                continue
+            name, equals, value = arg[2:].partition("=")
+            if not equals and name not in self.flags:
+                value = None if not args or args[0].startswith("--") else args.pop(0)
+            if name != "config":
+                self._option(name, value)
+            elif value is not None and ("\n" in value or value.lstrip().startswith("{")):
+                self._inline_config(value)
+            else:
+                path = Path(value or "")
+                while any(file == path for file, _ in nodes):  # after the files that it builds on
+                    file, node = nodes.pop(0)
+                    self._config(node, file)
+
+    def first_mistake(self) -> str | None:
+        """What to report; None if nothing is certainly wrong."""
+        findings = [finding for slot in self.root.slots() for finding in slot.findings.values()]
+        if not findings:
+            return self._missing()
+        finding = min(findings, key=lambda finding: finding.rank)
+        close = self._nearest(finding) if finding.keys else ""
+        return f"{finding.place}{finding.text}{close}"
+
+    def _known(self) -> list[str]:
+        """Dotted names of the options that exist here."""
+        names = list(self.options)
+        for slot in self.root.slots():
+            if slot.signature is not None:
+                names += [f"{slot.path}.{name}" for name in _accepted(slot)]
+        return sorted(set(names))
+
+    def _nearest(self, finding: Finding) -> str:
+        key, dot, below = finding.keys.partition(".")
+        if close := nearest(key, finding.accepted):
+            names = close.removeprefix(". Nearest: ").split(", ")
+            return f". Nearest: {', '.join(f'--{finding.parent}{name}{dot}{below}' for name in names)}"
+        path = finding.parent + finding.keys
+        if not finding.accepted:
+            return near_option(path, self._known())
+        if elsewhere := same_last_word(path, self._known()):
+            return f". Nearest: {', '.join(elsewhere)}"
+        return f". Expected one of {', '.join(finding.accepted)}" if len(finding.accepted) <= LISTED else ""
+
+    def _missing(self) -> str | None:
+        """An argument without default that nothing sets; a checkpoint may hold what is missing."""
+        names = [arg.partition("=")[0] for arg in self.invocation.args]
+        if self.invocation.settings.get("ckpt_path") or "--batch" in names or "--print_config" in names:
+            return None
+        if self.invocation.verb.checkpoint == "required":
+            return self.invocation.verb.lacks_checkpoint
+        if "model" not in self.root.assigned and not self.root.is_opaque:
+            return (
+                f"--model: required; name a recipe with --config ({project.current().command} list recipes), "
+                "a checkpoint with --ckpt_path, or a task"
+            )
+        for slot in self.root.transparent_slots():
+            if slot.signature is None or slot.is_fixed:
+                continue
+            parameters = list(slot.signature.parameters.values())[1 if slot.kind in FACTORIES else 0 :]
+            needed = [p.name for p in parameters if p.is_required and not annotations.admits_none(p)]
+            if missing := [name for name in needed if name not in slot.assigned]:
+                name = slot.signature.class_path.rpartition(".")[2]
+                return f"{slot.place}--{slot.path}: {name} needs {', '.join(missing)}"
+        return None
+
+    def _config(self, node: yaml.Node, file: Path | None) -> None:
+        for key, value in _entries(node):
+            self._root_key(str(key.value), value, Place(file).at(key))
+
+    def _inline_config(self, text: str) -> None:
+        try:
+            node = yaml.compose(text, yaml.SafeLoader)
+        except yaml.YAMLError:  # the parser says what is wrong with it
+            node = None
+        if not isinstance(node, yaml.MappingNode) or any(str(key.value) == "config" for key, _ in _entries(node)):
+            self.root.is_opaque = True
+            return
+        self._config(node, None)
+
+    def _root_key(self, name: str, value: yaml.Node, place: Place) -> None:
+        slot = self.root.children.get(name)
+        self.root.assigned.add(name)
+        if slot is not None:
+            self._assign(slot, value, place)
+        elif name not in self.options:
+            self._unknown(self.root, name, place)
+
+    def _option(self, name: str, value: str | None) -> None:
+        """One option of the command line."""
+        top, *rest = name.removesuffix("+").split(".")
+        slot = self.root.children.get(top)
+        if slot is None:
+            if top not in self.options and re.fullmatch(r"\w+", top):
+                self._unknown(self.root, ".".join([top, *rest]), Place())
+            return
+        self.root.assigned.add(top)
+        node = _node(value)
+        keys = [part for part in rest if part != "init_args"]
+        if not rest:
+            if node is None:
+                slot.is_opaque = True
+            else:
+                self._assign(slot, node, Place())
+        elif keys:
+            self._descend(slot, keys, node, Place(), append=name.endswith("+"))
+
+    def _descend(self, slot: Slot, keys: list[str], node: yaml.Node | None, place: Place, append: bool) -> None:
+        """Follows a dotted name below a slot."""
+        key, *rest = keys
+        if key == "class_path" and not rest:
+            if node is not None:
+                self._name_class(slot, node, place)
+            return
+        if key == "dict_kwargs":
+            slot.is_opaque = True
+            return
+        if not rest:
+            self._set(slot, key, node, place, append)
+            return
+        slot.assigned.add(key)
+        if slot.signature is None:
+            slot.is_opaque = True
+        elif key not in slot.signature.parameters:
+            self._unknown(slot, ".".join(keys), place)
+        elif key in slot.children or (kind := class_names.kind_of(slot.signature.parameters[key])[0]):
+            child = slot.children[key] if key in slot.children else Slot(f"{slot.path}.{key}", kind)
+            slot.children[key] = child
+            self._descend(child, rest, node, place, append)
+
+    def _assign(self, slot: Slot, node: yaml.Node, place: Place) -> None:
+        """Gives a slot a class by name, a mapping, a list of them or a file of one."""
+        slot.place = place
+        if isinstance(node, yaml.ScalarNode):
+            if Path(node.value).suffix in (".yaml", ".yml", ".json"):
+                self._assign_file(slot, place.folder / node.value)
+            elif slot.is_fixed:
+                slot.is_opaque = True
+            else:
+                self._name_class(slot, node, place)
+            return
+        if not isinstance(node, yaml.MappingNode):
+            slot.is_opaque = True
+            return
+        entries = {str(key.value): (key, value) for key, value in _entries(node)}
+        if slot.is_fixed:
+            self._set_all(slot, node, place)
+            return
+        if "class_path" in entries:
+            key, value = entries["class_path"]
+            self._name_class(slot, value, place.at(key))
+        if "init_args" in entries:
+            self._set_all(slot, entries["init_args"][1], place)
+        if not entries.keys() <= {"class_path", "init_args"}:
+            slot.is_opaque = True
+
+    def _assign_file(self, slot: Slot, file: Path) -> None:
+        try:
+            node = yaml.compose(file.read_text(encoding="utf-8"), yaml.SafeLoader)
+        except (OSError, ValueError, yaml.YAMLError):
+            node = None
+        if isinstance(node, yaml.MappingNode):
+            self._assign(slot, node, Place(file, 1))
+        else:
+            slot.is_opaque = True
+            slot.choose(None if not slot.is_fixed else slot.signature)
+
+    def _set_all(self, slot: Slot, node: yaml.Node, place: Place) -> None:
+        if not isinstance(node, yaml.MappingNode):
+            slot.is_opaque = True
+        for key, value in _entries(node):
+            name = str(key.value)
+            self._set(slot, name.removesuffix("+"), value, place.at(key), append=name.endswith("+"))
+
+    def _set(self, slot: Slot, name: str, node: yaml.Node | None, place: Place, append: bool) -> None:
+        """Gives one argument of a slot's class a value."""
+        slot.assigned.add(name)
+        if slot.signature is None:
+            slot.is_opaque = True
+            return
+        slot.findings.pop(name, None)
+        parameter = slot.signature.parameters.get(name)
+        if parameter is None:
+            self._unknown(slot, name, place)
+            return
+        if node is None:
+            return
+        plain = annotations.plain_type(parameter)
+        if plain is not None:
+            if not append and not plain.admits(node) and not _is_file(node, place):
+                text = f"--{slot.path}.{name}: expected {plain.describe(node)}, got {_written(node)}"
+                slot.findings[name] = Finding(next(self.ranks), place, text)
+            return
+        kind, admits_text = class_names.kind_of(parameter)
+        if kind:
+            self._set_classes(slot, name, kind, node, place, append, admits_text)
+
+    def _set_classes(
+        self, slot: Slot, name: str, kind: str, node: yaml.Node, place: Place, append: bool, admits_text: bool
+    ) -> None:
+        """Gives an argument a class, or a list of classes, of which later options mean the last."""
+        values = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        is_list = append or isinstance(node, yaml.SequenceNode)
+        path = f"{slot.path}.{name}"
+        if is_list and not append:
+            slot.children.pop(name, None)
+            slot.elements = [element for element in slot.elements if element.path != path]
+        for value in values:
+            if is_list and name in slot.children:
+                slot.elements.append(slot.children.pop(name))
+            child = slot.children.setdefault(name, Slot(path, kind))
+            if isinstance(value, yaml.ScalarNode) and admits_text:
+                child.is_opaque = True
+                child.choose(None)
+            else:
+                self._assign(child, value, place.at(value) if is_list else place)
+
+    def _name_class(self, slot: Slot, node: yaml.Node, place: Place) -> None:
+        name = str(node.value).strip() if isinstance(node, yaml.ScalarNode) else ""
+        if not name or name.lower() in annotations.NULLS or not re.fullmatch(r"[\w.]+", name):
+            slot.choose(None)
+            slot.is_opaque = True
+            return
+        chosen = signatures.signature(class_names.full_path(name, slot.kind))
+        slot.choose(chosen)
+        slot.findings.pop("class_path", None)
+        slot.is_opaque |= chosen is None
+        if (
+            chosen is None
+            and not _is_file(node, place)
+            and (close := class_names.nearest_of_none(name, slot.kind)) is not None
+        ):
+            text = f"--{slot.path} {name}: no such class{close}"
+            slot.findings["class_path"] = Finding(next(self.ranks), place, text)
+
+    def _unknown(self, slot: Slot, keys: str, place: Place) -> None:
+        """Notes an option that does not exist, if the class's source says that it takes no others."""
+        if slot is not self.root and (slot.signature is None or not slot.signature.is_complete):
+            slot.is_opaque = True
+            return
+        prefix = f"{slot.path}." if slot.path else ""
+        of = f" of {slot.signature.class_path.rpartition('.')[2]}" if slot.signature and not slot.is_fixed else ""
+        text = f"--{prefix}{keys}: no such option{of}"
+        accepted = _accepted(slot) if slot is not self.root else []
+        key = keys.partition(".")[0]
+        slot.findings[key] = Finding(next(self.ranks), place, text, prefix, keys, accepted)
+
+
+def _accepted(slot: Slot) -> list[str]:
+    assert slot.signature is not None, slot.path
+    names = list(slot.signature.parameters)
+    return names[1:] if slot.kind in FACTORIES else names
+
+
+def _entries(node: yaml.Node) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    """Keys and values of a mapping, those that it merges first."""
+    entries: list[tuple[yaml.ScalarNode, yaml.Node]] = []
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
+        if key.tag == "tag:yaml.org,2002:merge":
+            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            entries = [entry for mapping in merged for entry in _entries(mapping)] + entries
+        else:
+            entries.append((key, value))
+    return entries
+
+
+def _node(value: str | None) -> yaml.Node | None:
+    """A value of the command line as YAML; None if it has none, or is no YAML."""
+    if value is None:
+        return None
+    try:
+        node = yaml.compose(value, yaml.SafeLoader)
+    except yaml.YAMLError:
+        return None
+    return node if node is not None else yaml.ScalarNode("tag:yaml.org,2002:null", "")
+
+
+def _is_file(node: yaml.Node, place: Place) -> bool:
+    """Whether a value names a file, from which the parser reads it."""
+    return isinstance(node, yaml.ScalarNode) and any(
+        (folder / str(node.value)).is_file() for folder in (Path(), place.folder)
+    )
+
+
+def _written(node: yaml.Node) -> str:
+    """A value as it is written, on one line."""
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)[:200]
+    return str(yaml.SafeLoader("").construct_document(node))[:200]

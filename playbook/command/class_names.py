@@ -1,0 +1,106 @@
+"""Which class a name means, and whether there is one of that name at all, without importing any."""
+
+import os
+import re
+from pathlib import Path
+
+from playbook import moved, project
+from playbook.command import annotations, discovery, signatures
+from playbook.command.signatures import Parameter
+from playbook.errors import nearest
+
+KINDS = {  # which class a parameter takes, by the last word of its annotation
+    "Module": "net",
+    "OptimizerFactory": "optimizer",
+    "OptimizerCallable": "optimizer",
+    "ScheduleFactory": "schedule",
+    "LRSchedulerCallable": "schedule",
+    "Callback": "callback",
+    "Logger": "logger",
+    "Profiler": "profiler",
+    "Strategy": "strategy",
+}
+OURS = {  # where discovery finds those of the project and the machine
+    "task": "tasks",
+    "data": "data",
+    "net": "nets",
+    "optimizer": "optim",
+    "schedule": "optim",
+    "callback": "callbacks",
+    "strategy": "strategies",
+}
+PUBLISHED = {  # modules whose classes a short name may mean
+    "optimizer": "torch.optim",
+    "schedule": "torch.optim.lr_scheduler",
+    "callback": "lightning.pytorch.callbacks",
+    "logger": "lightning.pytorch.loggers",
+    "profiler": "lightning.pytorch.profilers",
+}
+# packages that the parser knows such classes of, all imported by then; other kinds are Lightning's
+SEARCHED = {
+    "net": ("torch", "torchvision", "torchmetrics", "lightning"),
+    "optimizer": ("torch",),
+    "schedule": ("torch",),
+}
+
+
+def kind_of(parameter: Parameter) -> tuple[str, bool]:
+    """Which kind of class a parameter takes, empty if none or several, and whether it takes text as well."""
+    types, admits_text = annotations.class_names(parameter)
+    kinds = {KINDS[name] for name in types if name in KINDS}
+    return (kinds.pop(), admits_text) if len(kinds) == 1 else ("", True)
+
+
+def full_path(name: str, kind: str) -> str:
+    """The class that a short name means: ours before those that torch and Lightning publish."""
+    if "." in name:
+        return name
+    ours = [entry.path for entry in discovery.classes(OURS[kind]) if entry.name == name] if kind in OURS else []
+    if ours:
+        return ours[0]
+    elsewhere = bool(discovery.class_paths(name))  # the parser prefers ours even if they do not fit
+    return f"{PUBLISHED[kind]}.{name}" if kind in PUBLISHED and not elsewhere else ""
+
+
+def nearest_of_none(name: str, kind: str) -> str | None:
+    """«. Nearest: …», where a name is certainly no class; None where it may be one."""
+    if "." in name:
+        module, _, short = name.rpartition(".")
+        top = module.partition(".")[0]
+        entries = [entry.path for folder in discovery.KINDS for entry in discovery.classes(folder)]
+        is_ours = top in ("playbook", project.current().package) and module not in moved.MOVED
+        if not is_ours or signatures.module_file(top) is None:
+            return None
+        source = signatures.module(module)
+        if source is None and signatures.module_file(module) is not None:
+            return None
+        if source is not None and (short in source.bindings or source.stars or "__getattr__" in source.bindings):
+            return None
+        return nearest(name, entries) or None
+    choices = [entry.name for entry in discovery.choices(OURS[kind])] if kind in OURS else []
+    published = signatures.module(PUBLISHED[kind]) if kind in PUBLISHED else None
+    choices += [choice for choice in (published.bindings if published else ()) if choice[:1].isupper()]
+    close = nearest(name, dict.fromkeys(choices))
+    return close if close and not discovery.class_paths(name) and not _is_defined(name, kind) else None
+
+
+def _is_defined(name: str, kind: str) -> bool:
+    """Whether a class of this name may have been imported before the parser looks for it."""
+    own = project.current().folder
+    imports = {
+        word.decode()
+        for file in own.rglob("*.py")
+        for word in re.findall(rb"^\s*(?:import|from)\s+(\w+)", file.read_bytes(), re.MULTILINE)
+    }
+    packages = {*SEARCHED.get(kind, ("lightning",)), "playbook", *imports}
+    files = [file for package in packages if (file := signatures.module_file(package)) is not None]
+    folders = [own, *(file.parent for file in files if file.name == "__init__.py")]
+    words = f"class {name}".encode()
+    definition = re.compile(rb"\b" + words + rb"\b")
+    for folder in folders:
+        for place, _, names in os.walk(folder):
+            for file_name in names:
+                text = Path(place, file_name).read_bytes() if file_name.endswith(".py") else b""
+                if words in text and definition.search(text):  # the first of the two takes a tenth of the time
+                    return True
+    return False
