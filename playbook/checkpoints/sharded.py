@@ -26,6 +26,7 @@ from playbook.checkpoints.reshard import InMemory, Stored, fill, first_failure, 
 from playbook.errors import UserError
 from playbook.processes import gathered
 from playbook.runs.directory import remove
+from playbook.training.lightning import set_data_parallel_size
 
 
 class ShardedStrategy(ModelParallelStrategy):
@@ -58,23 +59,26 @@ class ShardedStrategy(ModelParallelStrategy):
         if timeout_minutes <= 0:
             raise ValueError(f"timeout_minutes: expected more than 0, got {timeout_minutes}")
         super().__init__(data_parallel_size, tensor_parallel_size, timeout=timedelta(minutes=timeout_minutes))
+        self.data_parallel_size = data_parallel_size
+        self.tensor_parallel_size = tensor_parallel_size
         self._loads = False
 
     def setup_environment(self) -> None:
-        devices, tensor = self.num_nodes * self.num_processes, int(self._tensor_parallel_size)
-        data = devices // tensor if self._data_parallel_size == "auto" else self._data_parallel_size
+        devices, tensor = self.num_nodes * self.num_processes, int(self.tensor_parallel_size)
+        data = devices // tensor if self.data_parallel_size == "auto" else int(self.data_parallel_size)
         if data * tensor != devices:
             raise ValueError(
                 f"data_parallel_size: expected {devices} devices = data_parallel_size x tensor_parallel_size, "
                 f"got {data} x {tensor}; see --trainer.devices, or use another --trainer.strategy"
             )
-        self._data_parallel_size = data
+        self.data_parallel_size = data
+        set_data_parallel_size(self, data)
         super().setup_environment()
 
     def setup(self, trainer: Trainer) -> None:
         model = self.lightning_module
         assert model is not None
-        if self._data_parallel_size != 1:  # gradients of whole parameters would differ, and stay as they are
+        if self.data_parallel_size != 1:  # gradients of whole parameters would differ, and stay as they are
             trained = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
             whole = [name for name, value in trained if not isinstance(value, DTensor)]
             if whole:

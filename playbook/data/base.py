@@ -18,6 +18,7 @@ from playbook.data.loader import DataError, Loader
 from playbook.errors import UserError
 from playbook.processes import gathered, shard_of
 from playbook.seeding import derived_seed, seeded
+from playbook.training.lightning import position
 
 TOLD = 10  # skipped samples that are named; all are counted
 
@@ -41,6 +42,9 @@ class Data(LightningDataModule):
         ValueError: a value out of its range.
     """
 
+    # training batches are a function of (seed, epoch, batch), and start at a checkpoint's position; loaders of data
+    # modules that do not say so are wrapped to come as near to that as they let themselves
+    resumes_exactly = True
     # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
@@ -133,12 +137,9 @@ class Data(LightningDataModule):
     def state_dict(self) -> dict[str, Any]:
         if self.trainer is None:
             return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}
-        loop = self.trainer.fit_loop
-        progress: Any = loop.epoch_progress.current
-        in_epoch = progress.started > progress.processed
-        batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
+        epoch, batch = position(self.trainer)
         return {
-            "epoch": progress.processed,
+            "epoch": epoch,
             "batch": batch,
             "batch_size": self._global_batch_size(),
             "skipped_samples": sorted(self.gather_skipped()),
@@ -149,6 +150,14 @@ class Data(LightningDataModule):
         if self.trainer is not None:
             self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))
         return self.skipped_samples
+
+    def gather_counts(self) -> dict[str, int]:
+        """What `setup` left out, and samples that any process left out, for metrics.json; nothing where it is none.
+
+        Every process must ask at the same place.
+        """
+        samples = self.gather_skipped()
+        return {**self.counts, **({"skipped_samples": len(samples)} if samples else {})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         batch, size = state_dict["batch"], self._global_batch_size()
@@ -230,6 +239,11 @@ class _Order(DistributedSampler):
         """Indices of an epoch's samples, of all ranks together."""
         generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
         return torch.randperm(self.size, generator=generator)[: self.num_used()]
+
+    def samples_of_batch(self, epoch: int, batch: int) -> list[int]:
+        """Indices of the samples in a training batch of this process, both counted from 0."""
+        own = self.order(epoch)[self.rank :: self.num_replicas]
+        return own[batch * self.data.batch_size : (batch + 1) * self.data.batch_size].tolist()
 
     def num_used(self) -> int:
         left = self._left(self.data.batch_size)

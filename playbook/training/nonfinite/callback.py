@@ -7,18 +7,18 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 from torch.optim import LBFGS, Optimizer
 
-from playbook.checkpoints.io import first_valid, load
 from playbook.errors import UserError
 from playbook.processes import gathered, highest
-from playbook.runs.directory import is_checkpoint
-from playbook.training.lightning import loss_of
+from playbook.training.lightning import gradients_accumulate, loss_of
+from playbook.training.nonfinite.buffers import Buffers
 from playbook.training.nonfinite.replay import Step, replay_command, samples_of_batch
+from playbook.training.nonfinite.rollback import return_to_checkpoint
 from playbook.training.nonfinite.trace import Finding
 
 MOST_SHOWN = 8  # samples in a message
-SMALL = 65_536  # elements of a buffer
 
 
 class NonFinite(Callback):
@@ -57,7 +57,7 @@ class NonFinite(Callback):
         self._step: Step | None = None  # at work, or the first bad one among those accumulated
         self._is_bad = False
         self._returns = False
-        self._buffers: _Buffers
+        self._buffers: Buffers
 
     def state_dict(self) -> dict[str, Any]:
         return {"skipped_steps": self.skipped_steps}
@@ -70,12 +70,12 @@ class NonFinite(Callback):
             raise UserError("policy: expected stop or return, as manual optimization has stepped when the loss is seen")
         if self.policy != "stop" and any(isinstance(optimizer, LBFGS) for optimizer in trainer.optimizers):
             raise UserError(f"policy: expected stop, as LBFGS moves weights before the loss is seen, got {self.policy}")
-        self._buffers = _Buffers(pl_module)
+        self._buffers = Buffers(pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._is_bad = False
-            self._buffers.keep()
+            self._buffers.save()
         if not self._is_bad:
             self._step = Step(trainer, batch, batch_idx)
         self._loss = None
@@ -84,7 +84,7 @@ class NonFinite(Callback):
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()  # a batch may come in parts
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if pl_module.automatic_optimization and trainer.fit_loop._should_accumulate() and not self._is_bad:
+        if pl_module.automatic_optimization and gradients_accumulate(trainer) and not self._is_bad:
             self._is_bad = bool(self._suspected(trainer)) and self._confirmed(trainer)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
@@ -109,7 +109,7 @@ class NonFinite(Callback):
             self._meet(trainer, pl_module)
         if self._returns:
             self._returns = False
-            _go_back(trainer, self.factor)
+            return_to_checkpoint(trainer, self.factor)
         if not self._is_bad:
             self._step = None  # lets go of the batch
 
@@ -127,7 +127,7 @@ class NonFinite(Callback):
         device = trainer.strategy.root_device
         if not (tensors := self._checked(trainer)):
             return torch.zeros((), dtype=torch.bool, device=device)
-        return ~torch.stack([norm.to(device) for norm in torch._foreach_norm(tensors)]).isfinite().all()
+        return ~get_total_norm(tensors).to(device).isfinite()
 
     def _confirmed(self, trainer: Trainer) -> bool:
         """Element by element, as squares of large finite gradients overflow."""
@@ -165,40 +165,6 @@ class NonFinite(Callback):
         if trainer.is_global_zero:
             print(f"\nwarning: {where}; {self.policy} {self.skipped_steps} of {self.most}", file=sys.stderr, flush=True)
         self._returns = self.policy == "return"
-
-
-class _Buffers:
-    """The buffers of a module as they were before a step: a NaN in BatchNorm's averages never goes away again.
-
-    A large one, such as a mask or a queue, is copied only where its version says that it has changed since. Small ones
-    always are: torch's batch norm changes its averages without counting a version.
-    """
-
-    def __init__(self, module: LightningModule) -> None:
-        self._places = [(part._buffers, name) for part in module.modules() for name in part._buffers]
-        self._kept: list[tuple[Tensor | None, int, Tensor | None]] = [(None, 0, None)] * len(self._places)
-
-    def keep(self) -> None:
-        changed: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
-        for i, (holder, name) in enumerate(self._places):
-            buffer = holder[name]
-            former, version, copy = self._kept[i]
-            if buffer is None or (buffer is former and buffer.numel() > SMALL and buffer._version == version):
-                continue
-            if copy is None or buffer is not former:
-                copy = torch.empty_like(buffer)
-            copies, buffers = changed.setdefault((buffer.device, buffer.dtype), ([], []))
-            copies.append(copy)
-            buffers.append(buffer.detach())
-            self._kept[i] = buffer, buffer._version, copy
-        for copies, buffers in changed.values():
-            torch._foreach_copy_(copies, buffers)
-
-    def restore(self) -> None:
-        for (holder, name), (buffer, _, copy) in zip(self._places, self._kept, strict=True):
-            holder[name] = buffer
-            if buffer is not None and copy is not None:
-                buffer.detach().copy_(copy)
 
 
 def _on_any_rank(trainer: Trainer, flag: Tensor) -> bool:
@@ -250,49 +216,11 @@ def _save(step: Step, path: Path, module: LightningModule, finding: Finding, sam
 
 def _leave_out(trainer: Trainer, optimizer: Optimizer) -> None:
     """Makes the optimizer pass over every parameter: without a gradient, not even weight decay acts."""
+    # private to torch, and what its own GradScaler asks
+    scales_itself = _scaler(trainer) and getattr(optimizer, "_step_supports_amp_scaling", False)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if (
-                _scaler(trainer)
-                and getattr(optimizer, "_step_supports_amp_scaling", False)
-                and parameter.grad is not None
-            ):
+            if scales_itself and parameter.grad is not None:
                 parameter.grad.fill_(torch.inf)  # a fused optimizer skips by the scaler's word, which wants gradients
             else:
                 parameter.grad = None
-
-
-def _go_back(trainer: Trainer, factor: float) -> None:
-    """Loads weights and moments of the newest checkpoint that is whole and finite; lowers the rates of now."""
-    folder = Path(getattr(trainer.checkpoint_callback, "dirpath", None) or "none")
-    candidates = [path for name in ("last", "previous") if is_checkpoint(path := folder / f"{name}.ckpt")]
-    while candidates:
-        path = first_valid(candidates, "policy return")
-        checkpoint = load(path)
-        if all(value.isfinite().all() for value in checkpoint["state_dict"].values()):
-            break
-        candidates = candidates[candidates.index(path) + 1 :]
-    else:
-        raise UserError(
-            f"policy: return found no finite checkpoint in {folder.as_posix()}; see --checkpoint.every_n_steps"
-        )
-    trainer.strategy.load_model_state_dict(checkpoint, strict=trainer.lightning_module.strict_loading)
-    # settings of now, as the schedule goes on from now; only the moments are of then
-    groups = [{k: v for k, v in g.items() if k != "params"} for opt in trainer.optimizers for g in opt.param_groups]
-    trainer.strategy.load_optimizer_state_dict(checkpoint)
-    for group, now in zip((g for opt in trainer.optimizers for g in opt.param_groups), groups, strict=True):
-        group.update(now)
-        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # the last two are OneCycleLR's
-            if name in group:
-                group[name] = group[name] * factor
-    for config in trainer.lr_scheduler_configs:
-        _lower(config.scheduler, factor)
-
-
-def _lower(scheduler: Any, factor: float) -> None:
-    """Lowers the rates that a schedule starts from, which its checkpoints carry."""
-    for name in ("base_lrs", "max_lrs", "_last_lr"):  # the second are CyclicLR's
-        if hasattr(scheduler, name):
-            setattr(scheduler, name, [rate * factor for rate in getattr(scheduler, name)])
-    for inner in getattr(scheduler, "_schedulers", []):  # of SequentialLR and ChainedScheduler
-        _lower(inner, factor)

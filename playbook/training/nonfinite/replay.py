@@ -15,11 +15,11 @@ from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, SequentialSampler
 
 from playbook.checkpoints.io import AtomicCheckpointIO, load
-from playbook.data.base import _Order
 from playbook.errors import UserError
 from playbook.network import restored
 from playbook.processes import shard_of
 from playbook.seeding import seeded
+from playbook.training.lightning import set_epoch
 from playbook.training.nonfinite.trace import Finding, trace
 
 AUTOCAST = {"16-mixed": torch.half, "bf16-mixed": torch.bfloat16}
@@ -125,8 +125,7 @@ def replay(path: str | Path, module: pl.LightningModule | type[pl.LightningModul
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    progress: Any = trainer.fit_loop.epoch_progress.current
-    progress.processed = content["epoch"]
+    set_epoch(trainer, content["epoch"])
     step = Step(trainer, move_data_to_device(content["batch"], module.device), content["batch_idx"])
     step.key, step.generators, step.precision = content["key"], content["generators"], content["precision"]
     step.device = module.device
@@ -155,9 +154,8 @@ def samples_of_batch(loader: Any, epoch: int, batch_idx: int) -> list[int] | Non
     sampler, batch = loader.sampler, slice(batch_idx * loader.batch_size, (batch_idx + 1) * loader.batch_size)
     if isinstance(sampler, SequentialSampler):
         return list(sampler)[batch]
-    if not isinstance(sampler, _Order):
-        return None
-    return sampler.order(epoch)[sampler.rank :: sampler.num_replicas][batch].tolist()
+    indices_of: Any = getattr(sampler, "samples_of_batch", None)  # as the sampler of Data has it
+    return indices_of(epoch, batch_idx) if callable(indices_of) else None
 
 
 @contextmanager

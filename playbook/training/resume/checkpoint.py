@@ -15,7 +15,7 @@ from playbook.checkpoints.files import replace
 from playbook.errors import Stopped, UserError, nearest
 from playbook.processes import gathered, highest
 from playbook.runs.directory import Run
-from playbook.training import lightning as loops
+from playbook.training import lightning as engine
 
 
 class Checkpoint(LightningCheckpoint):
@@ -104,21 +104,21 @@ class Checkpoint(LightningCheckpoint):
     def before_batch(self, trainer: Trainer) -> None:
         """Saves what is due; called at the start of every batch but an epoch's first."""
         self._agree(trainer)
-        if (self._due or self._best_due or self.stopping) and not loops.gradients_are_pending(trainer):
-            self._save_between(trainer, loops.at_batch_start(trainer))
+        if (self._due or self._best_due or self.stopping) and not engine.gradients_are_pending(trainer):
+            self._save_between(trainer, engine.at_batch_start(trainer))
 
     def before_epoch(self, trainer: Trainer) -> None:
         """Saves what is due; called at the start of every epoch."""
         self._agree(trainer)
         if self._due or self._best_due or self.stopping:
-            self._save_between(trainer, loops.at_epoch_start(trainer))
+            self._save_between(trainer, engine.at_epoch_start(trainer))
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         # several processes may validate different numbers of batches, and could not agree here
         alone = trainer.world_size == 1 and trainer.state.fn == "fit" and not trainer.sanity_checking
-        if self.stop_signal and alone and not loops.gradients_are_pending(trainer):
+        if self.stop_signal and alone and not engine.gradients_are_pending(trainer):
             self.stopping = self.stop_signal
-            with loops.at_validation_start(trainer):
+            with engine.at_validation_start(trainer):
                 self._save_last(trainer)
 
     def _agree(self, trainer: Trainer) -> None:
@@ -147,7 +147,7 @@ class Checkpoint(LightningCheckpoint):
             self.best["metrics"] |= {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.every_n_epochs and (epoch + 1) % self.every_n_epochs == 0:
             self._due = True
-        if self.monitor and epoch == 0 and trainer.fit_loop.epoch_loop.val_loop._has_run:
+        if self.monitor and epoch == 0 and engine.has_validated(trainer):
             self._require_monitored(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -158,7 +158,7 @@ class Checkpoint(LightningCheckpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if not isinstance(exception, Exception) or trainer.state.fn != "fit" or trainer.world_size > 1:
             return
-        if place := loops.while_fetching(trainer):  # the data failed, so the training so far is sound
+        if place := engine.while_fetching(trainer):  # the data failed, so the training so far is sound
             with place:
                 if self._best_due:
                     self._save(trainer, "best")

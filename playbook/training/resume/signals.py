@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from playbook.errors import Stopped
 from playbook.processes import is_first_process
+from playbook.training.lightning import leave_signals_alone
 from playbook.training.resume.checkpoint import Checkpoint
 
 # what schedulers send before they take a machine away; SIGUSR1 as in `sbatch --signal=USR1@90`
@@ -35,7 +36,7 @@ class StopOnSignal(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         # Lightning's own handler waits for the other processes inside of itself, and hangs where they do not come
-        trainer._signal_connector.register_signal_handlers = lambda: None
+        leave_signals_alone(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for number in (signal.SIGINT, *PREEMPTION):

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.processes import shard_of
 from playbook.seeding import derived_seed, seed_generators
+from playbook.training.lightning import restart_fetching, training_loaders
 
 FETCH = -3  # stands for the batch in the seed of what an epoch draws before its first batch
 
@@ -26,9 +27,7 @@ def make_replayable(trainer: Trainer, batch: int) -> None:
         trainer: whose loaders are set up.
         batch: batches of this epoch that were trained on before; what cannot come back exactly is said in a line.
     """
-    combined = trainer.fit_loop._combined_loader
-    assert combined is not None
-    loaders = combined.flattened
+    loaders = training_loaders(trainer)
     obstacles = [text for loader in loaders if (text := _obstacle(trainer, loader))]
     if batch and obstacles:
         print(f"continuing amid an epoch, but not exactly: {'; '.join(dict.fromkeys(obstacles))}", flush=True)
@@ -36,8 +35,8 @@ def make_replayable(trainer: Trainer, batch: int) -> None:
     for loader in plain:
         loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
         loader.__dict__["_replay"] = (trainer, {trainer.current_epoch: batch})
-    if plain and trainer.fit_loop._data_fetcher is not None:
-        iter(trainer.fit_loop._data_fetcher)  # Lightning has begun a pass already
+    if plain:
+        restart_fetching(trainer)
 
 
 def _obstacle(trainer: Trainer, loader: Any) -> str | None:
@@ -71,6 +70,7 @@ class _Replayable(DataLoader):
             if in_process:
                 seed_generators(derived_seed(seed, rank, epoch, batch, FETCH))
             try:
+                # private to torch: what the iterator takes indices from; its public name would build a second sampler
                 item = next(iterator._sampler_iter if indices_alone and batch < done else iterator)
             except StopIteration:
                 return
