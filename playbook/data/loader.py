@@ -14,10 +14,6 @@ from torch.utils.data._utils import signal_handling
 
 from playbook.errors import UserError
 
-# torch's handler of SIGCHLD would raise wherever a worker's death finds the main process, as amid an optimizer step;
-# this keeps it from being set, and Loader has its own for the moments when it waits
-signal_handling._SIGCHLD_handler_set = True
-
 MOST_TRIED = 100  # samples after a training batch of which none loads
 HINTS = {"SIGKILL": "; out of memory, or killed from outside", "SIGBUS": "; out of shared memory, see /dev/shm"}
 
@@ -60,10 +56,15 @@ class Loader(DataLoader):
         super().__init__(self._guarded, collate_fn=_Collate(collate) if collate else _unfailing, **options)
         self.on_error = on_error
         self.skipped = skipped
+        self._last_pass: Any = None  # of workers that live on, which serve the next pass too
 
     def __iter__(self) -> Iterator[Any]:
-        with self._watched(self._iterator):
+        with self._watched(self._last_pass), _own_deaths():
             batches: Any = super().__iter__()
+        if self.num_workers:
+            _leave_out_of_torch_handler(batches)
+        if self.persistent_workers:
+            self._last_pass = batches
         has_yielded, lost = False, ""
         while True:
             try:
@@ -91,10 +92,18 @@ class Loader(DataLoader):
 
         A worker that keeps Python's lock sends no file descriptors, which the main process would read for ever.
         """
-        workers = getattr(batches, "_workers", [])
-        can_be_told = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
-        handlers = {"SIGCHLD": lambda *_: self._check(workers), "SIGALRM": _time_out} if workers and can_be_told else {}
-        former = {name: signal.signal(getattr(signal, name), handler) for name, handler in handlers.items()}
+        workers = getattr(batches, "_workers", [])  # private to torch, which publishes neither them nor their ids
+        former: dict[str, Any] = {}
+
+        def on_death(number: int, frame: Any) -> None:
+            self._check(workers)
+            if callable(former["SIGCHLD"]):  # as torch's, where another DataLoader's worker died
+                former["SIGCHLD"](number, frame)
+
+        handlers = {"SIGCHLD": on_death, "SIGALRM": _time_out} if workers and _handles_deaths() else {}
+        former |= {name: signal.getsignal(getattr(signal, name)) for name in handlers}
+        for name, handler in handlers.items():
+            signal.signal(getattr(signal, name), handler)
         timer = signal.setitimer(signal.ITIMER_REAL, self.timeout and self.timeout + 1) if handlers else (0.0, 0.0)
         try:
             self._check(workers)
@@ -129,6 +138,38 @@ class Loader(DataLoader):
         found = ", ".join(f"worker {number} is{place}" for number, place in places.items() if place)
         text = f"--data.timeout_s: no batch came within {self.timeout:g} s: "
         return DataError(text + (found or "no worker has a sample in hand"))
+
+
+def _handles_deaths() -> bool:
+    """Whether this thread may set handlers of signals, on a system that has this one."""
+    return hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def _own_deaths() -> Iterator[None]:
+    """In here, torch sets no handler of SIGCHLD for the workers that it starts.
+
+    Its handler raises wherever a worker's death finds the main process, as amid an optimizer step. There is no public
+    way to do without it; the mark that it is set already is put back, so that other DataLoaders set it for themselves.
+    """
+    if not _handles_deaths():
+        yield
+        return
+    former = signal_handling._SIGCHLD_handler_set
+    signal_handling._SIGCHLD_handler_set = True
+    try:
+        yield
+    finally:
+        signal_handling._SIGCHLD_handler_set = former
+
+
+def _leave_out_of_torch_handler(batches: Any) -> None:
+    """Takes the workers of a pass from those that torch's handler, which another DataLoader may have set, looks after.
+
+    An empty entry stays, as torch removes it at the end of the workers.
+    """
+    signal_handling._remove_worker_pids(id(batches))
+    signal_handling._set_worker_pids(id(batches), ())
 
 
 def _time_out(*_: Any) -> None:
