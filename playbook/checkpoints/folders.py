@@ -22,17 +22,19 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, filesystem
 from torch.distributed.checkpoint import metadata as kinds
-from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict  # private, as are the names that it gives
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from torch.serialization import _get_layout
 
+from playbook.checkpoints import single
 from playbook.checkpoints.files import Hashed, digest, flush_folder
-from playbook.checkpoints.io import load, understood
+from playbook.checkpoints.single import understood
 from playbook.errors import UserError
 
 METADATA, REST, CHECKSUMS = ".metadata", "meta.pt", "checksums.json"
 
-# what .metadata may name: plain records of the format, and nothing that acts when it is called
+# what .metadata may name: plain records of the format, and nothing that acts when it is called; the private names of
+# torch are part of the format, as its files hold them
 _RECORDS = (
     *(getattr(kinds, name) for name in kinds.__all__),
     kinds._MEM_FORMAT_ENCODING,
@@ -140,7 +142,7 @@ class _Reader(FileSystemReader):
 
 
 def consolidate(folder: Path, names_only: bool = False) -> dict[str, Any]:
-    """One checkpoint as a single process saves it, out of a folder.
+    """One checkpoint as a single process saves it, out of a folder that is whole.
 
     Args:
         folder: the checkpoint.
@@ -150,7 +152,7 @@ def consolidate(folder: Path, names_only: bool = False) -> dict[str, Any]:
         UserError: it holds more than tensors and plain values, or not what a checkpoint has.
     """
     shards = Shards(folder)
-    checkpoint = load(folder / REST)
+    checkpoint = single.read(folder / REST)
     with understood(folder):
         chosen = [name for name in shards.entries if not names_only or name.startswith("state_dict.")]
         values = {name: shards.value(name, names_only) for name in chosen}
@@ -244,7 +246,8 @@ def damage(folder: Path) -> str | None:
         return f"incomplete, or not a checkpoint (no {' and no '.join(missing)})"
     if not (folder / CHECKSUMS).is_file():
         try:
-            return Shards(folder).fault()
+            rest_fault = single.damage(folder / REST)
+            return Shards(folder).fault() or (rest_fault and f"{REST}: {rest_fault}")
         except UserError as error:
             return str(error).removeprefix(f"{folder.as_posix()}: ")
     try:

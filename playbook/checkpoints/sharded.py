@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch.distributed.checkpoint import CheckpointException, DefaultSavePlanner, save
-from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict  # private, as are the names that it gives
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -21,8 +21,9 @@ from torch.distributed.tensor import DTensor
 
 from playbook.checkpoints import folders
 from playbook.checkpoints.files import replace, write_archive
-from playbook.checkpoints.io import damage, describe, load, misfits, require_readable, understood, weights_of
+from playbook.checkpoints.io import damage, describe, load, misfits, require_readable, weights_of
 from playbook.checkpoints.reshard import InMemory, Stored, fill, first_failure, tensors_of
+from playbook.checkpoints.single import understood
 from playbook.errors import UserError
 from playbook.processes import gathered
 from playbook.runs.directory import remove

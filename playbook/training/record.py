@@ -95,5 +95,5 @@ class Record(Callback):
 
 def _counts(trainer: Trainer) -> dict[str, int]:
     """What the data counted, in all processes, if it is a data module that counts (see Data.gather_counts)."""
-    gather_counts: Any = getattr(getattr(trainer, "datamodule", None), "gather_counts", None)
-    return gather_counts() if callable(gather_counts) else {}
+    gather_counts = getattr(getattr(trainer, "datamodule", None), "gather_counts", None)
+    return {} if gather_counts is None else gather_counts()

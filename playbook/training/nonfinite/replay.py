@@ -154,8 +154,8 @@ def samples_of_batch(loader: Any, epoch: int, batch_idx: int) -> list[int] | Non
     sampler, batch = loader.sampler, slice(batch_idx * loader.batch_size, (batch_idx + 1) * loader.batch_size)
     if isinstance(sampler, SequentialSampler):
         return list(sampler)[batch]
-    indices_of: Any = getattr(sampler, "samples_of_batch", None)  # as the sampler of Data has it
-    return indices_of(epoch, batch_idx) if callable(indices_of) else None
+    indices_of = getattr(sampler, "samples_of_batch", None)  # as the sampler of Data has it
+    return None if indices_of is None else indices_of(epoch, batch_idx)
 
 
 @contextmanager
