@@ -28,7 +28,7 @@ def position(trainer: Trainer) -> tuple[int, int]:
 def set_epoch(trainer: Trainer, epoch: int) -> None:
     """Sets `trainer.current_epoch`, counted from 0."""
     progress: Any = trainer.fit_loop.epoch_progress.current
-    progress.processed = epoch
+    progress.processed = progress.completed = epoch
 
 
 def set_batch(trainer: Trainer, batch: int) -> None:
