@@ -10,8 +10,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, SequentialSampler
 
 from playbook.checkpoints.io import AtomicCheckpointIO, load
@@ -64,9 +64,7 @@ class Step:
             samples: indices of the batch's samples in the data set, if they are known.
         """
         step = {
-            "batch": tree_map(
-                lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, self.batch
-            ),
+            "batch": apply_to_collection(self.batch, Tensor, lambda tensor: tensor.detach().cpu().clone()),
             "batch_idx": self.batch_idx,
             "epoch": self.epoch,
             "key": self.key,
