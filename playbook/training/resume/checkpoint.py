@@ -21,11 +21,12 @@ from playbook.training import lightning as engine
 class Checkpoint(LightningCheckpoint):
     """When checkpoints are saved, and which epoch counts as the best (always on).
 
-    Both are written just before the next batch or epoch starts, unless gradients wait for their step: there every hook
-    of the batch before is done, and training continues exactly. Everywhere else Lightning's checkpoints lose a
-    validation, a plateau step, accumulated gradients or what a module keeps in its own on_train_batch_end. The former
-    last.ckpt stays as previous.ckpt. A signal to stop is obeyed there too, and amid a validation, which then begins
-    anew when the run is continued. ExactResume asks for these saves before any other callback has its turn.
+    Both files are written just before the next batch or epoch starts, unless gradients wait for their optimizer step:
+    there, every hook of the batch before is done, and training continues exactly. Saved anywhere else, Lightning's
+    checkpoints lose a validation, a plateau step, accumulated gradients or what a module computes in its own
+    on_train_batch_end. The former last.ckpt stays as previous.ckpt. A signal stops the training at the same place, or
+    during a validation, which then starts again when the run is continued. ExactResume asks for these saves before any
+    other callback has its turn.
 
     Args:
         monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
@@ -86,12 +87,12 @@ class Checkpoint(LightningCheckpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
-        found = gathered(trainer, getattr(trainer, "continues", None))
-        if len(set(found)) > 1:
-            other = next(path for path in found if path != found[0])
+        checkpoints = gathered(trainer, getattr(trainer, "continues", None))
+        if len(set(checkpoints)) > 1:
+            other = next(path for path in checkpoints if path != checkpoints[0])
             raise UserError(
-                f"--run_dir: a process found {other} to continue, the first one {found[0]}; expected a directory that "
-                "all hosts share"
+                f"--run_dir: a process found {other} to continue, the first one {checkpoints[0]}; expected a directory "
+                "that all hosts share"
             )
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -205,7 +206,7 @@ class Checkpoint(LightningCheckpoint):
             raise Stopped(self.stopping, self.requeue_exit_code if preempted else None)
 
     def _save(self, trainer: Trainer, name: str) -> bool:
-        """Whether it is on disk."""
+        """Saves `<name>.ckpt`; returns whether it is on disk."""
         if name == "best":
             self._best_due = False
         if self.folder is None or trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector

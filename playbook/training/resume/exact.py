@@ -1,4 +1,4 @@
-"""What a checkpoint needs beside Lightning's own for training to continue bitwise."""
+"""What a checkpoint needs, in addition to Lightning's content, for training to continue bitwise."""
 
 import os
 from typing import Any
@@ -26,14 +26,15 @@ VALIDATION, EPOCH = -1, -2  # stand for the batch in the seed of what is no trai
 
 
 class ExactResume(Callback):
-    """Makes a step's randomness a function of (seed, rank, epoch, batch), keeps half-filled metrics (always on).
+    """Makes a step's randomness a function of (seed, rank, epoch, batch), and saves half-filled metrics (always on).
 
-    No state of a generator has to be stored, and the weights come out bitwise the same from every step, with and
-    without loader workers (tests/playbook/training/resume/test_exact.py). Third-party DataLoaders are adapted to the
+    No generator's state has to be stored, and the weights are bitwise the same from every step, with and without
+    loader workers (tests/playbook/training/resume/test_exact.py). Third-party DataLoaders are adapted to the
     same rule; if one cannot be, a one-line message says why.
 
     Args:
-        checkpoint: saves before any other callback has changed its state at the start of a batch or an epoch.
+        checkpoint: callback that is asked to save at the start of a batch or an epoch, before any other callback
+            changes its state.
     """
 
     def __init__(self, checkpoint: Checkpoint | None = None) -> None:

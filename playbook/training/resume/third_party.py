@@ -1,4 +1,4 @@
-"""Data loaders that know nothing of Playbook, made to come in the same order when a run is continued."""
+"""Adapts third-party DataLoaders, so that a continued run gets its batches in the same order."""
 
 import os
 from collections.abc import Iterator
@@ -17,15 +17,16 @@ FETCH = -3  # stands for the batch in the seed of what an epoch draws before its
 
 
 def make_replayable(trainer: Trainer, batch: int) -> None:
-    """Makes the training loader's order and randomness a function of (seed, epoch, batch), and goes to a batch of it.
+    """Makes the training loaders' order and randomness a function of (seed, epoch, batch), and skips to a batch.
 
-    A DataLoader keeps its class, data set, sampler and workers; each pass over it is seeded by its epoch. What was
-    done before the checkpoint is passed over: by its indices alone without workers, else by loading it again, as the
-    workers' generators must come as far. A loader that saves its own position is left alone.
+    A DataLoader keeps its class, data set, sampler and workers; each pass over it is seeded by its epoch. Batches
+    before the checkpoint are skipped: without workers by their indices alone, else by loading them again, as the
+    workers' generators must advance too. A loader that saves its own position is left alone.
 
     Args:
-        trainer: whose loaders are set up.
-        batch: batches of this epoch that were trained on before; what cannot come back exactly is said in a line.
+        trainer: with its loaders set up.
+        batch: number of batches of this epoch that were trained on before; a one-line message says what cannot be
+            continued exactly.
     """
     loaders = training_loaders(trainer)
     obstacles = [text for loader in loaders if (text := _obstacle(trainer, loader))]
