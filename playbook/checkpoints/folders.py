@@ -71,11 +71,11 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with understood(folder), (folder / METADATA).open("rb") as file:
-            found = _Unpickler(file).load()
-            if not isinstance(found, Metadata) or not all(map(self._is_inside, found.storage_data.values())):
+            metadata = _Unpickler(file).load()
+            if not isinstance(metadata, Metadata) or not all(map(self._is_inside, metadata.storage_data.values())):
                 raise ValueError(f"{METADATA}: not of torch.distributed.checkpoint")
-            self.metadata = found
-            self.entries = found.state_dict_metadata
+            self.metadata = metadata
+            self.entries = metadata.state_dict_metadata
 
     def _is_inside(self, place: Any) -> bool:
         file = self.folder / place.relative_path
@@ -169,8 +169,8 @@ def by_position(state: dict[str, Any]) -> dict[str, Any]:
     """An optimizer's state with parameters counted, as torch.optim has them, in place of names."""
     places = {name: place for place, name in enumerate(n for group in state["param_groups"] for n in group["params"])}
     groups = [{**group, "params": [places[name] for name in group["params"]]} for group in state["param_groups"]]
-    found = {places[name]: value for name, value in state.get("state", {}).items()}
-    return {"state": dict(sorted(found.items())), "param_groups": groups}
+    states = {places[name]: value for name, value in state.get("state", {}).items()}
+    return {"state": dict(sorted(states.items())), "param_groups": groups}
 
 
 class Writer(FileSystemWriter):
@@ -222,10 +222,10 @@ def entry_of(file: Path, expected: str | None = None) -> dict[str, Any]:
     Raises:
         OSError: it is another.
     """
-    found = digest(file)
-    if expected not in (None, found):
+    sha256 = digest(file)
+    if expected not in (None, sha256):
         raise OSError(errno.EIO, f"what was written does not read back: {file.name}")
-    return {"sha256": found, "bytes": file.stat().st_size}
+    return {"sha256": sha256, "bytes": file.stat().st_size}
 
 
 def close_folder(folder: Path, entries: dict[str, dict[str, Any]]) -> None:

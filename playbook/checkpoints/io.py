@@ -15,7 +15,7 @@ from playbook.checkpoints.files import replace, write_archive
 from playbook.errors import UserError
 from playbook.runs.directory import remove
 
-_whole: set[tuple[Any, ...]] = set()  # what was found whole: a command looks at a checkpoint several times
+_whole: set[tuple[Any, ...]] = set()  # files and folders whose checksums were verified: once in a process is enough
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -136,10 +136,10 @@ def misfits(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[
     }
 
 
-def describe(found: Mapping[str, list[str]], limit: int = 4) -> str:
+def describe(differences: Mapping[str, list[str]], limit: int = 4) -> str:
     """One line for `misfits`; empty if there are none."""
     parts = []
-    for kind, names in found.items():
+    for kind, names in differences.items():
         if names:
             more = f", and {len(names) - limit} more" if len(names) > limit else ""
             parts.append(f"{kind} {len(names)}: {', '.join(names[:limit])}{more}")

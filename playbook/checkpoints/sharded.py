@@ -121,11 +121,11 @@ class ShardedStrategy(ModelParallelStrategy):
             failure = first_failure(error)
         except OSError as error:
             failure = error
-        found = gathered(self, (entries, failure))
-        for _, failure in found:
+        outcomes = gathered(self, (entries, failure))
+        for _, failure in outcomes:
             if failure is not None:
                 raise failure
-        return {name: entry for entries, _ in found for name, entry in entries.items()}
+        return {name: entry for entries, _ in outcomes for name, entry in entries.items()}
 
     def _finish(self, rest: dict[str, Any], entries: dict[str, dict[str, Any]], beside: Path, path: Path) -> None:
         file = beside / folders.REST
@@ -136,17 +136,17 @@ class ShardedStrategy(ModelParallelStrategy):
         replace(beside, path)
 
     def _on_first(self, act: Callable[[], None]) -> None:
-        """Has the first process do something, and all fail where it fails."""
+        """Lets the first process act; if that fails, it fails on all processes."""
         failure: Exception | None = None
         if self.global_rank == 0:
             try:
                 act()
             except Exception as error:  # raised below, by all
                 failure = error
-        told = failure if failure is None or isinstance(failure, OSError | UserError) else RuntimeError(repr(failure))
-        told = self.broadcast(told)
-        if told is not None:
-            raise failure or told
+        is_plain = failure is None or isinstance(failure, OSError | UserError)  # others may not survive the way
+        failure_of_first = self.broadcast(failure if is_plain else RuntimeError(repr(failure)))
+        if failure_of_first is not None:
+            raise failure or failure_of_first
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
         path = Path(self.broadcast(checkpoint_path))
@@ -170,11 +170,11 @@ class ShardedStrategy(ModelParallelStrategy):
         own = {"state_dict": get_model_state_dict(model)}
         names = [name for name in stored.entries if name.startswith("state_dict.")]
         with understood(path):
-            there = {name.removeprefix("state_dict."): stored.value(name, names_only=True) for name in names}
-        found = misfits(tensors_of(own["state_dict"]), tensors_of(there))
+            saved = {name.removeprefix("state_dict."): stored.value(name, names_only=True) for name in names}
+        differences = misfits(tensors_of(own["state_dict"]), tensors_of(saved))
         if not model.strict_loading:
-            found = {"mismatched": found["mismatched"]}
-        if text := describe(found):
+            differences = {"mismatched": differences["mismatched"]}
+        if text := describe(differences):
             raise UserError(f"--ckpt_path {path.as_posix()}: does not fit this model: {text}")
         values, paths = fill(own, stored, path)
         weights = unflatten_state_dict(values, paths)["state_dict"]
@@ -184,9 +184,9 @@ class ShardedStrategy(ModelParallelStrategy):
         name = f"optimizer_{index}"
         values, paths = fill({name: own}, stored, path)
         groups = [f"{name}.param_groups.{i}.params" for i in range(len(own["param_groups"]) + 1)]
-        same = [values.get(group) for group in groups[:-1]] == [group["params"] for group in own["param_groups"]]
-        strange = [entry for entry in stored.entries if entry.startswith(f"{name}.state.") and entry not in values]
-        if not same or groups[-1] in stored.entries or strange:
+        is_same = [values.get(group) for group in groups[:-1]] == [group["params"] for group in own["param_groups"]]
+        extra = [entry for entry in stored.entries if entry.startswith(f"{name}.state.") and entry not in values]
+        if not is_same or groups[-1] in stored.entries or extra:
             raise UserError(
                 f"--ckpt_path {path.as_posix()}: its optimizer does not fit this one; "
                 "--init_from takes the weights alone"
@@ -200,7 +200,7 @@ def _by_name(state: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     names = [name for group in own["param_groups"] for name in group["params"]]
     groups = state.get("param_groups", [])
     if [len(group["params"]) for group in groups] != [len(group["params"]) for group in own["param_groups"]]:
-        return {"param_groups": []}  # does not fit, which is told where they are compared
+        return {"param_groups": []}  # does not fit; the comparison raises
     return {
         "state": {names[place]: value for place, value in state["state"].items()},
         "param_groups": [{**group, "params": [names[place] for place in group["params"]]} for group in groups],

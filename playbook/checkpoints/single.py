@@ -57,10 +57,10 @@ def read(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 @contextmanager
 def understood(path: Path) -> Iterator[None]:
-    """Says in a line what is wrong with a file that is whole, and yet no checkpoint or none to trust.
+    """Turns the errors of reading a file that is no checkpoint, or none to trust, into one line.
 
     Raises:
-        UserError: whatever it is.
+        UserError: reading failed.
     """
     try:
         yield
@@ -76,10 +76,10 @@ def understood(path: Path) -> Iterator[None]:
         AttributeError,
         SafetensorError,
     ) as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        if found or "Weights only load failed" in str(error):
+        name = re.search(r"GLOBAL (\S+)", str(error))
+        if name or "Weights only load failed" in str(error):
             raise UserError(
-                f"{path.as_posix()}: refused, it holds {found[1] if found else 'an object'}, which could run code; "
+                f"{path.as_posix()}: refused, it holds {name[1] if name else 'an object'}, which could run code; "
                 "expected tensors and plain values alone"
             ) from error
         what = "a folder" if path.is_dir() else "a zip archive"

@@ -49,16 +49,16 @@ def _logs_at_epoch_end(module: LightningModule) -> bool:
 
 
 def _monitors(trainer: Trainer) -> list[tuple[str, str]]:
-    found: list[tuple[str, Any]] = [
+    monitors: list[tuple[str, Any]] = [
         (_option(callback), getattr(callback, "monitor", None))
         for callback in trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
     ]
-    found += [
+    monitors += [
         ("--model.schedule.monitor", config.monitor)
         for config in trainer.lr_scheduler_configs
         if config.reduce_on_plateau
     ]
-    return [(option, monitor) for option, monitor in found if isinstance(monitor, str)]
+    return [(option, monitor) for option, monitor in monitors if isinstance(monitor, str)]
 
 
 def _option(callback: Callback) -> str:
