@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from playbook.task import OptimizerFactory as OptimizerFactory
     from playbook.task import ScheduleFactory as ScheduleFactory
     from playbook.task import Task as Task
+    from playbook.training.lightning import ends_epoch as ends_epoch
+    from playbook.training.lightning import finds_unused_parameters as finds_unused_parameters
     from playbook.training.nonfinite.replay import replay as replay
     from playbook.training.trainer import Trainer as Trainer
 
@@ -43,6 +45,8 @@ FACE = {
     "OptimizerFactory": "task",
     "ScheduleFactory": "task",
     "Task": "task",
+    "ends_epoch": "training.lightning",
+    "finds_unused_parameters": "training.lightning",
     "replay": "training.nonfinite.replay",
     "Trainer": "training.trainer",
 }

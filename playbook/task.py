@@ -33,6 +33,7 @@ class Task(LightningModule):
     """
 
     loss_name = ""  # what is minimised, for the card at the end of a run
+    logs_collections_alone = True  # this class's on_train_epoch_end logs only names of its MetricCollections
 
     def __init__(
         self,

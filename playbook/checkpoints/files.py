@@ -80,9 +80,9 @@ def archive_fault(path: Path) -> str | None:
     record, comment = tail[:-COMMENT], tail[-COMMENT:]
     if len(record) != END_RECORD or not (record.startswith(END) or comment.startswith(MARK)):
         return "truncated, or not a checkpoint"
-    found = digest(path, size - COMMENT - 2, b"\0\0")  # as it was before it had a comment
-    whole = record.endswith(COMMENT.to_bytes(2, "little")) and comment == MARK + found.encode()
-    return None if whole else "corrupted (its checksum differs)"
+    sha256 = digest(path, size - COMMENT - 2, b"\0\0")  # as it was before it had a comment
+    is_whole = record.endswith(COMMENT.to_bytes(2, "little")) and comment == MARK + sha256.encode()
+    return None if is_whole else "corrupted (its checksum differs)"
 
 
 def _entry_fault(path: Path) -> str | None:
@@ -98,14 +98,14 @@ def _entry_fault(path: Path) -> str | None:
 
 def digest(path: Path, size: int | None = None, end: bytes = b"") -> str:
     """SHA-256 of a file's first bytes, all of them when left out, and of an end that is put to them."""
-    found, left = hashlib.sha256(), path.stat().st_size if size is None else size
+    checksum, left = hashlib.sha256(), path.stat().st_size if size is None else size
     buffer = memoryview(bytearray(2**20))
     with path.open("rb", buffering=0) as file:
         while left > 0 and (num_read := file.readinto(buffer[: min(left, len(buffer))])):
-            found.update(buffer[:num_read])
+            checksum.update(buffer[:num_read])
             left -= num_read
-    found.update(end)
-    return found.hexdigest()
+    checksum.update(end)
+    return checksum.hexdigest()
 
 
 def replace(source: Path, target: Path, former: Path | None = None) -> None:

@@ -22,17 +22,19 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, filesystem
 from torch.distributed.checkpoint import metadata as kinds
-from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict  # private, as are the names that it gives
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from torch.serialization import _get_layout
 
+from playbook.checkpoints import single
 from playbook.checkpoints.files import Hashed, digest, flush_folder
-from playbook.checkpoints.io import load, understood
+from playbook.checkpoints.single import understood
 from playbook.errors import UserError
 
 METADATA, REST, CHECKSUMS = ".metadata", "meta.pt", "checksums.json"
 
-# what .metadata may name: plain records of the format, and nothing that acts when it is called
+# what .metadata may name: plain records of the format, and nothing that acts when it is called; the private names of
+# torch are part of the format, as its files hold them
 _RECORDS = (
     *(getattr(kinds, name) for name in kinds.__all__),
     kinds._MEM_FORMAT_ENCODING,
@@ -69,11 +71,11 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with understood(folder), (folder / METADATA).open("rb") as file:
-            found = _Unpickler(file).load()
-            if not isinstance(found, Metadata) or not all(map(self._is_inside, found.storage_data.values())):
+            metadata = _Unpickler(file).load()
+            if not isinstance(metadata, Metadata) or not all(map(self._is_inside, metadata.storage_data.values())):
                 raise ValueError(f"{METADATA}: not of torch.distributed.checkpoint")
-            self.metadata = found
-            self.entries = found.state_dict_metadata
+            self.metadata = metadata
+            self.entries = metadata.state_dict_metadata
 
     def _is_inside(self, place: Any) -> bool:
         file = self.folder / place.relative_path
@@ -140,7 +142,7 @@ class _Reader(FileSystemReader):
 
 
 def consolidate(folder: Path, names_only: bool = False) -> dict[str, Any]:
-    """One checkpoint as a single process saves it, out of a folder.
+    """One checkpoint as a single process saves it, out of a folder that is whole.
 
     Args:
         folder: the checkpoint.
@@ -150,7 +152,7 @@ def consolidate(folder: Path, names_only: bool = False) -> dict[str, Any]:
         UserError: it holds more than tensors and plain values, or not what a checkpoint has.
     """
     shards = Shards(folder)
-    checkpoint = load(folder / REST)
+    checkpoint = single.read(folder / REST)
     with understood(folder):
         chosen = [name for name in shards.entries if not names_only or name.startswith("state_dict.")]
         values = {name: shards.value(name, names_only) for name in chosen}
@@ -167,8 +169,8 @@ def by_position(state: dict[str, Any]) -> dict[str, Any]:
     """An optimizer's state with parameters counted, as torch.optim has them, in place of names."""
     places = {name: place for place, name in enumerate(n for group in state["param_groups"] for n in group["params"])}
     groups = [{**group, "params": [places[name] for name in group["params"]]} for group in state["param_groups"]]
-    found = {places[name]: value for name, value in state.get("state", {}).items()}
-    return {"state": dict(sorted(found.items())), "param_groups": groups}
+    states = {places[name]: value for name, value in state.get("state", {}).items()}
+    return {"state": dict(sorted(states.items())), "param_groups": groups}
 
 
 class Writer(FileSystemWriter):
@@ -220,10 +222,10 @@ def entry_of(file: Path, expected: str | None = None) -> dict[str, Any]:
     Raises:
         OSError: it is another.
     """
-    found = digest(file)
-    if expected not in (None, found):
+    sha256 = digest(file)
+    if expected not in (None, sha256):
         raise OSError(errno.EIO, f"what was written does not read back: {file.name}")
-    return {"sha256": found, "bytes": file.stat().st_size}
+    return {"sha256": sha256, "bytes": file.stat().st_size}
 
 
 def close_folder(folder: Path, entries: dict[str, dict[str, Any]]) -> None:
@@ -244,7 +246,8 @@ def damage(folder: Path) -> str | None:
         return f"incomplete, or not a checkpoint (no {' and no '.join(missing)})"
     if not (folder / CHECKSUMS).is_file():
         try:
-            return Shards(folder).fault()
+            rest_fault = single.damage(folder / REST)
+            return Shards(folder).fault() or (rest_fault and f"{REST}: {rest_fault}")
         except UserError as error:
             return str(error).removeprefix(f"{folder.as_posix()}: ")
     try:

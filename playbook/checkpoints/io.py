@@ -2,25 +2,20 @@
 
 import errno
 import os
-import pickle
-import re
 import sys
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from playbook.checkpoints.files import archive_fault, replace, write_archive
+from playbook.checkpoints import single
+from playbook.checkpoints.files import replace, write_archive
 from playbook.errors import UserError
 from playbook.runs.directory import remove
 
-_whole: set[tuple[Any, ...]] = set()  # what was found whole: a command looks at a checkpoint several times
+_whole: set[tuple[Any, ...]] = set()  # files and folders whose checksums were verified: once in a process is enough
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -77,23 +72,11 @@ def damage(path: Path) -> str | None:
         from playbook.checkpoints import folders  # what it imports of torch takes a while
 
         fault = folders.damage(path)
-    elif is_safetensors(path):
-        try:
-            with safe_open(path, framework="pt"):
-                fault = None
-        except (SafetensorError, OSError) as error:
-            fault = f"truncated, or not a checkpoint ({error})"
     else:
-        fault = archive_fault(path)
+        fault = single.damage(path)
     if fault is None:
         _whole.add(key)
     return fault
-
-
-def is_safetensors(path: Path) -> bool:
-    """Whether a file says so of itself, by the first bytes of its header; its name may be any."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
 
 
 def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
@@ -112,49 +95,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         from playbook.checkpoints import folders
 
         return folders.consolidate(path, names_only=map_location == "meta")
-    with understood(path):
-        if is_safetensors(path):
-            with safe_open(path, framework="pt") as file:
-                weights = {name: file.get_tensor(name).to(map_location) for name in file.keys()}  # noqa: SIM118  # it is no dict
-                return {**(file.metadata() or {}), "state_dict": weights}
-        with warnings.catch_warnings(
-            action="ignore", category=UserWarning
-        ):  # of the pickle's protocol: others load too
-            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-    if not isinstance(checkpoint, dict):
-        raise UserError(f"{path.as_posix()}: expected a checkpoint, found a {type(checkpoint).__name__}")
-    return checkpoint
-
-
-@contextmanager
-def understood(path: Path) -> Iterator[None]:
-    """Says in a line what is wrong with a file that is whole, and yet no checkpoint or none to trust.
-
-    Raises:
-        UserError: whatever it is.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        SafetensorError,
-    ) as error:
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        if found or "Weights only load failed" in str(error):
-            raise UserError(
-                f"{path.as_posix()}: refused, it holds {found[1] if found else 'an object'}, which could run code; "
-                "expected tensors and plain values alone"
-            ) from error
-        what = "a folder" if path.is_dir() else "a zip archive"
-        raise UserError(f"{path.as_posix()}: {what}, but not a checkpoint") from error
+    return single.read(path, map_location)
 
 
 def first_valid(candidates: list[Path], option: str) -> Path:
@@ -195,10 +136,10 @@ def misfits(model: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[
     }
 
 
-def describe(found: Mapping[str, list[str]], limit: int = 4) -> str:
+def describe(differences: Mapping[str, list[str]], limit: int = 4) -> str:
     """One line for `misfits`; empty if there are none."""
     parts = []
-    for kind, names in found.items():
+    for kind, names in differences.items():
         if names:
             more = f", and {len(names) - limit} more" if len(names) > limit else ""
             parts.append(f"{kind} {len(names)}: {', '.join(names[:limit])}{more}")

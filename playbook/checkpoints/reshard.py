@@ -17,12 +17,12 @@ from torch.distributed.checkpoint import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint import load as load_shards
-from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict  # private, as are the names that it gives
 from torch.distributed.checkpoint.metadata import TensorProperties
 from torch.futures import Future
 
 from playbook.checkpoints.files import full_disk
-from playbook.checkpoints.io import understood
+from playbook.checkpoints.single import understood
 from playbook.errors import UserError
 
 

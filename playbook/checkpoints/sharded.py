@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch.distributed.checkpoint import CheckpointException, DefaultSavePlanner, save
-from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict  # private, as are the names that it gives
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -21,11 +21,13 @@ from torch.distributed.tensor import DTensor
 
 from playbook.checkpoints import folders
 from playbook.checkpoints.files import replace, write_archive
-from playbook.checkpoints.io import damage, describe, load, misfits, require_readable, understood, weights_of
+from playbook.checkpoints.io import damage, describe, load, misfits, require_readable, weights_of
 from playbook.checkpoints.reshard import InMemory, Stored, fill, first_failure, tensors_of
+from playbook.checkpoints.single import understood
 from playbook.errors import UserError
 from playbook.processes import gathered
 from playbook.runs.directory import remove
+from playbook.training.lightning import set_data_parallel_size
 
 
 class ShardedStrategy(ModelParallelStrategy):
@@ -58,23 +60,26 @@ class ShardedStrategy(ModelParallelStrategy):
         if timeout_minutes <= 0:
             raise ValueError(f"timeout_minutes: expected more than 0, got {timeout_minutes}")
         super().__init__(data_parallel_size, tensor_parallel_size, timeout=timedelta(minutes=timeout_minutes))
+        self.data_parallel_size = data_parallel_size
+        self.tensor_parallel_size = tensor_parallel_size
         self._loads = False
 
     def setup_environment(self) -> None:
-        devices, tensor = self.num_nodes * self.num_processes, int(self._tensor_parallel_size)
-        data = devices // tensor if self._data_parallel_size == "auto" else self._data_parallel_size
+        devices, tensor = self.num_nodes * self.num_processes, int(self.tensor_parallel_size)
+        data = devices // tensor if self.data_parallel_size == "auto" else int(self.data_parallel_size)
         if data * tensor != devices:
             raise ValueError(
                 f"data_parallel_size: expected {devices} devices = data_parallel_size x tensor_parallel_size, "
                 f"got {data} x {tensor}; see --trainer.devices, or use another --trainer.strategy"
             )
-        self._data_parallel_size = data
+        self.data_parallel_size = data
+        set_data_parallel_size(self, data)
         super().setup_environment()
 
     def setup(self, trainer: Trainer) -> None:
         model = self.lightning_module
         assert model is not None
-        if self._data_parallel_size != 1:  # gradients of whole parameters would differ, and stay as they are
+        if self.data_parallel_size != 1:  # gradients of whole parameters would differ, and stay as they are
             trained = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
             whole = [name for name, value in trained if not isinstance(value, DTensor)]
             if whole:
@@ -116,11 +121,11 @@ class ShardedStrategy(ModelParallelStrategy):
             failure = first_failure(error)
         except OSError as error:
             failure = error
-        found = gathered(self, (entries, failure))
-        for _, failure in found:
+        outcomes = gathered(self, (entries, failure))
+        for _, failure in outcomes:
             if failure is not None:
                 raise failure
-        return {name: entry for entries, _ in found for name, entry in entries.items()}
+        return {name: entry for entries, _ in outcomes for name, entry in entries.items()}
 
     def _finish(self, rest: dict[str, Any], entries: dict[str, dict[str, Any]], beside: Path, path: Path) -> None:
         file = beside / folders.REST
@@ -131,17 +136,17 @@ class ShardedStrategy(ModelParallelStrategy):
         replace(beside, path)
 
     def _on_first(self, act: Callable[[], None]) -> None:
-        """Has the first process do something, and all fail where it fails."""
+        """Lets the first process act; if that fails, it fails on all processes."""
         failure: Exception | None = None
         if self.global_rank == 0:
             try:
                 act()
             except Exception as error:  # raised below, by all
                 failure = error
-        told = failure if failure is None or isinstance(failure, OSError | UserError) else RuntimeError(repr(failure))
-        told = self.broadcast(told)
-        if told is not None:
-            raise failure or told
+        is_plain = failure is None or isinstance(failure, OSError | UserError)  # others may not survive the way
+        failure_of_first = self.broadcast(failure if is_plain else RuntimeError(repr(failure)))
+        if failure_of_first is not None:
+            raise failure or failure_of_first
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
         path = Path(self.broadcast(checkpoint_path))
@@ -165,11 +170,11 @@ class ShardedStrategy(ModelParallelStrategy):
         own = {"state_dict": get_model_state_dict(model)}
         names = [name for name in stored.entries if name.startswith("state_dict.")]
         with understood(path):
-            there = {name.removeprefix("state_dict."): stored.value(name, names_only=True) for name in names}
-        found = misfits(tensors_of(own["state_dict"]), tensors_of(there))
+            saved = {name.removeprefix("state_dict."): stored.value(name, names_only=True) for name in names}
+        differences = misfits(tensors_of(own["state_dict"]), tensors_of(saved))
         if not model.strict_loading:
-            found = {"mismatched": found["mismatched"]}
-        if text := describe(found):
+            differences = {"mismatched": differences["mismatched"]}
+        if text := describe(differences):
             raise UserError(f"--ckpt_path {path.as_posix()}: does not fit this model: {text}")
         values, paths = fill(own, stored, path)
         weights = unflatten_state_dict(values, paths)["state_dict"]
@@ -179,9 +184,9 @@ class ShardedStrategy(ModelParallelStrategy):
         name = f"optimizer_{index}"
         values, paths = fill({name: own}, stored, path)
         groups = [f"{name}.param_groups.{i}.params" for i in range(len(own["param_groups"]) + 1)]
-        same = [values.get(group) for group in groups[:-1]] == [group["params"] for group in own["param_groups"]]
-        strange = [entry for entry in stored.entries if entry.startswith(f"{name}.state.") and entry not in values]
-        if not same or groups[-1] in stored.entries or strange:
+        is_same = [values.get(group) for group in groups[:-1]] == [group["params"] for group in own["param_groups"]]
+        extra = [entry for entry in stored.entries if entry.startswith(f"{name}.state.") and entry not in values]
+        if not is_same or groups[-1] in stored.entries or extra:
             raise UserError(
                 f"--ckpt_path {path.as_posix()}: its optimizer does not fit this one; "
                 "--init_from takes the weights alone"
@@ -195,7 +200,7 @@ def _by_name(state: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     names = [name for group in own["param_groups"] for name in group["params"]]
     groups = state.get("param_groups", [])
     if [len(group["params"]) for group in groups] != [len(group["params"]) for group in own["param_groups"]]:
-        return {"param_groups": []}  # does not fit, which is told where they are compared
+        return {"param_groups": []}  # does not fit; the comparison raises
     return {
         "state": {names[place]: value for place, value in state["state"].items()},
         "param_groups": [{**group, "params": [names[place] for place in group["params"]]} for group in groups],

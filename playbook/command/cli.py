@@ -15,7 +15,7 @@ from playbook.checkpoints.io import first_valid
 from playbook.command import parser as parsing
 from playbook.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from playbook.command.defaults import keep_own_defaults
-from playbook.command.resolve import choose_run, config_of, require_fit, resolve_checkpoint, shows_only
+from playbook.command.resolve import choose_run, require_fit, resolve_checkpoint, shows_only
 from playbook.command.session import Session
 from playbook.network import restored
 from playbook.runs.directory import checkpoint_candidates
@@ -89,10 +89,10 @@ class CLI(LightningCLI):
 
     def _arguments(self) -> list[str]:
         """The command line's, behind the configuration that comes out of the checkpoint."""
-        invocation, checkpoint = self.session.invocation, self.session.checkpoint
+        invocation, checkpoint = self.session.invocation, self.session.opened
         args = list(invocation.args)
         if checkpoint is not None:
-            config = yaml.safe_load(config_of(checkpoint)) or {}
+            config = yaml.safe_load(checkpoint.config) or {}
             mentioned = [key for _, node in invocation.nodes for key in keys_of(node)]
             if any(key.startswith("trainer.callbacks") for key in mentioned):
                 config.get("trainer", {}).pop("callbacks", None)  # `callbacks+:` would append to itself
@@ -166,8 +166,8 @@ class CLI(LightningCLI):
     def after_instantiate_classes(self) -> None:
         session = self.session
         session.model, session.datamodule, session.trainer = self.model, self.datamodule, self.trainer  # type: ignore[assignment]  # made above
-        if session.checkpoint is not None:
-            require_fit(session.model, session.checkpoint)
+        if session.opened is not None:
+            require_fit(session.model, session.opened)
         self.verb.after_build(session)
         session.own_options = {name: self.config_init[name] for name in self.own_options}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule
 
+from playbook.checkpoints.opened import Opened
 from playbook.command.arguments import Invocation
 from playbook.runs.directory import Run
 from playbook.training.trainer import Trainer
@@ -18,7 +19,7 @@ class Session:
     Args:
         invocation: the command line.
         run: the run directory.
-        checkpoint: the file that --ckpt_path means, if any.
+        opened: the checkpoint that --ckpt_path means, if any.
         init_from: the file that --init_from means, if any.
         options: the whole configuration, before anything is made of it.
         config: the same as the text of config.yaml.
@@ -31,7 +32,7 @@ class Session:
 
     invocation: Invocation
     run: Run
-    checkpoint: Path | None = None
+    opened: Opened | None = None
     init_from: Path | None = None
     options: Any = None
     config: str = ""
@@ -40,6 +41,11 @@ class Session:
     datamodule: LightningDataModule | None = field(init=False)
     trainer: Trainer = field(init=False)
     own_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The file that --ckpt_path means, if any."""
+        return None if self.opened is None else self.opened.path
 
     @property
     def title(self) -> str:

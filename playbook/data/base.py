@@ -18,29 +18,34 @@ from playbook.data.loader import DataError, Loader
 from playbook.errors import UserError
 from playbook.processes import gathered, shard_of
 from playbook.seeding import derived_seed, seeded
+from playbook.training.lightning import position
 
-TOLD = 10  # skipped samples that are named; all are counted
+MAX_NAMED = 10  # skipped samples that are named; all are counted
 
 
 class Data(LightningDataModule):
     """Loaders over map-style data sets; a subclass sets `train_set`, `val_set` and `test_set` in `setup`.
 
-    The order of epoch e, and whatever `augment` draws for sample i in it, are functions of (seed, e, i) alone, so a
-    position (epoch, batch) is all that a checkpoint needs for a run to continue with bitwise the same batches,
-    whatever the number of workers. The seed is `seed_everything`. Evaluation keeps the order, drops and repeats
-    nothing.
+    The order of epoch e is a function of (seed, e), and what `augment` draws for sample i is one of (seed, e, i). A
+    checkpoint therefore needs only a position (epoch, batch) for a run to continue with bitwise the same batches, with
+    any number of workers. The seed is `seed_everything`. Evaluation keeps the order, and neither drops
+    nor repeats a sample.
 
     Args:
         batch_size: samples a batch and process, B, at least 1.
-        num_workers: loader processes; 0 loads in the main process.
-        on_error: what a sample does whose loading raises an exception: stop the training with a checkpoint, or skip,
-            left out of its batches and counted once (`skipped_samples` in metrics.json); predict always stops.
-        timeout_s: seconds without a batch after which a worker is taken to hang; 0 waits for ever.
+        num_workers: number of loader processes; 0 loads in the main process.
+        on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
+            `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json). predict
+            always stops.
+        timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
 
     Raises:
         ValueError: a value out of its range.
     """
 
+    # training batches are a function of (seed, epoch, batch), and start at a checkpoint's position; loaders of data
+    # modules that do not say so are wrapped to come as near to that as they let themselves
+    resumes_exactly = True
     # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
@@ -68,7 +73,7 @@ class Data(LightningDataModule):
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
         self.skipped_samples: set[str] = set()
-        self._num_told = 0
+        self._num_named = 0
         self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
         self.moved_to: int | None = None  # that batch, if it has another number than in the checkpoint
@@ -118,9 +123,9 @@ class Data(LightningDataModule):
         if sample in self.skipped_samples:  # fails in every epoch, and again where a checkpoint continues
             return
         self.skipped_samples.add(sample)
-        self._num_told += 1
-        if self._num_told <= TOLD:
-            more = "; further ones are only counted" if self._num_told == TOLD else ""
+        self._num_named += 1
+        if self._num_named <= MAX_NAMED:
+            more = "; further ones are only counted" if self._num_named == MAX_NAMED else ""
             print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
 
     def _left_out(self, kind: str, count: int, text: str) -> None:
@@ -133,45 +138,50 @@ class Data(LightningDataModule):
     def state_dict(self) -> dict[str, Any]:
         if self.trainer is None:
             return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}
-        loop = self.trainer.fit_loop
-        progress: Any = loop.epoch_progress.current
-        in_epoch = progress.started > progress.processed
-        batch = loop.epoch_loop.batch_progress.current.ready if in_epoch else 0
+        epoch, batch = position(self.trainer)
         return {
-            "epoch": progress.processed,
+            "epoch": epoch,
             "batch": batch,
             "batch_size": self._global_batch_size(),
             "skipped_samples": sorted(self.gather_skipped()),
         }
 
     def gather_skipped(self) -> set[str]:
-        """Samples that any process left out, known to all from here on; every process must ask at the same place."""
+        """Collects the samples that any process left out; every process must call this at the same place."""
         if self.trainer is not None:
             self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))
         return self.skipped_samples
+
+    def gather_counts(self) -> dict[str, int]:
+        """What `setup` left out, and samples that any process left out, for metrics.json; nothing where it is none.
+
+        Every process must ask at the same place.
+        """
+        samples = self.gather_skipped()
+        return {**self.counts, **({"skipped_samples": len(samples)} if samples else {})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         batch, size = state_dict["batch"], self._global_batch_size()
         former = state_dict.get("batch_size", size)
         if batch and former != size:
             steps = self.trainer.accumulate_grad_batches if self.trainer else 1
-            seen, batch = batch * former, batch * former // (size * steps) * steps
+            num_seen, batch = batch * former, batch * former // (size * steps) * steps
             self.moved_to = batch
             if self.trainer is None or self.trainer.is_global_zero:
-                text = f"continuing with batches of {size} samples, not {former}: {seen:,} of the epoch were seen"
-                again = f", {seen - batch * size} of them come again" if seen > batch * size else ""
-                print(text + again, flush=True)
+                text = f"continuing with batches of {size} samples, not {former}: {num_seen:,} of the epoch were seen"
+                repeats = f", {num_seen - batch * size} of them come again" if num_seen > batch * size else ""
+                print(text + repeats, flush=True)
         self._start = (state_dict["epoch"], batch)
         self.skipped_samples = set(state_dict.get("skipped_samples", ()))
 
     @property
     def hparams_initial(self) -> Any:
-        """What loggers get, beside the task's; Lightning refuses two values of one name, which are two options here."""
+        """Hyperparameters for loggers, without names that the task has too: Lightning refuses two values of a name."""
         task = getattr(self.trainer, "lightning_module", None)
-        found = super().hparams_initial
+        hparams = super().hparams_initial
         for name in task.hparams if task is not None else ():
-            found.pop(name, None)
-        return found
+            hparams.pop(name, None)
+        return hparams
 
     def _global_batch_size(self) -> int:
         return self.batch_size * shard_of(self.trainer)[1]
@@ -201,12 +211,12 @@ def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> l
 
 
 class _Order(DistributedSampler):
-    """Which samples come in which order; of the class that Lightning leaves alone under DDP.
+    """The order of the samples; a DistributedSampler, as Lightning leaves those alone under DDP.
 
-    Strided over ranks, so that the ranks' batches together are the batch that one process would have. Evaluation pads
-    nothing: every sample counts once. In training every rank needs a sample in every batch, so a last batch of fewer
-    samples than ranks is left out, other samples every epoch. A training pass yields (epoch, index), an evaluation pass
-    the index.
+    Samples are strided over ranks, so that the ranks' batches together are the batch that one process would have.
+    Evaluation adds no padding: every sample counts once. In training every rank needs a sample in every batch, so a
+    last batch with fewer samples than ranks is left out; these are other samples every epoch. A training pass yields
+    (epoch, index), an evaluation pass the index.
     """
 
     def __init__(self, data: Data, dataset: Any, shuffle: bool) -> None:
@@ -230,6 +240,11 @@ class _Order(DistributedSampler):
         """Indices of an epoch's samples, of all ranks together."""
         generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
         return torch.randperm(self.size, generator=generator)[: self.num_used()]
+
+    def samples_of_batch(self, epoch: int, batch: int) -> list[int]:
+        """Indices of the samples in a training batch of this process, both counted from 0."""
+        own = self.order(epoch)[self.rank :: self.num_replicas]
+        return own[batch * self.data.batch_size : (batch + 1) * self.data.batch_size].tolist()
 
     def num_used(self) -> int:
         left = self._left(self.data.batch_size)

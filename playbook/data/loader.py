@@ -1,4 +1,4 @@
-"""A DataLoader that says which sample or worker failed, and goes on without a broken sample if asked to."""
+"""A DataLoader that names the sample or worker that failed, and can go on without a broken sample."""
 
 import multiprocessing
 import signal
@@ -14,11 +14,7 @@ from torch.utils.data._utils import signal_handling
 
 from playbook.errors import UserError
 
-# torch's handler of SIGCHLD would raise wherever a worker's death finds the main process, as amid an optimizer step;
-# this keeps it from being set, and Loader has its own for the moments when it waits
-signal_handling._SIGCHLD_handler_set = True
-
-MOST_TRIED = 100  # samples after a training batch of which none loads
+MAX_TRIES = 100  # samples after a training batch of which none loads
 HINTS = {"SIGKILL": "; out of memory, or killed from outside", "SIGBUS": "; out of shared memory, see /dev/shm"}
 
 
@@ -27,23 +23,24 @@ class DataError(UserError):
 
 
 class Loader(DataLoader):
-    """Batches of a map-style data set, with failures told by sample, file and cause.
+    """Loads batches of a map-style data set, and names sample, file and cause of a failure.
 
     Without workers a batch of 64 samples took 0.50 ms in place of 0.47 (a TensorDataset, CPU time, medians of 39
     passes that alternated with torch's loader, 2 busy CPU cores).
 
     Args:
-        dataset: samples by index; a training set's may be asked by (epoch, index).
-        name: of the set, for messages, as `train`.
-        on_error: what a sample does whose loading raises: stop the training, or be left out of its batch. A training
-            batch of which none is left gets the next sample of the data set that loads, as a position counts batches.
-        skipped: is told every sample that was left out, as `train 17` and as a sentence.
-        collate: makes a batch of samples; None where the data set's `__getitems__` makes it of several indices at once.
+        dataset: samples by index; a training set may take (epoch, index).
+        name: name of the set in messages, such as `train`.
+        on_error: what happens when loading a sample raises: `stop` ends the training, `skip` leaves the sample out of
+            its batch. A training batch in which no sample is left gets the next sample of the data set that loads, as
+            the position in an epoch counts batches.
+        skipped: called for every sample that is left out, with its name, such as `train 17`, and a sentence.
+        collate: combines samples into a batch; None where the data set's `__getitems__` does so.
         options: as for DataLoader.
 
     Raises:
-        DataError: while iterating: a sample failed and on_error is `stop`, all samples of an evaluation did, or of a
-            training batch and 100 after it, a worker died, or none delivered within `timeout` seconds.
+        DataError: while iterating, if a sample fails and on_error is `stop`; if all samples of an evaluation fail, or
+            all of a training batch and 100 after it; if a worker dies; if no worker delivers within `timeout` seconds.
     """
 
     def __init__(
@@ -60,10 +57,15 @@ class Loader(DataLoader):
         super().__init__(self._guarded, collate_fn=_Collate(collate) if collate else _unfailing, **options)
         self.on_error = on_error
         self.skipped = skipped
+        self._last_pass: Any = None  # of workers that live on, which serve the next pass too
 
     def __iter__(self) -> Iterator[Any]:
-        with self._watched(self._iterator):
+        with self._watched(self._last_pass), _without_torch_handler():
             batches: Any = super().__iter__()
+        if self.num_workers:
+            _leave_out_of_torch_handler(batches)
+        if self.persistent_workers:
+            self._last_pass = batches
         has_yielded, lost = False, ""
         while True:
             try:
@@ -87,14 +89,22 @@ class Loader(DataLoader):
 
     @contextmanager
     def _watched(self, batches: Any) -> Iterator[None]:
-        """In here, a worker's death raises at once, and so does a hang that torch's own timeout would not end.
+        """Raises at once when a worker dies, and ends a hang that torch's own timeout would not end.
 
         A worker that keeps Python's lock sends no file descriptors, which the main process would read for ever.
         """
-        workers = getattr(batches, "_workers", [])
-        can_be_told = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
-        handlers = {"SIGCHLD": lambda *_: self._check(workers), "SIGALRM": _time_out} if workers and can_be_told else {}
-        former = {name: signal.signal(getattr(signal, name), handler) for name, handler in handlers.items()}
+        workers = getattr(batches, "_workers", [])  # private to torch, which publishes neither them nor their ids
+        former: dict[str, Any] = {}
+
+        def on_death(number: int, frame: Any) -> None:
+            self._check(workers)
+            if callable(former["SIGCHLD"]):  # as torch's, where another DataLoader's worker died
+                former["SIGCHLD"](number, frame)
+
+        handlers = {"SIGCHLD": on_death, "SIGALRM": _time_out} if workers and _handles_deaths() else {}
+        former |= {name: signal.getsignal(getattr(signal, name)) for name in handlers}
+        for name, handler in handlers.items():
+            signal.signal(getattr(signal, name), handler)
         timer = signal.setitimer(signal.ITIMER_REAL, self.timeout and self.timeout + 1) if handlers else (0.0, 0.0)
         try:
             self._check(workers)
@@ -126,9 +136,42 @@ class Loader(DataLoader):
         places = {number: self._guarded.place(number) for number in range(len(workers))}
         for worker in workers:
             worker.kill()  # one that hangs in C code heeds nothing else, and would keep this process from its end
-        found = ", ".join(f"worker {number} is{place}" for number, place in places.items() if place)
+        at_work = ", ".join(f"worker {number} is{place}" for number, place in places.items() if place)
         text = f"--data.timeout_s: no batch came within {self.timeout:g} s: "
-        return DataError(text + (found or "no worker has a sample in hand"))
+        return DataError(text + (at_work or "no worker has a sample in hand"))
+
+
+def _handles_deaths() -> bool:
+    """Whether this thread may set handlers of signals, on a system that has this one."""
+    return hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def _without_torch_handler() -> Iterator[None]:
+    """Keeps torch from installing its handler of SIGCHLD for the workers that start in here.
+
+    That handler raises wherever the main process is when a worker dies, even in an optimizer step. torch has no public
+    way to do without it, so its mark "installed" is set, and put back afterwards: other DataLoaders install the handler
+    for themselves.
+    """
+    if not _handles_deaths():
+        yield
+        return
+    former = signal_handling._SIGCHLD_handler_set
+    signal_handling._SIGCHLD_handler_set = True
+    try:
+        yield
+    finally:
+        signal_handling._SIGCHLD_handler_set = former
+
+
+def _leave_out_of_torch_handler(batches: Any) -> None:
+    """Removes the workers of a pass from those that torch's handler checks; another DataLoader may have installed it.
+
+    An empty entry stays, which torch removes when the workers end.
+    """
+    signal_handling._remove_worker_pids(id(batches))
+    signal_handling._set_worker_pids(id(batches), ())
 
 
 def _time_out(*_: Any) -> None:
@@ -157,7 +200,7 @@ class _Guarded(Dataset):
 
     def __getitems__(self, keys: list[Any]) -> list[Any]:
         samples = [self[key] for key in keys]
-        for step in range(1, 1 + MOST_TRIED if self.fills else 0):
+        for step in range(1, 1 + MAX_TRIES if self.fills else 0):
             if not all(isinstance(sample, _Failure) for sample in samples):
                 break
             index = (_index(keys[-1]) + step) % len(self)

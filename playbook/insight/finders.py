@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from playbook.errors import UserError
 from playbook.insight.sweeps import Sweep, Trial
 from playbook.task import Task
-from playbook.training.lightning import loss_of
+from playbook.training.lightning import gradients_accumulate, loss_of
 from playbook.training.microbatches import MicroBatches, is_out_of_memory
 from playbook.training.monitors import CheckMonitors
 from playbook.training.nonfinite.callback import NonFinite
@@ -184,7 +184,7 @@ class _Sweeper(_Ending):
         if not isinstance(loss, Tensor):
             raise UserError("model: training_step returns no loss, so that no rate can be found")
         self._window += float(trainer.strategy.reduce(loss.detach(), reduce_op="mean"))
-        if trainer.fit_loop._should_accumulate():
+        if gradients_accumulate(trainer):
             return
         self.losses.append(self._window)
         self._window = 0.0

@@ -3,10 +3,10 @@
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
 
-UNDECAYED = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag)
+# batch and instance norms have vectors alone, which do not decay anyway
+UNDECAYED = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 UNDECAYED_NAMES = ("bias", "embed", "position", "token")  # of bare parameters, as of a Vision Transformer
 LAST_NAMES = {"head", "heads", "lm_head", "classifier"}  # modules whose matrices are last, wherever they stand
 
@@ -59,5 +59,5 @@ def _hidden_matrices(module: nn.Module) -> set[int]:
     return {
         id(parameter)
         for path, owner, parameter in matrices
-        if (parameter.ndim == 2 or isinstance(owner, _ConvNd)) and not LAST_NAMES & set(path.split("."))
+        if (parameter.ndim == 2 or isinstance(owner, CONVOLUTIONS)) and not LAST_NAMES & set(path.split("."))
     } - ends

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from playbook.processes import is_first_process
 from playbook.runs.directory import Run, write_atomically
+from playbook.training.lightning import drop_wandb_setting
 
 
 class MetricsCSV(Logger):
@@ -116,7 +117,7 @@ def place_in_run(loggers: Any, run: Run) -> None:
 def calm(logger: Any) -> None:
     """Takes back what makes W&B warn: Lightning names a setting that W&B no longer has."""
     if isinstance(logger, WandbLogger):
-        logger._wandb_init.pop("anonymous", None)
+        drop_wandb_setting(logger, "anonymous")
 
 
 def finish() -> None:

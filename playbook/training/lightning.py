@@ -1,15 +1,47 @@
-"""Where in Lightning's loops a checkpoint continues exactly, and how its counters must stand there.
+"""Everything that Playbook takes from Lightning's inside: private names, and counters that Lightning does not publish.
 
-Lightning counts a batch as ready before its hooks run, so a checkpoint of most hooks skips or repeats something when it
-is continued: a validation, a plateau step, a whole epoch. Each context manager here sets the counters back for the time
-of one save. They are private to Lightning; tests/callbacks/test_resume.py sweeps over every step to guard them.
+The rest of Playbook and all of `src` use public names alone, and this file imports nothing of Playbook.
+tests/playbook/training/test_lightning.py lists each private name with the function that uses it, and fails where a
+release of Lightning lacks one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 from lightning.pytorch import Trainer
+
+# Where a checkpoint continues exactly. Lightning counts a batch as ready before its hooks run, so a checkpoint saved in
+# most hooks skips or repeats something when it is continued: a validation, a plateau step, a whole epoch. Each context
+# manager here sets the counters back for the time of one save. tests/playbook/training/resume/test_exact.py sweeps over
+# every step.
+
+
+def position(trainer: Trainer) -> tuple[int, int]:
+    """Epoch and batch, counted from 0, with which a checkpoint saved now continues."""
+    loop = trainer.fit_loop
+    progress: Any = loop.epoch_progress.current
+    is_in_epoch = progress.started > progress.processed
+    return progress.processed, loop.epoch_loop.batch_progress.current.ready if is_in_epoch else 0
+
+
+def set_epoch(trainer: Trainer, epoch: int) -> None:
+    """Sets `trainer.current_epoch`, counted from 0."""
+    progress: Any = trainer.fit_loop.epoch_progress.current
+    progress.processed = progress.completed = epoch
+
+
+def set_batch(trainer: Trainer, batch: int) -> None:
+    """In on_train_start: lets the epoch that is continued go on at this batch, counted from 0."""
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    shift = batch - progress.ready
+    for name in ("ready", "started", "processed", "completed"):
+        setattr(progress, name, getattr(progress, name) + shift)
+
+
+def ends_epoch(trainer: Trainer) -> bool:
+    """During a training batch: whether it is the last one of its epoch."""
+    return trainer.fit_loop.epoch_loop._num_ready_batches_reached()
 
 
 @contextmanager
@@ -17,19 +49,6 @@ def at_epoch_start(trainer: Trainer) -> Iterator[None]:
     """For a save in on_train_epoch_start: Lightning has counted the new epoch as begun, and would skip it."""
     with _back_by_one(trainer.fit_loop.epoch_progress, "ready"):
         yield
-
-
-def loss_of(outputs: Any) -> Any:
-    """The loss in what training_step returned: a tensor, a dict that has one, or None."""
-    return outputs.get("loss") if isinstance(outputs, dict) else outputs
-
-
-def gradients_are_pending(trainer: Trainer) -> bool:
-    """At the start of a batch, or amid a validation: whether batches before it still wait for their optimizer step."""
-    loop = trainer.fit_loop.epoch_loop
-    if trainer.validating:
-        return loop._should_accumulate()
-    return (loop.batch_progress.current.ready - 1) % trainer.accumulate_grad_batches != 0
 
 
 @contextmanager
@@ -40,29 +59,9 @@ def at_batch_start(trainer: Trainer) -> Iterator[None]:
         yield
 
 
-def while_fetching(trainer: Trainer) -> AbstractContextManager[None] | None:
-    """In on_exception: the place of a save if it was the next batch that could not be had; None anywhere else."""
-    loop, epoch = trainer.fit_loop.epoch_loop, cast(Any, trainer.fit_loop.epoch_progress.current)
-    batch = loop.batch_progress.current
-    if epoch.started == epoch.processed or trainer.sanity_checking:
-        return None
-    if trainer.validating:
-        return None if gradients_are_pending(trainer) else at_validation_start(trainer)
-    idle = 0 < batch.ready == batch.completed and not loop._should_accumulate()
-    return _as_at_batch_end(loop) if idle and not loop._num_ready_batches_reached() else None
-
-
-def set_batch(trainer: Trainer, batch: int) -> None:
-    """In on_train_start: has the epoch that is continued go on at this batch, counted from 0."""
-    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    moved = batch - progress.ready
-    for name in ("ready", "started", "processed", "completed"):
-        setattr(progress, name, getattr(progress, name) + moved)
-
-
 @contextmanager
 def at_validation_start(trainer: Trainer) -> Iterator[None]:
-    """For a save amid a validation: it begins anew when continued."""
+    """For a save during a validation: the validation starts again when the run is continued."""
     progress = trainer.fit_loop.epoch_loop.val_loop.batch_progress
     nothing: Any = {"ready": 0, "started": 0, "processed": 0, "completed": 0}
     begun = nothing | {"ready": 1, "started": 1}
@@ -72,6 +71,18 @@ def at_validation_start(trainer: Trainer) -> Iterator[None]:
         _changed(progress, is_last_batch=False),
     ):
         yield
+
+
+def while_fetching(trainer: Trainer) -> AbstractContextManager[None] | None:
+    """In on_exception: where to save if loading the next batch failed; None if anything else did."""
+    loop, epoch = trainer.fit_loop.epoch_loop, cast(Any, trainer.fit_loop.epoch_progress.current)
+    batch = loop.batch_progress.current
+    if epoch.started == epoch.processed or trainer.sanity_checking:
+        return None
+    if trainer.validating:
+        return None if gradients_are_pending(trainer) else at_validation_start(trainer)
+    is_idle = 0 < batch.ready == batch.completed and not gradients_accumulate(trainer)
+    return _as_at_batch_end(loop) if is_idle and not ends_epoch(trainer) else None
 
 
 def count_validation_from_its_start(trainer: Trainer) -> None:
@@ -110,3 +121,132 @@ def _changed(owner: Any, **values: Any) -> Iterator[None]:
         yield
     finally:
         vars(owner).update(former)
+
+
+# Gradients and losses
+
+
+def gradients_accumulate(trainer: Trainer) -> bool:
+    """During a training batch: whether the optimizer step of its gradients comes with a later batch."""
+    return trainer.fit_loop._should_accumulate()
+
+
+def gradients_are_pending(trainer: Trainer) -> bool:
+    """At the start of a batch or during a validation: whether earlier batches still wait for their optimizer step."""
+    if trainer.validating:
+        return gradients_accumulate(trainer)
+    ready = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return (ready - 1) % trainer.accumulate_grad_batches != 0
+
+
+def loss_of(outputs: Any) -> Any:
+    """The loss in what training_step returned: a tensor, a dict that has one, or None."""
+    return outputs.get("loss") if isinstance(outputs, dict) else outputs
+
+
+# Restarting from a checkpoint
+
+
+def end_restart(trainer: Trainer) -> None:
+    """In a hook of a batch or a validation: the checkpoint is taken up, what follows is ordinary training.
+
+    Lightning keeps the flag for the whole resumed epoch, and then steps no plateau schedule at its end. The public
+    setter would leave the flag up in a training that is limited by max_steps.
+    """
+    trainer.fit_loop._restarting = False
+
+
+def end_restart_between_epochs(trainer: Trainer) -> None:
+    """In on_train_start: a checkpoint saved between two epochs continues with the second one.
+
+    With max_steps, Lightning would enter the epoch that is over, and find no batch in it.
+    """
+    loop = trainer.fit_loop
+    progress: Any = loop.epoch_progress.current
+    if loop.restarting and progress.ready == progress.processed:
+        epoch_loop = loop.epoch_loop
+        for part in (loop, epoch_loop, epoch_loop.val_loop, epoch_loop.automatic_optimization):
+            part._restarting = False
+        epoch_loop.reset_restart_stage()
+
+
+# What self.log has collected
+
+
+def has_validated(trainer: Trainer) -> bool:
+    """Whether a validation, other than the sanity check, ran in this training."""
+    return trainer.fit_loop.epoch_loop.val_loop._has_run
+
+
+def logged_names(trainer: Trainer) -> set[str]:
+    """Names that self.log was called with in the running epoch, with the endings that on_step and on_epoch add."""
+    names: set[str] = set()
+    for metric in (trainer._results or {}).values():
+        name, has_endings = metric.meta.name, metric.meta.on_step and metric.meta.on_epoch
+        names |= {name, f"{name}_step", f"{name}_epoch"} if has_endings else {name}
+    return names
+
+
+def epoch_sums(trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """Sums over the training epoch so far of what self.log collects with on_epoch; checkpoints lack them."""
+    return {
+        key: {"value": metric.value, "size": getattr(metric, "cumulated_batch_size", None)}
+        for key, metric in trainer.fit_loop.epoch_loop._results.items()
+        if metric.is_tensor and metric.meta.on_epoch
+    }
+
+
+def add_epoch_sums(trainer: Trainer, sums: dict[str, dict[str, Any]]) -> None:
+    """Adds former `epoch_sums` to those of self.log, and removes from `sums` what was added.
+
+    Lightning creates a sum at the first call of self.log, so this is asked after every batch until all are added.
+    """
+    results: Mapping[str, Any] = trainer.fit_loop.epoch_loop._results if sums else {}
+    for key, metric in results.items():
+        former = sums.pop(key, None)
+        if former is None:
+            continue
+        value = former["value"].to(metric.value.device)
+        is_extreme = metric.meta.is_max_reduction or metric.meta.is_min_reduction
+        metric.value = metric.meta.reduce_fx(metric.value, value) if is_extreme else metric.value + value
+        if former["size"] is not None:
+            metric.cumulated_batch_size = metric.cumulated_batch_size + former["size"]
+
+
+# Loaders
+
+
+def training_loaders(trainer: Trainer) -> list[Any]:
+    """The training loaders, in one list however they are nested."""
+    combined = trainer.fit_loop._combined_loader
+    return [] if combined is None else combined.flattened
+
+
+def restart_fetching(trainer: Trainer) -> None:
+    """In on_train_start: begins the pass over the training loaders anew, as Lightning has begun one already."""
+    if trainer.fit_loop._data_fetcher is not None:
+        iter(trainer.fit_loop._data_fetcher)
+
+
+# Signals, strategies, loggers
+
+
+def leave_signals_alone(trainer: Trainer) -> None:
+    """In setup: keeps Lightning from installing its handlers of SIGTERM and SIGUSR1."""
+    connector: Any = trainer._signal_connector
+    connector.register_signal_handlers = lambda: None
+
+
+def finds_unused_parameters(strategy: Any) -> bool:
+    """Whether a DDPStrategy lets parameters go without a gradient (`ddp_find_unused_parameters_true`)."""
+    return bool(strategy._ddp_kwargs.get("find_unused_parameters"))
+
+
+def set_data_parallel_size(strategy: Any, size: int) -> None:
+    """Sets how many devices of a ModelParallelStrategy share a batch; before its setup_environment."""
+    strategy._data_parallel_size = size
+
+
+def drop_wandb_setting(logger: Any, name: str) -> None:
+    """Removes an argument that a WandbLogger would pass to `wandb.init`."""
+    logger._wandb_init.pop(name, None)

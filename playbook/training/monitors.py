@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from playbook.errors import UserError, nearest
-from playbook.task import Task
+from playbook.training.lightning import logged_names
 
 
 class CheckMonitors(Callback):
@@ -31,10 +31,7 @@ class CheckMonitors(Callback):
         for collection in pl_module.modules():
             if isinstance(collection, MetricCollection):
                 self._logged |= {str(name) for name in collection}
-        results = trainer._results
-        for metric in results.values() if results else []:
-            name, both = metric.meta.name, metric.meta.on_step and metric.meta.on_epoch
-            self._logged |= {name, f"{name}_step", f"{name}_epoch"} if both else {name}
+        self._logged |= logged_names(trainer)
         if not validates:
             self._logged = {name for name in self._logged if not name.startswith("val")}
         for option, monitor in _monitors(trainer):
@@ -44,21 +41,24 @@ class CheckMonitors(Callback):
 
 
 def _logs_at_epoch_end(module: LightningModule) -> bool:
-    hook = type(module).on_train_epoch_end
-    return is_overridden("on_train_epoch_end", module) and hook is not Task.on_train_epoch_end
+    """Whether on_train_epoch_end may log names that are not known before; a class says that it does not (see Task)."""
+    if not is_overridden("on_train_epoch_end", module):
+        return False
+    owner = next(cls for cls in type(module).__mro__ if "on_train_epoch_end" in vars(cls))
+    return not vars(owner).get("logs_collections_alone", False)
 
 
 def _monitors(trainer: Trainer) -> list[tuple[str, str]]:
-    found: list[tuple[str, Any]] = [
+    monitors: list[tuple[str, Any]] = [
         (_option(callback), getattr(callback, "monitor", None))
         for callback in trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
     ]
-    found += [
+    monitors += [
         ("--model.schedule.monitor", config.monitor)
         for config in trainer.lr_scheduler_configs
         if config.reduce_on_plateau
     ]
-    return [(option, monitor) for option, monitor in found if isinstance(monitor, str)]
+    return [(option, monitor) for option, monitor in monitors if isinstance(monitor, str)]
 
 
 def _option(callback: Callback) -> str:

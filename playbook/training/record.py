@@ -7,7 +7,6 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
-from playbook.data.base import Data
 from playbook.errors import Stopped
 from playbook.runs.directory import Run, write_atomically
 from playbook.runs.loggers import MetricsCSV
@@ -95,9 +94,6 @@ class Record(Callback):
 
 
 def _counts(trainer: Trainer) -> dict[str, int]:
-    """How many samples --data.on_error left out, in all processes, and what else the data counted, unless nothing."""
-    data = getattr(trainer, "datamodule", None)
-    if not isinstance(data, Data):
-        return {}
-    samples = data.gather_skipped()
-    return {**data.counts, **({"skipped_samples": len(samples)} if samples else {})}
+    """What the data counted, in all processes, if it is a data module that counts (see Data.gather_counts)."""
+    gather_counts = getattr(getattr(trainer, "datamodule", None), "gather_counts", None)
+    return {} if gather_counts is None else gather_counts()

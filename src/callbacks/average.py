@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from playbook import UserError
+from playbook import UserError, ends_epoch
 
 RAW = "current_model_state"  # the key of Lightning's own WeightAveraging
 
@@ -77,6 +77,7 @@ class _Average(Callback):
         if self._due(trainer):
             if self._num_averaged:
                 current = [t.to(average.dtype) for t, average in zip(self._current, self._average, strict=True)]
+                # private to torch, which has no public operation on a list of tensors: one kernel for all on a GPU
                 torch._foreach_lerp_(self._average, current, self._share())
             else:
                 self._average = _copies(self._current)
@@ -198,8 +199,8 @@ class SWA(_Average):
 
     def _due(self, trainer: Trainer) -> bool:
         # at the last batch, not in on_train_epoch_end: the validation comes between the two
-        ends = trainer.fit_loop.epoch_loop._num_ready_batches_reached() or trainer.global_step == trainer.max_steps
-        return ends and trainer.global_step >= self.start * self._total_steps
+        is_last = ends_epoch(trainer) or trainer.global_step == trainer.max_steps
+        return is_last and trainer.global_step >= self.start * self._total_steps
 
     def _share(self) -> float:
         return 1 / (self._num_averaged + 1)

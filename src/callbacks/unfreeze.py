@@ -6,7 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-from playbook import UserError
+from playbook import UserError, finds_unused_parameters
 
 
 class Unfreeze(Callback):
@@ -39,7 +39,7 @@ class Unfreeze(Callback):
         if not hasattr(net, "stages"):
             raise UserError(f"trainer.callbacks: Unfreeze needs a net with stages(), {type(net).__name__} has none")
         strategy = trainer.strategy
-        if isinstance(strategy, DDPStrategy) and not strategy._ddp_kwargs.get("find_unused_parameters"):
+        if isinstance(strategy, DDPStrategy) and not finds_unused_parameters(strategy):
             raise UserError("trainer.callbacks: Unfreeze needs --trainer.strategy ddp_find_unused_parameters_true")
         pl_module.net.requires_grad_(True)  # all of it is for the optimizer, which is made after this
 

@@ -10,16 +10,16 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, SequentialSampler
 
 from playbook.checkpoints.io import AtomicCheckpointIO, load
-from playbook.data.base import _Order
 from playbook.errors import UserError
 from playbook.network import restored
 from playbook.processes import shard_of
 from playbook.seeding import seeded
+from playbook.training.lightning import set_epoch
 from playbook.training.nonfinite.trace import Finding, trace
 
 AUTOCAST = {"16-mixed": torch.half, "bf16-mixed": torch.bfloat16}
@@ -64,9 +64,7 @@ class Step:
             samples: indices of the batch's samples in the data set, if they are known.
         """
         step = {
-            "batch": tree_map(
-                lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, self.batch
-            ),
+            "batch": apply_to_collection(self.batch, Tensor, lambda tensor: tensor.detach().cpu().clone()),
             "batch_idx": self.batch_idx,
             "epoch": self.epoch,
             "key": self.key,
@@ -125,8 +123,7 @@ def replay(path: str | Path, module: pl.LightningModule | type[pl.LightningModul
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    progress: Any = trainer.fit_loop.epoch_progress.current
-    progress.processed = content["epoch"]
+    set_epoch(trainer, content["epoch"])
     step = Step(trainer, move_data_to_device(content["batch"], module.device), content["batch_idx"])
     step.key, step.generators, step.precision = content["key"], content["generators"], content["precision"]
     step.device = module.device
@@ -155,9 +152,8 @@ def samples_of_batch(loader: Any, epoch: int, batch_idx: int) -> list[int] | Non
     sampler, batch = loader.sampler, slice(batch_idx * loader.batch_size, (batch_idx + 1) * loader.batch_size)
     if isinstance(sampler, SequentialSampler):
         return list(sampler)[batch]
-    if not isinstance(sampler, _Order):
-        return None
-    return sampler.order(epoch)[sampler.rank :: sampler.num_replicas][batch].tolist()
+    indices_of = getattr(sampler, "samples_of_batch", None)  # as the sampler of Data has it
+    return None if indices_of is None else indices_of(epoch, batch_idx)
 
 
 @contextmanager

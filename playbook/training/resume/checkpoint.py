@@ -15,17 +15,18 @@ from playbook.checkpoints.files import replace
 from playbook.errors import Stopped, UserError, nearest
 from playbook.processes import gathered, highest
 from playbook.runs.directory import Run
-from playbook.training import lightning as loops
+from playbook.training import lightning as engine
 
 
 class Checkpoint(LightningCheckpoint):
     """When checkpoints are saved, and which epoch counts as the best (always on).
 
-    Both are written just before the next batch or epoch starts, unless gradients wait for their step: there every hook
-    of the batch before is done, and training continues exactly. Everywhere else Lightning's checkpoints lose a
-    validation, a plateau step, accumulated gradients or what a module keeps in its own on_train_batch_end. The former
-    last.ckpt stays as previous.ckpt. A signal to stop is obeyed there too, and amid a validation, which then begins
-    anew when the run is continued. ExactResume asks for these saves before any other callback has its turn.
+    Both files are written just before the next batch or epoch starts, unless gradients wait for their optimizer step:
+    there, every hook of the batch before is done, and training continues exactly. Saved anywhere else, Lightning's
+    checkpoints lose a validation, a plateau step, accumulated gradients or what a module computes in its own
+    on_train_batch_end. The former last.ckpt stays as previous.ckpt. A signal stops the training at the same place, or
+    during a validation, which then starts again when the run is continued. ExactResume asks for these saves before any
+    other callback has its turn.
 
     Args:
         monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
@@ -86,12 +87,12 @@ class Checkpoint(LightningCheckpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
-        found = gathered(trainer, getattr(trainer, "continues", None))
-        if len(set(found)) > 1:
-            other = next(path for path in found if path != found[0])
+        checkpoints = gathered(trainer, getattr(trainer, "continues", None))
+        if len(set(checkpoints)) > 1:
+            other = next(path for path in checkpoints if path != checkpoints[0])
             raise UserError(
-                f"--run_dir: a process found {other} to continue, the first one {found[0]}; expected a directory that "
-                "all hosts share"
+                f"--run_dir: a process found {other} to continue, the first one {checkpoints[0]}; expected a directory "
+                "that all hosts share"
             )
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -104,21 +105,21 @@ class Checkpoint(LightningCheckpoint):
     def before_batch(self, trainer: Trainer) -> None:
         """Saves what is due; called at the start of every batch but an epoch's first."""
         self._agree(trainer)
-        if (self._due or self._best_due or self.stopping) and not loops.gradients_are_pending(trainer):
-            self._save_between(trainer, loops.at_batch_start(trainer))
+        if (self._due or self._best_due or self.stopping) and not engine.gradients_are_pending(trainer):
+            self._save_between(trainer, engine.at_batch_start(trainer))
 
     def before_epoch(self, trainer: Trainer) -> None:
         """Saves what is due; called at the start of every epoch."""
         self._agree(trainer)
         if self._due or self._best_due or self.stopping:
-            self._save_between(trainer, loops.at_epoch_start(trainer))
+            self._save_between(trainer, engine.at_epoch_start(trainer))
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         # several processes may validate different numbers of batches, and could not agree here
         alone = trainer.world_size == 1 and trainer.state.fn == "fit" and not trainer.sanity_checking
-        if self.stop_signal and alone and not loops.gradients_are_pending(trainer):
+        if self.stop_signal and alone and not engine.gradients_are_pending(trainer):
             self.stopping = self.stop_signal
-            with loops.at_validation_start(trainer):
+            with engine.at_validation_start(trainer):
                 self._save_last(trainer)
 
     def _agree(self, trainer: Trainer) -> None:
@@ -147,7 +148,7 @@ class Checkpoint(LightningCheckpoint):
             self.best["metrics"] |= {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self.every_n_epochs and (epoch + 1) % self.every_n_epochs == 0:
             self._due = True
-        if self.monitor and epoch == 0 and trainer.fit_loop.epoch_loop.val_loop._has_run:
+        if self.monitor and epoch == 0 and engine.has_validated(trainer):
             self._require_monitored(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -158,7 +159,7 @@ class Checkpoint(LightningCheckpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if not isinstance(exception, Exception) or trainer.state.fn != "fit" or trainer.world_size > 1:
             return
-        if place := loops.while_fetching(trainer):  # the data failed, so the training so far is sound
+        if place := engine.while_fetching(trainer):  # the data failed, so the training so far is sound
             with place:
                 if self._best_due:
                     self._save(trainer, "best")
@@ -205,7 +206,7 @@ class Checkpoint(LightningCheckpoint):
             raise Stopped(self.stopping, self.requeue_exit_code if preempted else None)
 
     def _save(self, trainer: Trainer, name: str) -> bool:
-        """Whether it is on disk."""
+        """Saves `<name>.ckpt`; returns whether it is on disk."""
         if name == "best":
             self._best_due = False
         if self.folder is None or trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector

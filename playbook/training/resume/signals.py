@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from playbook.errors import Stopped
 from playbook.processes import KILL, is_first_process
+from playbook.training.lightning import leave_signals_alone
 from playbook.training.resume.checkpoint import Checkpoint
 
 # what schedulers send before they take a machine away; SIGUSR1 as in `sbatch --signal=USR1@90`
@@ -22,20 +23,20 @@ ECHO_S = 1.0  # torchrun passes on what the whole process group has got already
 class StopOnSignal(Callback):
     """Asks the checkpoint callback to save and stop; a second signal stops at once (always on).
 
-    Lightning's own way ends at the step's end without a checkpoint and exits 0 on SIGTERM. Before and after the
-    training itself there is nothing to save, and a signal stops at once. Of several processes any one may get it.
+    On SIGTERM, Lightning itself ends the step, saves no checkpoint and exits with 0. Before and after the training
+    there is nothing to save, so a signal stops at once. With several processes, any one of them may get the signal.
 
     Args:
-        checkpoint: is told which signal came.
+        checkpoint: callback that saves and stops.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self._came_at: float | None = None  # in this process; the others may have told it before
+        self._came_at: float | None = None  # in this process; others may have had a signal before
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         # Lightning's own handler waits for the other processes inside of itself, and hangs where they do not come
-        trainer._signal_connector.register_signal_handlers = lambda: None
+        leave_signals_alone(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for number in (signal.SIGINT, *PREEMPTION):

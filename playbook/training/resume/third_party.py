@@ -1,4 +1,4 @@
-"""Data loaders that know nothing of Playbook, made to come in the same order when a run is continued."""
+"""Adapts third-party DataLoaders, so that a continued run gets its batches in the same order."""
 
 import os
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.processes import shard_of
 from playbook.seeding import derived_seed, seed_generators
+from playbook.training.lightning import restart_fetching, training_loaders
 
 FETCH = -3  # stands for the batch in the seed of what an epoch draws before its first batch
 
 
 def make_replayable(trainer: Trainer, batch: int) -> None:
-    """Makes the training loader's order and randomness a function of (seed, epoch, batch), and goes to a batch of it.
+    """Makes the training loaders' order and randomness a function of (seed, epoch, batch), and skips to a batch.
 
-    A DataLoader keeps its class, data set, sampler and workers; each pass over it is seeded by its epoch. What was
-    done before the checkpoint is passed over: by its indices alone without workers, else by loading it again, as the
-    workers' generators must come as far. A loader that saves its own position is left alone.
+    A DataLoader keeps its class, data set, sampler and workers; each pass over it is seeded by its epoch. Batches
+    before the checkpoint are skipped: without workers by their indices alone, else by loading them again, as the
+    workers' generators must advance too. A loader that saves its own position is left alone.
 
     Args:
-        trainer: whose loaders are set up.
-        batch: batches of this epoch that were trained on before; what cannot come back exactly is said in a line.
+        trainer: with its loaders set up.
+        batch: number of batches of this epoch that were trained on before; a one-line message says what cannot be
+            continued exactly.
     """
-    combined = trainer.fit_loop._combined_loader
-    assert combined is not None
-    loaders = combined.flattened
+    loaders = training_loaders(trainer)
     obstacles = [text for loader in loaders if (text := _obstacle(trainer, loader))]
     if batch and obstacles:
         print(f"continuing amid an epoch, but not exactly: {'; '.join(dict.fromkeys(obstacles))}", flush=True)
@@ -36,8 +36,8 @@ def make_replayable(trainer: Trainer, batch: int) -> None:
     for loader in plain:
         loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
         loader.__dict__["_replay"] = (trainer, {trainer.current_epoch: batch})
-    if plain and trainer.fit_loop._data_fetcher is not None:
-        iter(trainer.fit_loop._data_fetcher)  # Lightning has begun a pass already
+    if plain:
+        restart_fetching(trainer)
 
 
 def _obstacle(trainer: Trainer, loader: Any) -> str | None:
@@ -71,6 +71,7 @@ class _Replayable(DataLoader):
             if in_process:
                 seed_generators(derived_seed(seed, rank, epoch, batch, FETCH))
             try:
+                # private to torch: what the iterator takes indices from; its public name would build a second sampler
                 item = next(iterator._sampler_iter if indices_alone and batch < done else iterator)
             except StopIteration:
                 return

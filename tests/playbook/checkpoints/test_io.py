@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from playbook.checkpoints import io as checkpoints
+from playbook.checkpoints import single
 from playbook.checkpoints.io import AtomicCheckpointIO, damage, describe, first_valid, load, misfits, weights_of
 from playbook.errors import UserError
 from tests.playbook.running import python_path
@@ -225,7 +226,7 @@ def test_others_read_past_the_checksum(former: Path, mmap: bool) -> None:
 
 def test_a_file_is_read_once_for_its_checksum(former: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    monkeypatch.setattr(checkpoints, "archive_fault", read.append)
+    monkeypatch.setattr(single, "archive_fault", read.append)
     for _ in range(3):
         load(former)
     assert len(read) == 1

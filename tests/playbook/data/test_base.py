@@ -282,6 +282,14 @@ def test_processes_together_train_in_the_order_of_one() -> None:
     assert [i for pair in zip_longest(*shares) for i in pair][:23] == order(Numbered(), 1)
 
 
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2)])
+def test_samples_of_a_batch_are_those_that_come(rank: int, world: int) -> None:
+    loader = placed(Numbered(), epoch=1, rank=rank, world=world).train_dataloader()
+    sampler: Any = loader.sampler
+    for number, batch in enumerate(loader):
+        assert sampler.samples_of_batch(1, number) == [int(row[0]) for row in batch]
+
+
 # splits
 
 

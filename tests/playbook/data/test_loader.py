@@ -1,5 +1,6 @@
 """Broken samples and dead or hanging workers, through the command line, on images in files."""
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.pin_memory import pin_memory
 from torchvision.datasets import ImageFolder
 
@@ -438,6 +441,111 @@ def test_handlers_and_timer_are_given_back() -> None:
         assert [signal.getsignal(number) for number in signals] == before
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     list(batches)
+
+
+@LINUX
+@pytest.mark.parametrize("foreign_first", [True, False])
+def test_other_loaders_are_watched_by_torch_alone(foreign_first: bool) -> None:
+    """While ours is at work, a worker of a plain DataLoader that dies raises wherever the main process is, as ever."""
+    told = in_fork(_lose_workers, foreign_first)
+    assert told["ours"] == "nothing", "the death of a worker of ours found the main process amid its work"
+    assert re.match(r"--data.num_workers: worker \d .* was killed by SIGKILL between two samples", told["ours next"])
+    assert re.match(r"DataLoader worker \(pid \d+\) is killed by signal: Killed", told["foreign"])
+    assert re.match(r"DataLoader worker \(pid\(?s?\)? .* (exited unexpectedly|is killed)", told["foreign next"])
+
+
+def _lose_workers(foreign_first: bool) -> dict[str, str]:
+    def ours() -> Any:
+        loader = Loader(Numbers(64), "val", "stop", lambda *_: None, num_workers=1, timeout=60, persistent_workers=True)
+        batches = iter(loader)
+        next(batches)
+        return batches, multiprocessing.active_children()
+
+    def foreign() -> Any:
+        before = multiprocessing.active_children()
+        batches = iter(DataLoader(Numbers(64), num_workers=1))
+        next(batches)
+        return batches, [child for child in multiprocessing.active_children() if child not in before]
+
+    told = {}
+    if foreign_first:
+        their_batches, their_workers = foreign()
+        our_batches, workers = ours()
+        our_workers = [worker for worker in workers if worker not in their_workers]
+    else:
+        our_batches, our_workers = ours()
+        their_batches, their_workers = foreign()
+    for name, batches, [worker] in (("ours", our_batches, our_workers), ("foreign", their_batches, their_workers)):
+        told[name] = told[f"{name} next"] = "nothing"
+        try:
+            worker.kill()
+            time.sleep(0.5)  # a signal cuts it short
+        except RuntimeError as error:
+            told[name] = str(error)
+        try:
+            for _ in batches:
+                pass
+        except (RuntimeError, DataError) as error:
+            told[f"{name} next"] = str(error)
+    return told
+
+
+@LINUX
+def test_a_foreign_death_is_told_while_ours_is_waited_for() -> None:
+    """torch's handler, which another DataLoader has set, is passed on what is not ours."""
+    assert re.match(r"DataLoader worker \(pid \d+\) is killed by signal: Killed", in_fork(_wait_while_another_dies))
+
+
+def _wait_while_another_dies() -> str:
+    class Slow(Numbers):
+        def __getitem__(self, index: int) -> Tensor:
+            time.sleep(3)
+            return super().__getitem__(index)
+
+    plain = iter(DataLoader(Numbers(64), num_workers=1))
+    next(plain)
+    [worker] = multiprocessing.active_children()
+    threading.Timer(1, worker.kill).start()
+    try:
+        list(Loader(Slow(1), "val", "stop", lambda *_: None, num_workers=1, timeout=60))
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_loading_leaves_torch_as_it_was() -> None:
+    """Neither the import nor a loader of ours keeps torch from watching the workers of others."""
+    if not hasattr(signal, "SIGCHLD"):
+        pytest.skip("no signal tells of a worker's death here")
+    mark_before, mark_after, own_handler, foreign_handler = in_fork(_states_of_torch)
+    assert mark_before == mark_after == own_handler is False
+    assert foreign_handler is True
+
+
+def _states_of_torch() -> list[bool]:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal_handling._SIGCHLD_handler_set = False  # as in a process that has made no loader yet
+    importlib.reload(sys.modules[Loader.__module__])
+    states = [signal_handling._SIGCHLD_handler_set]
+    list(Loader(Numbers(4), "val", "stop", lambda *_: None, num_workers=1, timeout=60))
+    states += [signal_handling._SIGCHLD_handler_set, callable(signal.getsignal(signal.SIGCHLD))]
+    list(DataLoader(Numbers(4), num_workers=1))
+    return [*states, callable(signal.getsignal(signal.SIGCHLD))]
+
+
+def in_fork(act: Callable[..., Any], *args: Any) -> Any:
+    """The result of a function in a copy of this process, whose handlers and workers end with it."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=lambda: there.send(act(*args)))
+    process.start()
+    there.close()
+    try:
+        assert here.poll(60), "no answer"
+        return here.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
 @LINUX

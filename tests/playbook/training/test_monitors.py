@@ -114,6 +114,31 @@ def test_module_with_its_own_end_of_epoch_is_given_the_benefit(tmp_path: Path) -
         train(tmp_path, AtTheEnd(), Checkpoint("lat"))
 
 
+class Known(Line):
+    """Says of its own end of an epoch that it logs no other names, as Task does."""
+
+    logs_collections_alone = True
+
+    def on_train_epoch_end(self) -> None:
+        pass
+
+
+class Changed(Known):
+    """Logs another one there after all: what a class says is said of its own hook alone."""
+
+    def on_train_epoch_end(self) -> None:
+        self.log("late", 1.0)
+
+
+def test_a_class_says_that_its_end_of_epoch_logs_no_other_names(tmp_path: Path) -> None:
+    module = Known()
+    before = [weight.detach().clone() for weight in module.parameters()]
+    with pytest.raises(UserError, match=r"--checkpoint\.monitor late: nothing logs it"):
+        train(tmp_path, module, Checkpoint("late"))
+    assert all(torch.equal(*pair) for pair in zip(module.parameters(), before, strict=True))
+    train(tmp_path, Changed(), Checkpoint("late"))
+
+
 class Collected(Line):
     """Has a collection of metrics, as our tasks do, that is logged elsewhere."""
 

@@ -144,6 +144,19 @@ def test_names_where_and_which_sample_and_replays(tmp_path: Path, case: str) -> 
     assert module.kept == [0, 1, 2, 3]
 
 
+class Later(Regression):
+    """Divides by zero from the second epoch on."""
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx) / float(self.current_epoch == 0)
+
+
+def test_a_replay_knows_its_epoch(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not finite in epoch 2, batch 1: the loss is infinite"):
+        fit(tmp_path, Later(), NonFinite(), max_epochs=3)
+    assert replay(tmp_path / "nonfinite/epoch-2-batch-1.pt", Later).kind == "loss"
+
+
 def test_a_parameter_that_is_bad_already(tmp_path: Path) -> None:
     module = seeded()
     module.last.weight.data[0, 3] = torch.inf

@@ -1,0 +1,62 @@
+"""Returns a training to the weights and moments of its newest checkpoint, at a lower learning rate."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Trainer
+
+from playbook.checkpoints.io import first_valid, load
+from playbook.errors import UserError
+from playbook.runs.directory import is_checkpoint
+
+GROUP_RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # of a parameter group; the last two are OneCycleLR's
+SCHEDULE_RATES = ("base_lrs", "max_lrs", "_last_lr")  # the second are CyclicLR's; the third has no public setter
+
+
+def return_to_checkpoint(trainer: Trainer, factor: float) -> None:
+    """Loads weights and moments from the newest checkpoint that is whole and finite, and lowers the present rates.
+
+    Position and schedule stay where they are.
+
+    Args:
+        trainer: at the end of a batch.
+        factor: what every learning rate is multiplied by.
+
+    Raises:
+        UserError: there is no such checkpoint.
+    """
+    checkpoint = _newest_finite(trainer)
+    trainer.strategy.load_model_state_dict(checkpoint, strict=trainer.lightning_module.strict_loading)
+    # only the moments come from the checkpoint: the schedule goes on from the present settings
+    groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+    settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+    trainer.strategy.load_optimizer_state_dict(checkpoint)
+    groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]  # loading replaces them
+    for group, present in zip(groups, settings, strict=True):
+        group.update(present)
+        for name in GROUP_RATES:
+            if name in group:
+                group[name] = group[name] * factor
+    for config in trainer.lr_scheduler_configs:
+        _lower(config.scheduler, factor)
+
+
+def _newest_finite(trainer: Trainer) -> dict[str, Any]:
+    folder = Path(getattr(trainer.checkpoint_callback, "dirpath", None) or "none")
+    candidates = [path for name in ("last", "previous") if is_checkpoint(path := folder / f"{name}.ckpt")]
+    while candidates:
+        path = first_valid(candidates, "policy return")
+        checkpoint = load(path)
+        if all(value.isfinite().all() for value in checkpoint["state_dict"].values()):
+            return checkpoint
+        candidates = candidates[candidates.index(path) + 1 :]
+    raise UserError(f"policy: return found no finite checkpoint in {folder.as_posix()}; see --checkpoint.every_n_steps")
+
+
+def _lower(scheduler: Any, factor: float) -> None:
+    """Lowers the rates that a schedule starts from, which its checkpoints carry."""
+    for name in SCHEDULE_RATES:
+        if hasattr(scheduler, name):
+            setattr(scheduler, name, [rate * factor for rate in getattr(scheduler, name)])
+    for inner in getattr(scheduler, "_schedulers", []):  # of SequentialLR and ChainedScheduler; private to torch
+        _lower(inner, factor)
