@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torchvision.ops import box_iou
 
 from playbook.runs.predictions import WritePredictions
-from playbook.training.microbatches import _parts
+from playbook.batches import split
 from playbook.training.resume.exact import ExactResume
 from src.nets.detectors import RetinaNet
 from src.nets.yolo import YOLO
@@ -221,7 +221,7 @@ def test_predictions_are_in_pixels_of_the_file() -> None:
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_a_batch_that_does_not_fit_is_cut_between_images(size: int) -> None:
     images, targets = collate(samples(size))
-    parts = _parts((images, targets), 2)
+    parts = split((images, targets), 2)
     assert [share for share, _ in parts] == [size // 2 / size, (size - size // 2) / size]
     for field, whole in enumerate((images, targets)):
         found = [entry for _, part in parts for entry in part[field]]

@@ -18,7 +18,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from playbook.data.base import Data
 from playbook.errors import UserError
-from playbook.training.microbatches import MicroBatches, _parts, _size, sample_weight
+from playbook.batches import num_samples, split
+from playbook.training.microbatches import MicroBatches, sample_weight
 from tests.playbook.running import MLP_DIGITS, UNSAVED, Cli, cli_process
 
 
@@ -232,7 +233,7 @@ def test_the_run_is_the_same_as_with_memory_enough(
     assert read.metrics == pytest.approx(expected.metrics, abs=1e-6)
 
 
-def test_the_message_says_what_sees_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_message_says_what_sees_thesplit(capsys: pytest.CaptureFixture[str]) -> None:
     train(task(norm="batch", dropout=0.1), Points(10), Tight(5), max_epochs=1)
     assert capsys.readouterr().out.rstrip().endswith("; batch norms and dropouts see the parts")
 
@@ -321,12 +322,12 @@ class Graph:
      (({"a": torch.zeros(4)},), 4), (([torch.zeros(3, 8, 8)] * 2, [{}] * 2), 2), ({"text": ["a", "b"]}, 2)],
 )  # fmt: skip
 def test_size_of_a_batch(batch: Any, size: int) -> None:
-    assert _size(batch) == size
+    assert num_samples(batch) == size
 
 
 def test_three_images_of_three_channels_are_three_samples() -> None:
     images, targets = [torch.full((3, 4, 4), i) for i in range(3)], [{"labels": torch.zeros(3)} for _ in range(3)]
-    shares, parts = zip(*_parts((images, targets), 2), strict=True)
+    shares, parts = zip(*split((images, targets), 2), strict=True)
     assert shares == (1 / 3, 2 / 3)
     assert [[image[0, 0, 0].item() for image in part[0]] for part in parts] == [[0], [1, 2]]
     assert all(image.shape == (3, 4, 4) for part in parts for image in part[0])
