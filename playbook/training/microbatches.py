@@ -1,15 +1,12 @@
 """Weighs the batches of an optimizer step, and splits a batch that does not fit into memory (always on)."""
 
-import inspect
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor, distributed, nn
-from torch.utils.data import DataLoader
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from playbook.batches import num_samples, split
@@ -21,13 +18,20 @@ from playbook.training.lightning import (
     gradients_accumulate,
     logged_values,
     replace_closures,
-    training_loaders,
+)
+from playbook.training.weights import (
+    Weight,
+    checked_weight,
+    ratio,
+    sample_weight,
+    scaled,
+    total_weight,
+    weight_method,
 )
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")  # torch has several ways to say so
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-Weight = float | Tensor  # a tensor where the value is on an accelerator, so that nothing waits for it
 
 
 class MicroBatches(Callback):
@@ -120,7 +124,7 @@ class MicroBatches(Callback):
             return float(num_samples(batch) or 1)
         weight = self.weight_of(batch)
         if weight is not None:
-            return _number(weight)
+            return checked_weight(weight)
         num_batches = trainer.accumulate_grad_batches * shard_of(trainer)[1]
         if num_batches > 1 and not self._difference_told and trainer.is_global_zero:
             print(
@@ -136,9 +140,9 @@ class MicroBatches(Callback):
         shares: list[Weight] = [share for share, _ in parts]
         if len(parts) == 1 or self.weight_of is None or self.weight_of(batch) is None:
             return shares
-        weights = [_number(self.weight_of(part)) for _, part in parts]
+        weights = [checked_weight(self.weight_of(part)) for _, part in parts]
         total = sum(weights)
-        return [_ratio(weight, total) for weight in weights]
+        return [ratio(weight, total) for weight in weights]
 
     def unit(self, trainer: Trainer, weight: Weight) -> float:
         """What weights are measured in until those of the whole step are known: the same number for all processes.
@@ -146,7 +150,7 @@ class MicroBatches(Callback):
         Gradients then have their usual magnitude, which fp16 needs, and keep every bit where all weights are equal.
         """
         if self.unit_weight is None:
-            mean = float(_total(trainer, weight)) / trainer.world_size
+            mean = float(total_weight(trainer, weight)) / trainer.world_size
             if mean == 0:
                 return 1.0  # this batch adds nothing
             self.unit_weight = mean
@@ -242,9 +246,9 @@ class _Batch(BatchClosure):
             return known
         weight = callback.weigh(trainer, self.batch)
         if accumulate == 1:
-            return _ratio(weight * trainer.world_size, _total(trainer, weight))
+            return ratio(weight * trainer.world_size, total_weight(trainer, weight))
         self.weight = weight
-        return _ratio(weight, callback.unit(trainer, weight))
+        return ratio(weight, callback.unit(trainer, weight))
 
     def _add_gradients(self, loss: Tensor, factor: Weight) -> None:
         if isinstance(factor, float) and factor == 0 and self.trainer.world_size == 1:
@@ -260,16 +264,16 @@ class _Batch(BatchClosure):
                 parameter.grad = torch.zeros_like(parameter)
         if not weights:
             return
-        total = _total(trainer, sum(weights[1:], weights[0]))
+        total = total_weight(trainer, sum(weights[1:], weights[0]))
         unit = self.callback.unit_weight or 1.0
-        factor = _ratio(unit * trainer.accumulate_grad_batches * trainer.world_size, total)
+        factor = ratio(unit * trainer.accumulate_grad_batches * trainer.world_size, total)
         if isinstance(factor, float) and factor == 1:
             return
         gradients: dict[Any, list[Tensor]] = {}
-        for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
-            gradient = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-            kind = gradient.device, gradient.dtype, gradient.is_sparse
-            gradients.setdefault(kind, []).append(gradient)
+        for parameter in parameters:
+            if (whole := parameter.grad) is not None:
+                gradient: Tensor = whole.to_local() if hasattr(whole, "to_local") else whole  # a DTensor
+                gradients.setdefault((gradient.device, gradient.dtype, gradient.is_sparse), []).append(gradient)
         for (device, dtype, is_sparse), tensors in gradients.items():
             value = factor if isinstance(factor, float) else factor.to(device, dtype)
             if is_sparse:
@@ -301,99 +305,6 @@ class _MetricStates:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory did not suffice, on any device."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
-
-
-def weight_method(module: LightningModule) -> Callable[[Any], Any] | None:
-    """The method `weight(batch)` of a module; None where the module has none, or where it returns samples.
-
-    A parameter, a property or a method with other arguments may have the same name; they say nothing of batches.
-    """
-    method = getattr(type(module), "weight", None)
-    # Task's own counts samples, which are known ahead for all processes
-    if not inspect.isfunction(method) or method.__module__ == "playbook.task":
-        return None
-    try:
-        inspect.signature(method).bind(module, None)
-    except TypeError:
-        return None
-    return partial(method, module)
-
-
-def sample_weight(trainer: Any, batch_idx: int) -> float | None:
-    """What a batch's mean loss is multiplied by for every sample of the optimizer step to count the same.
-
-    1 unless the step has fewer batches, or a smaller one, than `accumulate_grad_batches` full ones in every process.
-    None where the loader does not say how many samples its batches hold.
-    """
-    accumulate, num_batches = trainer.accumulate_grad_batches, trainer.num_training_batches
-    if num_batches == float("inf") or trainer.overfit_batches:
-        return None
-    if getattr(getattr(trainer, "datamodule", None), "on_error", "stop") == "skip":
-        return None  # batches may hold fewer samples
-    loader, *others = training_loaders(trainer)
-    batch_size = loader.batch_size if isinstance(loader, DataLoader) and not others else None
-    sampler: Any = getattr(loader, "sampler", None)
-    try:
-        own = len(sampler)
-    except TypeError:
-        return None
-    if batch_size is None:
-        return None
-    first = batch_idx // accumulate * accumulate
-    end = min(first + accumulate, num_batches)
-    world = shard_of(trainer)[1]
-    total = sampler.num_used() if hasattr(sampler, "num_used") else own * world
-    in_step = min(end * batch_size * world, total) - first * batch_size * world
-    in_batch = min(batch_size, own - batch_idx * batch_size)
-    return in_batch * world * accumulate / in_step
-
-
-def scaled(loss: Tensor, factor: Weight) -> Tensor:
-    """The loss times a factor. A factor of 0 gives 0, and gradients of 0, where the loss is NaN or infinite."""
-    if isinstance(factor, Tensor):
-        return (loss * factor.to(loss.device, loss.dtype)).masked_fill(factor == 0, 0.0)
-    if factor == 1:
-        return loss
-    return loss * factor if factor else loss.masked_fill(loss.new_ones((), dtype=torch.bool), 0.0)
-
-
-def _number(weight: Any) -> Weight:
-    """A weight as a float, or as a tensor where only an accelerator knows its value.
-
-    Raises:
-        ValueError: it is no number, or below 0.
-    """
-    if isinstance(weight, Tensor) and weight.numel() == 1:
-        weight = weight.detach().reshape(())
-        if weight.device.type != "cpu":
-            return weight.to(torch.float32 if weight.device.type == "mps" else torch.float64)
-        weight = weight.item()
-    shape = f" of shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else ""
-    if isinstance(weight, Tensor) or not isinstance(weight, int | float):
-        name = type(weight).__name__
-        raise ValueError(f"weight: expected a number, a scalar tensor or None for a batch, got {name}{shape}")
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"weight: expected a finite number of at least 0 for a batch, got {weight}")
-    return float(weight)
-
-
-def _total(trainer: Trainer, weight: Weight) -> Weight:
-    """The sum over all processes."""
-    if trainer.world_size == 1:
-        return weight
-    device = trainer.strategy.root_device
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    # full, as copying from the host may wait for the device
-    total = weight.clone() if isinstance(weight, Tensor) else torch.full((), weight, device=device, dtype=dtype)
-    distributed.all_reduce(total)
-    return _number(total)
-
-
-def _ratio(weight: Weight, total: Weight) -> Weight:
-    """weight / total, 0 where both are 0."""
-    if isinstance(total, Tensor):
-        return torch.where(total == 0, 0.0, weight / total)
-    return weight / total if total else 0.0
 
 
 def _copied(state: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision.ops import box_iou
 
-from playbook.runs.predictions import WritePredictions
 from playbook.batches import split
+from playbook.runs.predictions import WritePredictions
 from playbook.training.resume.exact import ExactResume
 from src.nets.detectors import RetinaNet
 from src.nets.yolo import YOLO
