@@ -275,7 +275,7 @@ class _Batch(BatchClosure):
                 gradient: Tensor = whole.to_local() if hasattr(whole, "to_local") else whole  # a DTensor
                 gradients.setdefault((gradient.device, gradient.dtype, gradient.is_sparse), []).append(gradient)
         for (device, dtype, is_sparse), tensors in gradients.items():
-            value = factor if isinstance(factor, float) else factor.to(device, dtype)
+            value = factor.to(device, dtype) if isinstance(factor, Tensor) else factor
             if is_sparse:
                 for tensor in tensors:
                     tensor.mul_(value)

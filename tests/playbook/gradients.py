@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from playbook.training.microbatches import MicroBatches
 from tests.playbook.running import UNSAVED
 
-Samples = tuple[Tensor, ...]  # a tensor for each field of a batch, a sample a row
+Samples = tuple[Any, ...]  # a tensor or list for each field of a batch, with a row a sample
 
 
 class _Steps(Callback):
@@ -65,7 +65,7 @@ def step_gradients(
     return steps.gradients
 
 
-def random_split(samples: Samples, seed: int, accumulate: int) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
+def random_split(samples: Samples, seed: int, accumulate: int) -> tuple[list[list[Any]], list[list[Any]]]:
     """Batches of 1 to 7 samples, as different as a bucket sampler makes them, and the large batches of their steps."""
     rng, ends = random.Random(seed), [0]
     while ends[-1] < len(samples[0]):
