@@ -369,7 +369,7 @@ def build_detector(name: str) -> Detection:
     nets: dict[str, Any] = {
         "known": Known,
         "yolo": lambda: YOLO(K),
-        "retinanet": lambda: RetinaNet(K, "resnet18", min_size=96, max_size=96),
+        "retinanet": lambda: RetinaNet(K, "resnet18", min_size=32, max_size=32),
     }
     net = without_batch_norms(nets[name]()).double()
     return Detection(net, K, lambda p: torch.optim.SGD(p, lr=0.0), loss_weights=None)

@@ -200,7 +200,7 @@ def test_losses_over_the_whole_batch_say_that_a_split_changes_them(
     loss: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batches, large = random_split(few_labels(), 0, 3)
-    assert still(loss).weight(batches[0]) is None
+    assert still(loss).weight((batches[0][0], batches[0][1])) is None
     found = step_gradients(still(loss), batches, 3)
     assert "warning: the loss is not a mean over parts of a batch" in capsys.readouterr().out
     with pytest.raises(AssertionError, match="relative error"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from example.data.digits import Digits
 from example.nets.mlp import MLP
 from example.tasks.classification import Classification
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -15,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MetricCollection
 
+from playbook.checkpoints.io import load
 from playbook.data.base import Data
 from playbook.task import Task
 from playbook.training.microbatches import MicroBatches
@@ -22,7 +24,7 @@ from playbook.training.nonfinite.callback import NonFinite
 from playbook.training.weights import scaled, weight_method
 from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
 from tests.playbook.processes import Group
-from tests.playbook.running import UNSAVED
+from tests.playbook.running import PROJECT, ROOT, UNSAVED
 
 K, PADDING = 3, -100
 
@@ -405,6 +407,48 @@ def test_processes_together_take_the_steps_of_one(
     for name, value in one_process.items():
         error = (weights[name] - value).abs().max()
         assert error <= 1e-9, f"{name} differs by {error:.2g}"
+
+
+class Uneven(Digits):
+    """203 images, which no batch size and no number of processes divides."""
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        for name in ("train_set", "val_set", "test_set"):
+            whole: Any = getattr(self, name)
+            setattr(self, name, TensorDataset(*(tensor[:203] for tensor in whole.tensors)))
+
+
+class OfSomeClasses(Classification):
+    """The mean over the images of the first seven digits: its weight is a number that no loader knows."""
+
+    def weight(self, batch: Any) -> Tensor:
+        return (batch[1] < 7).sum()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        image, target = batch
+        losses = cross_entropy(self(image), target, reduction="none") * (target < 7)
+        return losses.sum() / (target < 7).sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["ddp", "fsdp2", "tensor-parallel"])
+def test_a_mesh_of_processes_takes_the_steps_of_one(tmp_path: Path, mesh: str) -> None:
+    args = (
+        "fit", "--config", str(PROJECT / "configs/vision/vit-digits.yaml"), "--model", f"{OWN}.OfSomeClasses",
+        "--data", f"{OWN}.Uneven", "--model.net.dim", "16", "--model.net.depth", "2", "--trainer.accelerator", "cpu",
+        "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "0", "--data.shift", "0", "--checkpoint.monitor", "null",
+        "--model.optimizer", "SGD", "--model.optimizer.lr", "0.1", "--model.schedule", "null",
+    )  # fmt: skip
+    config = ("--config", str(ROOT / f"configs/trainer/{mesh}.yaml"), "--trainer.devices", "2")
+    size = 8 if mesh == "tensor-parallel" else 4  # processes of one tensor-parallel group share their batches
+    split = ("--data.batch_size", str(size), "--trainer.accumulate_grad_batches", "3")
+    Group(1, *args, "--data.batch_size", "24", "--run_dir", "one", cwd=tmp_path).finish()
+    Group(2, *args, *config, *split, "--run_dir", "split", cwd=tmp_path).finish()
+    expected, weights = (load(tmp_path / run / "checkpoints/last.ckpt")["state_dict"] for run in ("one", "split"))
+    for name, value in expected.items():
+        error = (weights[name] - value).abs().max()
+        assert error <= 1e-5, f"{name} differs by {error:.2g}"
 
 
 def test_processes_tell_once_that_a_step_differs(tmp_path: Path) -> None:
