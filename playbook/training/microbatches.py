@@ -92,11 +92,13 @@ class MicroBatches(Callback):
             UserError: the batch cannot be split further.
         """
         size = num_samples(batch)
+        is_mean = self.weight_of is None or self.weight_of(batch) is not None
         if trainer.world_size > 1:  # the processes' collective operations would no longer match
             accumulate = 2 * trainer.accumulate_grad_batches
+            step = "the same step" if is_mean else "a similar step, as the loss is not a mean over parts of a batch,"
             raise UserError(
                 f"--data.batch_size: out of memory; {max(size // 2, 1)} with --trainer.accumulate_grad_batches "
-                f"{accumulate} is the same step in half of it ({error})"
+                f"{accumulate} is {step} in half of it ({error})"
             )
         if size == 0:
             raise UserError(f"--data.batch_size: out of memory, and a {type(batch).__name__} cannot be split ({error})")
@@ -107,7 +109,6 @@ class MicroBatches(Callback):
         norms = any(isinstance(module, BATCH_NORMS) for module in modules)
         dropouts = any(isinstance(module, DROPOUTS) and module.p > 0 for module in modules)
         see_parts = " and ".join([*["batch norms"] * norms, *["dropouts"] * dropouts])
-        is_mean = self.weight_of is None or self.weight_of(batch) is not None
         print(
             f"\nout of memory with {size} samples: going on with {self.num_parts} parts of at most "
             f"{-(-size // self.num_parts)}, "
@@ -120,7 +121,7 @@ class MicroBatches(Callback):
 
     def weigh(self, trainer: Trainer, batch: Any) -> Weight:
         """What the loss of a batch is a mean over; 1 where it is no mean, or where nobody knows."""
-        if self.weight_of is None:
+        if self.weight_of is None or batch is None:  # training_step may take an iterator in place of a batch
             return float(num_samples(batch) or 1)
         weight = self.weight_of(batch)
         if weight is not None:

@@ -43,7 +43,7 @@ def step_gradients(
     batches: list[Any],
     accumulate: int = 1,
     num_parts: int = 1,
-    weighed: bool = True,
+    weighed: bool | MicroBatches = True,
     **settings: Any,
 ) -> list[list[Tensor]]:
     """Trains for an epoch; the module's learning rate must be 0 for steps to be comparable.
@@ -53,11 +53,12 @@ def step_gradients(
         batches: ready ones, of any size.
         accumulate: batches of a step.
         num_parts: parts of a batch that fit into memory.
-        weighed: by MicroBatches; else it is Lightning alone.
+        weighed: by MicroBatches, or by such a callback; else it is Lightning alone.
         settings: of the Trainer.
     """
     steps = _Steps(num_parts)
-    callbacks: list[Callback] = [*([MicroBatches()] if weighed else []), *settings.pop("callbacks", []), steps]
+    micro_batches = [weighed] if isinstance(weighed, MicroBatches) else [MicroBatches()] * weighed
+    callbacks: list[Callback] = [*micro_batches, *settings.pop("callbacks", []), steps]
     settings = {**UNSAVED, "max_epochs": 1, "accumulate_grad_batches": accumulate, **settings}
     loader: Any = DataLoader(batches, batch_size=None)  # type: ignore[arg-type]  # a list is a data set
     validates = is_overridden("validation_step", module)  # a task is warned of where there is no loader

@@ -1,5 +1,6 @@
 """A step has the gradient of one large batch, whatever its losses are means over and however it is split."""
 
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,62 @@ def test_a_step_is_the_same_however_it_is_split(name: str, accumulate: int, num_
     for seed in range(2):
         batches, large = random_split(samples(), seed, accumulate)
         assert_same_steps(step_gradients(build(), batches, accumulate, num_parts), large_batch_gradients(name, large))
+
+
+class OnDevice(MicroBatches):
+    """Keeps weights as tensors, as they are on an accelerator."""
+
+    def weigh(self, trainer: Trainer, batch: Any) -> Tensor:
+        return torch.tensor(super().weigh(trainer, batch), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("name", ["tokens", "third-party"])
+def test_weights_may_stay_on_the_device(name: str, accumulate: int, num_parts: int) -> None:
+    build, samples = MODULES[name]
+    batches, large = random_split(samples(), 0, accumulate)
+    found = step_gradients(build(), batches, accumulate, num_parts, weighed=OnDevice())
+    assert_same_steps(found, large_batch_gradients(name, large))
+
+
+@pytest.mark.parametrize("name", ["tokens", "third-party"])
+def test_a_training_step_may_leave_a_batch_out(name: str) -> None:
+    """By returning None; the step is then that of the other batches."""
+    build, samples = MODULES[name]
+    batches, _ = random_split(samples(), 0, 1)
+    batches = batches[1:4]
+
+    class Leaves(build):  # type: ignore[misc,valid-type]
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            return loss if batch_idx != 1 else None
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*training_step. returned .None.")
+        found = step_gradients(Leaves(), batches, accumulate=3)
+    joined = [torch.cat(fields) for fields in zip(batches[0], batches[2], strict=True)]
+    assert_same_steps(found, large_batch_gradients(name, [joined]))
+
+
+class Sparse(Tokens):
+    """An embedding with sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Embedding(K, 4, sparse=True), nn.Linear(4, K)).double()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        _, target = batch
+        logits = self.net(target.clamp(min=0).roll(1, dims=1))
+        return cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PADDING)
+
+
+def test_sparse_gradients_are_weighed() -> None:
+    batches, large = random_split(tuple(field[3:-3] for field in sequences()), 0, 3)
+    found, expected = step_gradients(Sparse(), batches, 3), step_gradients(Sparse(), large, weighed=False)
+    assert all(gradients[0].is_sparse for gradients in found)
+    assert_same_steps(*([[g.to_dense() for g in gradients] for gradients in steps] for steps in (found, expected)))
 
 
 def test_the_mean_of_means_is_another_gradient() -> None:
@@ -437,7 +494,8 @@ def test_a_mesh_of_processes_takes_the_steps_of_one(tmp_path: Path, mesh: str) -
     args = (
         "fit", "--config", str(PROJECT / "configs/vision/vit-digits.yaml"), "--model", f"{OWN}.OfSomeClasses",
         "--data", f"{OWN}.Uneven", "--model.net.dim", "16", "--model.net.depth", "2", "--trainer.accelerator", "cpu",
-        "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "0", "--data.shift", "0", "--checkpoint.monitor", "null",
+        "--trainer.max_epochs", "2", "--trainer.limit_val_batches", "0", "--data.shift", "0",
+        "--checkpoint.monitor", "null",
         "--model.optimizer", "SGD", "--model.optimizer.lr", "0.1", "--model.schedule", "null",
     )  # fmt: skip
     config = ("--config", str(ROOT / f"configs/trainer/{mesh}.yaml"), "--trainer.devices", "2")
