@@ -48,10 +48,10 @@ class MicroBatches(Callback):
       step count the same, as in Lightning, and a message says once that the step is not the same as one large batch.
 
     Where all weights of a step are equal, its gradient is bitwise that of Lightning. A batch of weight 0 adds nothing,
-    whatever its loss is; a step that has only such batches has gradients of 0. Numbers of samples that a
-    DataLoader tells ahead cost nothing; other weights cost an all_reduce of one scalar a step with several processes,
-    and one multiplication of the gradients a step with accumulation. Hooks before `on_before_optimizer_step` see the
-    gradients before this multiplication.
+    whatever its loss is; a step that has only such batches has gradients of 0. Numbers of samples that a DataLoader
+    tells ahead need no communication. Other weights take an all_reduce of one scalar a step with several processes, and
+    one multiplication of the gradients a step with accumulation; hooks before `on_before_optimizer_step` see the
+    gradients before it. Weights on an accelerator stay there, so that nothing waits for them.
 
     Random numbers and batch norms differ between one large batch and its parts. A batch can be split if it is a tensor,
     or a list, tuple or dict whose tensors (B, …) and lists of B entries have a sample a row. `train/loss_step` is that
@@ -204,9 +204,8 @@ class _Batch(BatchClosure):
         step_batches = [*callback.step_batches, self]
         ends_step = self.has_backward and not gradients_accumulate(trainer)
         callback.step_batches = [] if ends_step or not self.has_backward else step_batches
-        weights = [batch.weight for batch in step_batches if batch.weight is not None]
-        if ends_step and (weights or self.is_left_out):
-            self._finish_gradients(weights)
+        if ends_step:
+            self._finish_gradients(step_batches)
         return result
 
     def run(self) -> ClosureResult:
@@ -256,8 +255,11 @@ class _Batch(BatchClosure):
             return  # a loss divided by a count of 0 has gradients of NaN; processes wait for each other's, though
         self.backward(scaled(loss, factor))
 
-    def _finish_gradients(self, weights: list[Weight]) -> None:
+    def _finish_gradients(self, step_batches: "list[_Batch]") -> None:
         """Divides the gradients by the weight of the step, where they were summed up in another unit."""
+        weights = [batch.weight for batch in step_batches if batch.weight is not None]
+        if not weights and not self.is_left_out:
+            return
         trainer = self.trainer
         parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
         if all(parameter.grad is None for parameter in parameters):  # every batch has weight 0

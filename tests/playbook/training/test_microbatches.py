@@ -88,6 +88,10 @@ def test_gradients_are_means_over_the_samples_of_a_step(accumulate: int) -> None
     train(model, Points(), kept, accumulate_grad_batches=accumulate)
     sizes = [sum(len(inputs) for inputs in step[2]) for step in kept.steps]
     assert sizes == 2 * {1: [4] * 9 + [2], 3: [12, 12, 12, 2], 4: [16, 16, 6]}[accumulate]
+    assert_means_over_samples(kept, model)
+
+
+def assert_means_over_samples(kept: Kept, model: LightningModule) -> None:
     for gradients, weights, batches in kept.steps:
         model.load_state_dict(weights)
         inputs = torch.cat(batches)
@@ -107,6 +111,32 @@ def test_otherwise_nothing_changes(accumulate: int) -> None:
     torch.manual_seed(1)
     Trainer(**UNSAVED, max_epochs=2, num_sanity_val_steps=0, limit_val_batches=0, **limit).fit(theirs, datamodule=data)
     assert_close(ours, theirs, tolerance=0.0)
+
+
+class Faulty(Points):
+    """Two samples cannot be loaded, and are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_error = "skip"
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.augment = self.fail
+
+    def fail(self, sample: Any) -> Any:
+        faulty: Any = [self.train_set[3], self.train_set[20]]
+        if any(torch.equal(sample[0], inputs) for inputs, _ in faulty):
+            raise ValueError("a broken file")
+        return sample
+
+
+def test_samples_that_are_left_out_do_not_count() -> None:
+    kept = Kept()
+    model = task()
+    train(model, Faulty(), kept, accumulate_grad_batches=3)
+    assert sum(len(inputs) for step in kept.steps for inputs in step[2]) == 2 * 36
+    assert_means_over_samples(kept, model)
 
 
 def weights_of(run: Path) -> dict[str, Tensor]:
