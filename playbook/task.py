@@ -6,14 +6,15 @@ from functools import partial
 from typing import Any
 
 from lightning.pytorch import LightningModule
-from lightning.pytorch.core.mixins.hparams_mixin import _given_hyperparameters
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric, MetricCollection
 
+from playbook.batches import num_samples
 from playbook.optim.groups import parameter_groups
 from playbook.optim.schedules import scheduler_config
+from playbook.training.lightning import is_built_by_command_line
 
 OptimizerFactory = Callable[[Iterable], Optimizer]
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
@@ -44,8 +45,8 @@ class Task(LightningModule):
     ) -> None:
         super().__init__()
         # the command line hands over plain class paths; from Python these are objects, which weights_only refuses
-        from_command_line = _given_hyperparameters.get() is not None
-        self.save_hyperparameters(ignore=[] if from_command_line else ["net", "optimizer", "schedule", "metrics"])
+        names = [] if is_built_by_command_line() else ["net", "optimizer", "schedule", "metrics"]
+        self.save_hyperparameters(ignore=names)
         self.net = net
         self._is_split = False
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
@@ -101,19 +102,39 @@ class Task(LightningModule):
             return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]  # it takes it, says its signature
         return self.schedule(optimizer)
 
-    def log_step(self, stage: str, loss: Tensor, batch_size: int, **measured: Tensor) -> None:
+    def weight(self, batch: Any) -> Tensor | float | None:
+        """What the loss of a batch is a mean over: its samples, unless a subclass says otherwise.
+
+        The gradient of an optimizer step is the mean of its batches' gradients under these weights, so it is the same
+        no matter how the step is split: by accumulation, over processes, or where a batch does not fit into memory.
+        Return the count that training_step divides by: tokens for a language model, labelled pixels where some are
+        ignored, the sum of class weights for a weighted cross-entropy. A scalar tensor may stay on its device.
+
+        Return None where the loss is not a mean over parts of the batch, as with the Dice loss or a contrastive loss.
+        All batches of a step then count the same, and a message says that splitting changes the step.
+
+        Args:
+            batch: what training_step gets.
+        """
+        return num_samples(batch) or 1
+
+    def log_step(self, stage: str, loss: Tensor, weight: Tensor | float, **measured: Tensor) -> None:
         """Adds one batch to the metrics of a stage, and logs the training loss where a step is due to be logged.
 
         Args:
             stage: train, val or test.
             loss: mean over the batch, a scalar.
-            batch_size: number of samples B, the weight of this loss.
+            weight: how much this loss counts in the mean of the epoch, `weight(batch)`; the number of samples where
+                that is None.
             measured: what the metrics' `update` takes, by name.
         """
-        getattr(self, f"{stage}_metrics").update(value=loss.detach(), weight=batch_size, **measured)
+        loss = loss.detach()
+        # where nothing counts, the mean may be 0 / 0
+        value = loss.masked_fill(weight == 0, 0.0) if isinstance(weight, Tensor) else loss if weight else 0.0
+        getattr(self, f"{stage}_metrics").update(value=value, weight=weight, **measured)
         trainer: Any = self.trainer
         if stage == "train" and (self.global_step + 1) % trainer.log_every_n_steps == 0:
-            self.log("train/loss_step", loss.detach(), batch_size=batch_size)
+            self.log("train/loss_step", loss, batch_size=1)
 
     def _log_epoch(self, metrics: MetricCollection) -> None:
         self.log_dict(metrics.compute())

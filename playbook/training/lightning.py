@@ -5,11 +5,16 @@ tests/playbook/training/test_lightning.py lists each private name with the funct
 release of Lightning lacks one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.core.mixins.hparams_mixin import _given_hyperparameters
+from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResult, _AutomaticOptimization
+from torch import Tensor
+from torch.optim import Optimizer
 
 # Where a checkpoint continues exactly. Lightning counts a batch as ready before its hooks run, so a checkpoint saved in
 # most hooks skips or repeats something when it is continued: a validation, a plateau step, a whole epoch. Each context
@@ -124,6 +129,74 @@ def _changed(owner: Any, **values: Any) -> Iterator[None]:
 
 
 # Gradients and losses
+
+
+class BatchClosure(Closure):
+    """What an optimizer calls for one batch: forward pass, zero_grad, backward pass; subclasses put them together.
+
+    Under gradient accumulation, Lightning itself calls the closures of all batches but the last of a step.
+    """
+
+    def __init__(
+        self, loop: _AutomaticOptimization, kwargs: OrderedDict[str, Any], optimizer: Optimizer, batch_idx: int
+    ) -> None:
+        plain = _AutomaticOptimization._make_closure(loop, kwargs, optimizer, batch_idx)
+        super().__init__(plain._step_fn, plain._backward_fn, plain._zero_grad_fn)
+        self.trainer: Trainer = loop.trainer
+        self.optimizer = optimizer
+        self.batch_idx = batch_idx
+        self._kwargs = kwargs
+        self._training_step = loop._training_step
+
+    @property
+    def batch(self) -> Any:
+        """The batch; None where training_step takes an iterator in its place."""
+        return self._kwargs.get("batch")
+
+    @property
+    def begins_step(self) -> bool:
+        """Whether the batch is the first of its optimizer step."""
+        return self.batch_idx % self.trainer.accumulate_grad_batches == 0
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether there is a backward pass; stochastic weight averaging updates batch norms without one."""
+        return self._backward_fn is not None
+
+    def forward(self, batch: Any) -> ClosureResult:
+        """Runs training_step on the whole batch or on a part of it; its loss is divided by the accumulated batches."""
+        return self._training_step(self._kwargs if batch is self.batch else OrderedDict(self._kwargs, batch=batch))
+
+    def zero_grad(self) -> None:
+        """Sets the gradients to None where the batch is the first of its optimizer step."""
+        if self._zero_grad_fn is not None:
+            self._zero_grad_fn()
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradients of a loss, with all hooks of a backward pass."""
+        assert self._backward_fn is not None, "see has_backward"
+        self._backward_fn(loss)
+
+
+class _Optimization(_AutomaticOptimization):
+    def __init__(self, trainer: Trainer, closure: Callable[..., BatchClosure]) -> None:
+        super().__init__(trainer)
+        self.closure = closure
+
+    def _make_closure(self, kwargs: OrderedDict[str, Any], optimizer: Optimizer, batch_idx: int) -> Closure:
+        return self.closure(self, kwargs, optimizer, batch_idx)
+
+
+def replace_closures(trainer: Trainer, closure: Callable[..., BatchClosure]) -> None:
+    """In setup: has automatic optimization call these closures. A second fit keeps the loop, and so its counters.
+
+    Args:
+        trainer: before its fit.
+        closure: takes the arguments of BatchClosure.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    if not isinstance(loop.automatic_optimization, _Optimization):
+        loop.automatic_optimization = _Optimization(trainer, closure)
 
 
 def gradients_accumulate(trainer: Trainer) -> bool:
@@ -250,3 +323,13 @@ def set_data_parallel_size(strategy: Any, size: int) -> None:
 def drop_wandb_setting(logger: Any, name: str) -> None:
     """Removes an argument that a WandbLogger would pass to `wandb.init`."""
     logger._wandb_init.pop(name, None)
+
+
+def logged_values(trainer: Trainer) -> Any:
+    """By key, the metric objects in which self.log collects the values of the training epoch."""
+    return trainer.fit_loop.epoch_loop._results
+
+
+def is_built_by_command_line() -> bool:
+    """In the constructor of a module: whether the command line builds it, from plain values."""
+    return _given_hyperparameters.get() is not None

@@ -1,46 +1,75 @@
-"""Counts samples where Lightning counts batches, and splits a batch that does not fit into memory (always on)."""
+"""Weighs the batches of an optimizer step, and splits a batch that does not fit into memory (always on)."""
 
-from collections import OrderedDict
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResult, _AutomaticOptimization
-from torch import Tensor
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.dropout import _DropoutNd
-from torch.utils.data import DataLoader
+from torch import Tensor, nn
 from torchmetrics import Metric
 
+from playbook.batches import num_samples, split
 from playbook.errors import UserError
 from playbook.processes import shard_of
+from playbook.training.lightning import (
+    BatchClosure,
+    ClosureResult,
+    gradients_accumulate,
+    logged_values,
+    replace_closures,
+)
+from playbook.training.weights import (
+    Weight,
+    checked_weight,
+    ratio,
+    sample_weight,
+    scaled,
+    total_weight,
+    weight_method,
+)
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")  # torch has several ways to say so
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 class MicroBatches(Callback):
-    """A step's gradient is the mean over its samples, however they were cut into batches and processes (always on).
+    """Gives an optimizer step the gradient of one large batch, no matter how the batch was split (always on).
 
-    Lightning divides by the number of batches and of processes: at the end of an epoch, where fewer or smaller batches
-    are left, samples would count less or more than before. And a batch that does not fit into memory is done in
-    halves, quarters, …, whose gradients add up to the same step. Without either event nothing changes, bitwise; a step
-    takes 15 µs more (CPU time, median of 40 pairs of alternating runs, 2 busy CPU cores).
+    A step is split by `accumulate_grad_batches`, over processes, and where a batch does not fit into memory: it is then
+    done in halves, quarters, …. Lightning takes the mean over the batches of a step. That is the mean over its samples
+    only where all batches hold as many, and never the mean over its tokens or counted pixels. Here the gradient is
+    Σ wᵢ ∇ℓᵢ / Σ wᵢ over the batches i of all processes, with the mean loss ℓᵢ of a batch and its weight wᵢ:
 
-    Losses must be means over samples. A batch can be split if it is a tensor, or a list, tuple or dict whose tensors
-    (B, …) and lists of B entries have a sample a row. Batch norms and dropouts see the parts, and `train/loss_step` is
-    of the last one. What training_step logs before it runs out of memory is counted twice, the first time this happens.
-    With accumulation, the batches of a step stay in memory until it is done.
+    - `weight(batch)` of the module says what the batch's loss is a mean over, as a number or a scalar tensor.
+    - A module without such a method is weighed by samples.
+    - `None` says that the loss is not a mean over parts of the batch (Dice, contrastive losses). Then all batches of a
+      step count the same, as in Lightning, and a message says once that the step is not the same as one large batch.
+
+    Where all weights of a step are equal, its gradient is bitwise that of Lightning. A batch of weight 0 adds nothing,
+    whatever its loss is; a step that has only such batches has gradients of 0. Numbers of samples that a DataLoader
+    tells ahead need no communication. Other weights take an all_reduce of one scalar a step with several processes, and
+    one multiplication of the gradients a step with accumulation; hooks before `on_before_optimizer_step` see the
+    gradients before it. Weights on an accelerator stay there, so that nothing waits for them.
+
+    Random numbers and batch norms differ between one large batch and its parts. A batch can be split if it is a tensor,
+    or a list, tuple or dict whose tensors (B, …) and lists of B entries have a sample a row. `train/loss_step` is that
+    of the last part. What training_step logs before it runs out of memory is counted twice, the first time this
+    happens. With accumulation, the batches of a step stay in memory until it is done.
     """
 
     def __init__(self) -> None:
         self.num_parts = 1  # that every batch is done in
+        self.step_batches: list[_Batch] = []  # batches before the present one that the optimizer step is made of
+        self.weight_of: Callable[[Any], Any] | None = None  # method of the module; without one, samples are weighed
+        self.unit_weight: float | None = None  # mean weight of the processes' first batches
+        self._difference_told = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        loop = trainer.fit_loop.epoch_loop
-        if stage == "fit" and not isinstance(loop.automatic_optimization, _Optimization):
-            loop.automatic_optimization = _Optimization(trainer, self)
+        if stage == "fit":
+            self.weight_of = weight_method(pl_module)
+            replace_closures(trainer, partial(_Batch, self))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.world_size > 1:
@@ -49,10 +78,12 @@ class MicroBatches(Callback):
             print(f"out of memory before: going on with {self.num_parts} parts a batch", flush=True)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"num_parts": self.num_parts} if self.num_parts > 1 else {}
+        state = {"num_parts": self.num_parts} if self.num_parts > 1 else {}
+        return state if self.unit_weight is None else {**state, "unit": self.unit_weight}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.num_parts = state_dict["num_parts"]
+        self.num_parts = state_dict.get("num_parts", 1)
+        self.unit_weight = state_dict.get("unit")
 
     def halve(self, trainer: Trainer, batch: Any, error: str) -> None:
         """Doubles the number of parts.
@@ -60,12 +91,14 @@ class MicroBatches(Callback):
         Raises:
             UserError: the batch cannot be split further.
         """
-        size = _size(batch)
+        size = num_samples(batch)
+        is_mean = self.weight_of is None or self.weight_of(batch) is not None
         if trainer.world_size > 1:  # the processes' collective operations would no longer match
             accumulate = 2 * trainer.accumulate_grad_batches
+            step = "the same step" if is_mean else "a similar step, as the loss is not a mean over parts of a batch,"
             raise UserError(
                 f"--data.batch_size: out of memory; {max(size // 2, 1)} with --trainer.accumulate_grad_batches "
-                f"{accumulate} is the same step in half of it ({error})"
+                f"{accumulate} is {step} in half of it ({error})"
             )
         if size == 0:
             raise UserError(f"--data.batch_size: out of memory, and a {type(batch).__name__} cannot be split ({error})")
@@ -73,52 +106,84 @@ class MicroBatches(Callback):
             raise UserError(f"--data.batch_size: out of memory even with one sample at a time ({error})")
         self.num_parts *= 2
         modules = list(trainer.lightning_module.modules())
-        norms = any(isinstance(module, _NormBase) for module in modules)
-        dropouts = any(isinstance(module, _DropoutNd) and module.p > 0 for module in modules)
+        norms = any(isinstance(module, BATCH_NORMS) for module in modules)
+        dropouts = any(isinstance(module, DROPOUTS) and module.p > 0 for module in modules)
         see_parts = " and ".join([*["batch norms"] * norms, *["dropouts"] * dropouts])
         print(
             f"\nout of memory with {size} samples: going on with {self.num_parts} parts of at most "
-            f"{-(-size // self.num_parts)}, whose gradients add up to the same step"
+            f"{-(-size // self.num_parts)}, "
+            + ("whose gradients add up to the same step" if is_mean else "whose mean loss is not that of the batch")
             + (f"; {see_parts} see the parts" if see_parts else ""),
             flush=True,
         )
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
+    def weigh(self, trainer: Trainer, batch: Any) -> Weight:
+        """What the loss of a batch is a mean over; 1 where it is no mean, or where nobody knows."""
+        if self.weight_of is None or batch is None:  # training_step may take an iterator in place of a batch
+            return float(num_samples(batch) or 1)
+        weight = self.weight_of(batch)
+        if weight is not None:
+            return checked_weight(weight)
+        num_batches = trainer.accumulate_grad_batches * shard_of(trainer)[1]
+        if num_batches > 1 and not self._difference_told and trainer.is_global_zero:
+            print(
+                "warning: the loss is not a mean over parts of a batch (its weight is None), so a step takes the mean "
+                f"over {num_batches} batches of their losses, which is not the loss of one large batch",
+                flush=True,
+            )
+        self._difference_told = True
+        return 1.0
 
-class _Optimization(_AutomaticOptimization):
-    """Lightning's optimization loop with another closure."""
+    def weigh_parts(self, batch: Any, parts: list[tuple[float, Any]]) -> list[Weight]:
+        """How much each part's loss counts in that of the batch; these shares add up to 1."""
+        shares: list[Weight] = [share for share, _ in parts]
+        if len(parts) == 1 or self.weight_of is None or self.weight_of(batch) is None:
+            return shares
+        weights = [checked_weight(self.weight_of(part)) for _, part in parts]
+        total = sum(weights)
+        return [ratio(weight, total) for weight in weights]
 
-    def __init__(self, trainer: Trainer, callback: MicroBatches) -> None:
-        super().__init__(trainer)
+    def unit(self, trainer: Trainer, weight: Weight) -> float:
+        """What weights are measured in until those of the whole step are known: the same number for all processes.
+
+        Gradients then have their usual magnitude, which fp16 needs, and keep every bit where all weights are equal.
+        """
+        if self.unit_weight is None:
+            mean = float(total_weight(trainer, weight)) / trainer.world_size
+            if mean == 0:
+                return 1.0  # this batch adds nothing
+            self.unit_weight = mean
+        return self.unit_weight
+
+
+class _Batch(BatchClosure):
+    """One batch of an optimizer step; in parts where memory asks for it.
+
+    Where the weight of the whole step is known ahead, losses are multiplied by their share in it. Else they are
+    multiplied by their weight in some unit, and the gradients of the step by the rest before the optimizer steps.
+    """
+
+    def __init__(self, callback: MicroBatches, *args: Any) -> None:
+        super().__init__(*args)
         self.callback = callback
-        self.window: list[_Closure] = []  # batches before this one that the optimizer step is made of
-
-    def _make_closure(self, kwargs: Any, optimizer: torch.optim.Optimizer, batch_idx: int) -> Closure:
-        plain = super()._make_closure(kwargs, optimizer, batch_idx)
-        if batch_idx % self.trainer.accumulate_grad_batches == 0:
-            self.window = []
-        return _Closure(self, kwargs, sample_weight(self.trainer, batch_idx), plain)
-
-
-class _Closure(Closure):
-    """One batch: forward, zero_grad, backward; in parts where memory asks for it."""
-
-    def __init__(self, loop: _Optimization, kwargs: Any, weight: float, plain: Closure) -> None:
-        super().__init__(plain._step_fn, plain._backward_fn, plain._zero_grad_fn)
-        self.loop, self.kwargs, self.weight = loop, kwargs, weight
+        self.weight: Weight | None = None  # None where no gradient is multiplied at the end of the step
+        self.is_left_out = False  # as its weight is 0
         self._forward_done = False
+        if self.begins_step:
+            callback.step_batches = []
 
     @torch.enable_grad()
     def closure(self, *args: Any, **kwargs: Any) -> ClosureResult:
-        trainer, callback = self.loop.trainer, self.loop.callback
-        former: list[_Closure] = []  # to do again, as a backward pass that failed has left a part of its gradients
+        trainer, callback = self.trainer, self.callback
+        former: list[_Batch] = []  # to do again, as a backward pass that failed has left a part of its gradients
         counted: _MetricStates | None = None  # what the metrics must hold in the end, if this batch is in them already
         while True:
             before = _MetricStates(trainer) if callback.num_parts > 1 else None
             try:
-                for closure in former:
-                    closure.run()
+                for batch in former:
+                    batch.run()
                 if former and before is not None:
                     before.restore()
                 result = self.run()
@@ -132,42 +197,100 @@ class _Closure(Closure):
                 before.restore()
             elif self._forward_done:
                 counted = _MetricStates(trainer)
-            callback.halve(trainer, self.kwargs.get("batch"), error)
-            former = self.loop.window
+            callback.halve(trainer, self.batch, error)
+            former = callback.step_batches
         if counted is not None:
             counted.restore()
-        accumulates = self._backward_fn is not None and trainer.fit_loop._should_accumulate()
-        self.loop.window = [*self.loop.window, self] if accumulates else []
+        step_batches = [*callback.step_batches, self]
+        ends_step = self.has_backward and not gradients_accumulate(trainer)
+        callback.step_batches = [] if ends_step or not self.has_backward else step_batches
+        if ends_step:
+            self._finish_gradients(step_batches)
         return result
 
     def run(self) -> ClosureResult:
         self._forward_done = False
         losses: list[Tensor] = []
+        missing: Weight = 0.0  # share of the batch that has no loss
         output = ClosureResult(None)
-        parts = _parts(self.kwargs.get("batch"), self.loop.callback.num_parts)
-        for number, (share, part) in enumerate(parts):
-            kwargs = self.kwargs if len(parts) == 1 else OrderedDict(self.kwargs, batch=part)
-            output = self.loop._training_step(kwargs)
+        parts = split(self.batch, self.callback.num_parts)
+        shares = self.callback.weigh_parts(self.batch, parts)
+        factor = self._factor()
+        self.is_left_out = isinstance(factor, float) and factor == 0
+        for number, ((_, part), share) in enumerate(zip(parts, shares, strict=True)):
+            output = self.forward(part)
             self._forward_done = True
             if output.closure_loss is None:
                 self.warning_cache.warn("`training_step` returned `None`: the step goes on without this batch")
-            if self._zero_grad_fn is not None and number == 0:
-                self._zero_grad_fn()
-            if self._backward_fn is not None and output.closure_loss is not None:
-                weight = share * self.weight
-                self._backward_fn(output.closure_loss if weight == 1 else output.closure_loss * weight)
+                missing = missing + share
+            if number == 0:
+                self.zero_grad()
+            if self.has_backward and output.closure_loss is not None:
+                self._add_gradients(output.closure_loss, factor * share)
             if output.loss is not None:
-                losses.append(output.loss if share == 1 else output.loss * share)
+                losses.append(scaled(output.loss, share))
+        if self.weight is not None:
+            self.weight = self.weight * (1.0 - missing)
         output.closure_loss = None  # lets the graph go
         output.loss = sum(losses[1:], losses[0]) if losses else None
         return output
+
+    def _factor(self) -> Weight:
+        """What the loss of the whole batch is multiplied by."""
+        trainer, callback = self.trainer, self.callback
+        accumulate, num_shards = trainer.accumulate_grad_batches, shard_of(trainer)[1]
+        if callback.weight_of is None and accumulate == num_shards == 1:
+            return 1.0
+        known = sample_weight(trainer, self.batch_idx) if callback.weight_of is None else None
+        if known is not None:
+            return known
+        weight = callback.weigh(trainer, self.batch)
+        if accumulate == 1:
+            return ratio(weight * trainer.world_size, total_weight(trainer, weight))
+        self.weight = weight
+        return ratio(weight, callback.unit(trainer, weight))
+
+    def _add_gradients(self, loss: Tensor, factor: Weight) -> None:
+        if isinstance(factor, float) and factor == 0 and self.trainer.world_size == 1:
+            return  # a loss divided by a count of 0 has gradients of NaN; processes wait for each other's, though
+        self.backward(scaled(loss, factor))
+
+    def _finish_gradients(self, step_batches: "list[_Batch]") -> None:
+        """Divides the gradients by the weight of the step, where they were summed up in another unit."""
+        weights = [batch.weight for batch in step_batches if batch.weight is not None]
+        if not weights and not self.is_left_out:
+            return
+        trainer = self.trainer
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if all(parameter.grad is None for parameter in parameters):  # every batch has weight 0
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
+        if not weights:
+            return
+        total = total_weight(trainer, sum(weights[1:], weights[0]))
+        unit = self.callback.unit_weight or 1.0
+        factor = ratio(unit * trainer.accumulate_grad_batches * trainer.world_size, total)
+        if isinstance(factor, float) and factor == 1:
+            return
+        gradients: dict[Any, list[Tensor]] = {}
+        for parameter in parameters:
+            if (whole := parameter.grad) is not None:
+                gradient: Tensor = whole.to_local() if hasattr(whole, "to_local") else whole  # a DTensor
+                gradients.setdefault((gradient.device, gradient.dtype, gradient.is_sparse), []).append(gradient)
+        for (device, dtype, is_sparse), tensors in gradients.items():
+            value = factor.to(device, dtype) if isinstance(factor, Tensor) else factor
+            if is_sparse:
+                for tensor in tensors:
+                    tensor.mul_(value)
+            else:
+                torch._foreach_mul_(tensors, value)
 
 
 class _MetricStates:
     """What all metrics, and the sums of self.log, hold at this moment."""
 
     def __init__(self, trainer: Trainer) -> None:
-        self.results: Any = trainer.fit_loop.epoch_loop._results
+        self.results: Any = logged_values(trainer)
         self.logged = set(self.results)
         modules = [*trainer.lightning_module.modules(), *self.results.values()]
         metrics = [module for module in modules if isinstance(module, Metric)]
@@ -185,81 +308,6 @@ class _MetricStates:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory did not suffice, on any device."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
-
-
-def sample_weight(trainer: Any, batch_idx: int) -> float:
-    """What a batch's mean loss is multiplied by for every sample of the optimizer step to count the same.
-
-    1 unless the step has fewer batches, or a smaller one, than `accumulate_grad_batches` full ones in every process.
-    Where the loader does not say how large its batches are, all batches of a step count the same.
-    """
-    accumulate, num_batches = trainer.accumulate_grad_batches, trainer.num_training_batches
-    if num_batches == float("inf"):
-        return 1.0
-    first = batch_idx // accumulate * accumulate
-    end = min(first + accumulate, num_batches)
-    loader, *others = trainer.fit_loop._combined_loader.flattened
-    batch_size = loader.batch_size if isinstance(loader, DataLoader) and not others else None
-    sampler: Any = getattr(loader, "sampler", None)
-    try:
-        own = len(sampler)
-    except TypeError:
-        batch_size = None
-    if batch_size is None or trainer.overfit_batches:
-        return accumulate / (end - first)
-    world = shard_of(trainer)[1]
-    total = sampler.num_used() if hasattr(sampler, "num_used") else own * world
-    in_step = min(end * batch_size * world, total) - first * batch_size * world
-    in_batch = min(batch_size, own - batch_idx * batch_size)
-    return in_batch * world * accumulate / in_step
-
-
-def _size(batch: Any) -> int:
-    """Samples of a batch: rows of its first tensor, entries of its first list if it has no tensor, 0 if unknown."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 0
-    fields = _fields(batch)
-    tensors = [field for field in fields if isinstance(field, Tensor) and field.ndim]
-    if tensors:
-        return len(tensors[0])
-    sizes = [len(field) if isinstance(field, list | tuple) else _size(field) for field in fields]
-    return next((size for size in sizes if size), 0)
-
-
-def _fields(batch: Any) -> list[Any]:
-    return list(batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else [])
-
-
-def _parts(batch: Any, num_parts: int) -> list[tuple[float, Any]]:
-    """The batch in parts of nearly equal size, each with its share of the samples."""
-    num_parts = min(num_parts, _size(batch)) if num_parts > 1 else 1
-    if num_parts <= 1:
-        return [(1.0, batch)]
-    size = _size(batch)
-    ends = [size * number // num_parts for number in range(num_parts + 1)]
-    return [((end - start) / size, _cut(batch, slice(start, end), size)) for start, end in pairwise(ends)]
-
-
-def _cut(batch: Any, part: slice, size: int) -> Any:
-    """The same samples of every tensor, and of every list with an entry a sample."""
-    # lists alone are of samples, as in detection; beside a tensor, a list of tensors (B, …) is several inputs
-    lists_alone = not any(isinstance(field, Tensor) for field in _fields(batch))
-
-    def cut(value: Any, is_field: bool = True) -> Any:
-        if isinstance(value, Tensor):
-            return value[part] if value.ndim and len(value) == size else value
-        if isinstance(value, Mapping):
-            named = {name: cut(entry) for name, entry in value.items()}
-            return named if type(value) is dict else type(value)(named)  # type: ignore[call-arg]  # as BatchEncoding
-        if not isinstance(value, list | tuple):
-            return value
-        inputs = not lists_alone and all(isinstance(entry, Tensor) and _size(entry) == size for entry in value)
-        if is_field and len(value) == size and not inputs:
-            return value[part]
-        entries = [cut(entry) for entry in value]
-        return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
-
-    return cut(batch, is_field=False)
 
 
 def _copied(state: Any) -> dict[str, Any]:

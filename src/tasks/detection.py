@@ -6,11 +6,16 @@ import torch
 from torch import Tensor, distributed, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.detection import MeanAveragePrecision
+from torchvision.models.detection import FCOS
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.ssd import SSD
 
 from playbook import OptimizerFactory, ScheduleFactory, Task
 
 Target = dict[str, Any]  # boxes (N, 4), labels (N,) and what else is known of an image
 Batch = tuple[list[Tensor], list[Target]]
+# torchvision divides their losses by the proposals, or the objects, of all images of a batch together
+MEANS_OVER_BATCH = (GeneralizedRCNN, FCOS, SSD)
 
 
 class Detection(Task):
@@ -59,6 +64,11 @@ class Detection(Task):
         names = class_names or [str(label) for label in range(num_classes)]
         self.val_metrics = MetricCollection({"map": _AveragePrecision()}, prefix="val/")
         self.test_metrics = MetricCollection({"map": _AveragePrecision(names)}, prefix="test/")
+
+    def weight(self, batch: Batch) -> int | None:
+        """Images, as the losses of YOLO and RetinaNet are means over them; None with a detector of MEANS_OVER_BATCH."""
+        images, _ = batch
+        return None if isinstance(self.net, MEANS_OVER_BATCH) else len(images)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         images, targets = batch

@@ -60,6 +60,13 @@ class Segmentation(Task):
         self.loss_name = loss
         self.ignore_index = ignore_index
 
+    def weight(self, batch: Batch) -> Tensor | int | None:
+        """Pixels that count; None with Dice and Lovász losses, which are ratios over the whole batch."""
+        if not MEANS_OVER_PIXELS.issuperset(self.loss.split("+")):
+            return None
+        _, mask = batch
+        return mask.numel() if self.ignore_index is None else (mask != self.ignore_index).sum()
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._step("train", batch, batch_idx)
 
@@ -81,7 +88,8 @@ class Segmentation(Task):
         if batch_idx == 0 or mask.device.type == "cpu":  # elsewhere, looking at every pixel would wait for the device
             self._check(logits, mask)
         loss = torch.stack([LOSSES[name](logits, mask, self.ignore_index) for name in self.loss.split("+")]).sum()
-        self.log_step(stage, loss, len(mask), preds=_likeliest(logits), target=mask)
+        weight = self.weight(batch)
+        self.log_step(stage, loss, len(mask) if weight is None else weight, preds=_likeliest(logits), target=mask)
         return loss
 
     def _check(self, logits: Tensor, mask: Tensor) -> None:
@@ -133,3 +141,4 @@ LOSSES: dict[str, Any] = {
     "focal": focal_loss,
     "lovasz": lovasz_softmax,
 }
+MEANS_OVER_PIXELS = {"cross-entropy", "focal"}

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision.ops import box_iou
 
+from playbook.batches import split
 from playbook.runs.predictions import WritePredictions
-from playbook.training.microbatches import _parts
 from playbook.training.resume.exact import ExactResume
-from src.nets.detectors import RetinaNet
+from src.nets.detectors import FasterRCNN, RetinaNet
 from src.nets.yolo import YOLO
 from src.tasks.detection import Detection
 from tests.conftest import UNSAVED
+from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
 from tests.playbook.processes import Group, on, values
 
 K = 3
@@ -221,7 +222,7 @@ def test_predictions_are_in_pixels_of_the_file() -> None:
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_a_batch_that_does_not_fit_is_cut_between_images(size: int) -> None:
     images, targets = collate(samples(size))
-    parts = _parts((images, targets), 2)
+    parts = split((images, targets), 2)
     assert [share for share, _ in parts] == [size // 2 / size, (size - size // 2) / size]
     for field, whole in enumerate((images, targets)):
         found = [entry for _, part in parts for entry in part[field]]
@@ -349,3 +350,46 @@ def test_processes_with_different_numbers_of_images_measure_what_one_does(tmp_pa
     assert json.loads((tmp_path / "run/metrics.json").read_text())["test"] == pytest.approx(expected)
     size = sum(target["boxes"].sum().item() for _, target in samples(7)) / 7
     assert values(tmp_path / "run", "train/size") == pytest.approx([size], rel=0.01)  # the factor moves by 0.001
+
+
+# the weight of a batch
+
+
+def without_batch_norms(net: nn.Module) -> nn.Module:
+    """Batch norms see the batch, so of a net with them a step is never the same however it is split."""
+    for name, module in net.named_children():
+        if isinstance(module, nn.BatchNorm2d):
+            setattr(net, name, nn.Identity())
+        without_batch_norms(module)
+    return net
+
+
+def build_detector(name: str) -> Detection:
+    torch.manual_seed(0)
+    nets: dict[str, Any] = {
+        "known": Known,
+        "yolo": lambda: YOLO(K),
+        "retinanet": lambda: RetinaNet(K, "resnet18", min_size=32, max_size=32),
+    }
+    net = without_batch_norms(nets[name]()).double()
+    return Detection(net, K, lambda p: torch.optim.SGD(p, lr=0.0), loss_weights=None)
+
+
+@pytest.mark.parametrize(("name", "accumulate"), [("known", 1), ("known", 3), ("yolo", 3), ("retinanet", 2)])
+def test_a_step_is_the_same_however_it_is_split(name: str, accumulate: int) -> None:
+    """Images have 0 to 3 objects; the losses are means over images, whatever their number of objects."""
+    images, targets = zip(*samples(11 if name == "known" else 7), strict=True)
+    generator = torch.Generator().manual_seed(0)
+    noise = [torch.rand(3, 96, 96, generator=generator, dtype=torch.float64) for _ in images]
+    doubles = [image.double() for image in images] if name == "known" else noise
+    kept = [{**target, "boxes": target["boxes"].double()} for target in targets]
+    batches, large = random_split((doubles, kept), 1, accumulate)
+    found = step_gradients(build_detector(name), batches, accumulate)
+    assert_same_steps(found, step_gradients(build_detector(name), large, weighed=False))
+
+
+def test_two_stage_detectors_are_means_over_the_proposals_of_a_batch() -> None:
+    images, targets = zip(*samples(3), strict=True)
+    net = FasterRCNN(K, "resnet18", min_size=64, max_size=64)
+    assert Detection(net, K).weight((list(images), list(targets))) is None
+    assert Detection(Known(), K).weight((list(images), list(targets))) == 3

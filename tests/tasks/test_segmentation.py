@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
 from src.tasks.segmentation import LOSSES, Segmentation
 from tests.conftest import UNSAVED
+from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
 
 K, IGNORED = 4, 255
 Samples = list[tuple[Tensor, Tensor]]
@@ -165,6 +166,75 @@ def test_a_separable_problem_is_learnt(loss: Any) -> None:
     trainer.fit(task, loader(data), loader(data))
     assert trainer.callback_metrics["val/miou"] == 1
     assert trainer.callback_metrics["train/pixel_accuracy"] == 1
+
+
+# the weight of a batch: steps that are split, and means over an epoch
+
+
+def few_labels() -> tuple[Tensor, Tensor]:
+    """23 images in float64, with masks of which 0 % to 100 % are ignored; the first and the last are ignored whole."""
+    images, masks = (torch.stack(part) for part in zip(*samples(23), strict=True))
+    share = torch.linspace(0, 1, 23)[torch.randperm(23, generator=torch.Generator().manual_seed(1))]
+    share[[0, -1]] = 1.0
+    ignored = torch.rand(masks.shape, generator=torch.Generator().manual_seed(2)) < share[:, None, None]
+    return images.double(), masks.masked_fill(ignored, IGNORED)
+
+
+def still(loss: Any, ignored: int | None = IGNORED) -> Segmentation:
+    """A task that stays as it is, for steps to be comparable."""
+    return Segmentation(Pixelwise().double(), K, loss, ignored, optimizer=lambda p: torch.optim.SGD(p, lr=0.0))
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("accumulate", [1, 2, 3, 23])
+@pytest.mark.parametrize("loss", ["cross-entropy", "focal"])
+def test_a_step_is_the_same_however_it_is_split(loss: str, accumulate: int, num_parts: int) -> None:
+    for seed in range(2):
+        batches, large = random_split(few_labels(), seed, accumulate)
+        found = step_gradients(still(loss), batches, accumulate, num_parts)
+        assert_same_steps(found, step_gradients(still(loss), large, weighed=False))
+
+
+@pytest.mark.parametrize("loss", ["dice", "lovasz", "cross-entropy+dice", "cross-entropy+lovasz"])
+def test_losses_over_the_whole_batch_say_that_a_split_changes_them(
+    loss: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches, large = random_split(few_labels(), 0, 3)
+    assert still(loss).weight((batches[0][0], batches[0][1])) is None
+    found = step_gradients(still(loss), batches, 3)
+    assert "warning: the loss is not a mean over parts of a batch" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="relative error"):
+        assert_same_steps(found, step_gradients(still(loss), large, weighed=False))
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "focal"])
+def test_without_ignored_pixels_every_pixel_counts(loss: str) -> None:
+    images, masks = (torch.stack(part) for part in zip(*samples(23), strict=True))
+    assert still(loss, None).weight((images, masks)) == 23 * 5 * 6
+    batches, large = random_split((images.double(), masks), 0, 3)
+    found = step_gradients(still(loss, None), batches, 3)
+    assert_same_steps(found, step_gradients(still(loss, None), large, weighed=False))
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 23])
+@pytest.mark.parametrize("loss", ["cross-entropy", "focal"])
+def test_loss_of_an_epoch_is_the_mean_over_counted_pixels(loss: str, batch_size: int) -> None:
+    images, masks = few_labels()
+    task = still(loss)
+    expected = LOSSES[loss](task(images), masks, IGNORED).item()
+    data = list(zip(images, masks, strict=True))
+    [found] = Trainer(**UNSAVED).validate(task, loader(data, batch_size), verbose=False)
+    assert found["val/loss"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [4, 23])
+def test_loss_of_an_epoch_without_weights_is_the_mean_over_samples(batch_size: int) -> None:
+    images, masks = (torch.stack(part) for part in zip(*samples(23), strict=True))
+    task = Segmentation(Pixelwise(), K, "dice")
+    parts = list(zip(images.split(batch_size), masks.split(batch_size), strict=True))
+    expected = sum(dice_loss(task(image), mask).item() * len(mask) for image, mask in parts) / 23
+    [found] = Trainer(**UNSAVED).validate(task, loader(samples(23), batch_size), verbose=False)
+    assert found["val/loss"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_metrics_bear_the_names_of_classes() -> None:

@@ -3,6 +3,7 @@
 import copy
 import csv
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from playbook.data.base import Data
 from playbook.errors import UserError
-from playbook.training.microbatches import MicroBatches, _parts, _size, sample_weight
+from playbook.training.microbatches import MicroBatches
 from tests.playbook.running import MLP_DIGITS, UNSAVED, Cli, cli_process
 
 
@@ -42,7 +43,9 @@ class Kept(Callback):
         self.inputs: list[Tensor] = []
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self.inputs.append(batch[0])
+        while not isinstance(batch, Tensor):
+            batch = batch["a"] if isinstance(batch, dict) else batch[0]
+        self.inputs.append(batch)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: object) -> None:
         gradients = [parameter.grad.clone() for parameter in pl_module.parameters() if parameter.grad is not None]
@@ -85,6 +88,10 @@ def test_gradients_are_means_over_the_samples_of_a_step(accumulate: int) -> None
     train(model, Points(), kept, accumulate_grad_batches=accumulate)
     sizes = [sum(len(inputs) for inputs in step[2]) for step in kept.steps]
     assert sizes == 2 * {1: [4] * 9 + [2], 3: [12, 12, 12, 2], 4: [16, 16, 6]}[accumulate]
+    assert_means_over_samples(kept, model)
+
+
+def assert_means_over_samples(kept: Kept, model: LightningModule) -> None:
     for gradients, weights, batches in kept.steps:
         model.load_state_dict(weights)
         inputs = torch.cat(batches)
@@ -104,6 +111,32 @@ def test_otherwise_nothing_changes(accumulate: int) -> None:
     torch.manual_seed(1)
     Trainer(**UNSAVED, max_epochs=2, num_sanity_val_steps=0, limit_val_batches=0, **limit).fit(theirs, datamodule=data)
     assert_close(ours, theirs, tolerance=0.0)
+
+
+class Faulty(Points):
+    """Two samples cannot be loaded, and are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_error = "skip"
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.augment = self.fail
+
+    def fail(self, sample: Any) -> Any:
+        faulty: Any = [self.train_set[3], self.train_set[20]]
+        if any(torch.equal(sample[0], inputs) for inputs, _ in faulty):
+            raise ValueError("a broken file")
+        return sample
+
+
+def test_samples_that_are_left_out_do_not_count() -> None:
+    kept = Kept()
+    model = task()
+    train(model, Faulty(), kept, accumulate_grad_batches=3)
+    assert sum(len(inputs) for step in kept.steps for inputs in step[2]) == 2 * 36
+    assert_means_over_samples(kept, model)
 
 
 def weights_of(run: Path) -> dict[str, Tensor]:
@@ -232,7 +265,7 @@ def test_the_run_is_the_same_as_with_memory_enough(
     assert read.metrics == pytest.approx(expected.metrics, abs=1e-6)
 
 
-def test_the_message_says_what_sees_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_message_says_what_sees_thesplit(capsys: pytest.CaptureFixture[str]) -> None:
     train(task(norm="batch", dropout=0.1), Points(10), Tight(5), max_epochs=1)
     assert capsys.readouterr().out.rstrip().endswith("; batch norms and dropouts see the parts")
 
@@ -313,24 +346,6 @@ def test_batches_of_many_kinds_can_be_split(kind: str, batch_size: int) -> None:
 
 class Graph:
     """Nobody but its model knows what is in it."""
-
-
-@pytest.mark.parametrize(
-    ("batch", "size"),
-    [(torch.zeros(3, 2), 3), (torch.zeros(()), 0), ([torch.zeros(2), torch.zeros(2, 5)], 2), (Graph(), 0), (None, 0),
-     (({"a": torch.zeros(4)},), 4), (([torch.zeros(3, 8, 8)] * 2, [{}] * 2), 2), ({"text": ["a", "b"]}, 2)],
-)  # fmt: skip
-def test_size_of_a_batch(batch: Any, size: int) -> None:
-    assert _size(batch) == size
-
-
-def test_three_images_of_three_channels_are_three_samples() -> None:
-    images, targets = [torch.full((3, 4, 4), i) for i in range(3)], [{"labels": torch.zeros(3)} for _ in range(3)]
-    shares, parts = zip(*_parts((images, targets), 2), strict=True)
-    assert shares == (1 / 3, 2 / 3)
-    assert [[image[0, 0, 0].item() for image in part[0]] for part in parts] == [[0], [1, 2]]
-    assert all(image.shape == (3, 4, 4) for part in parts for image in part[0])
-    assert [len(part[1]) for part in parts] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -480,49 +495,53 @@ class Sized(Endless):
         return len(INPUTS)
 
 
-FOREIGN: dict[str, tuple[Any, list[float]]] = {  # with the weights of their batches, accumulated by twos
-    "plain": (loader_of(4), [1.0, 1.0, 2.0]),
-    "short": (loader_of(6), [2 * 6 / 9, 2 * 3 / 9]),
-    "drop_last": (loader_of(2, drop_last=True), [1.0, 1.0, 1.0, 1.0]),
-    "shuffle": (loader_of(5, shuffle=True), [2 * 5 / 9, 2 * 4 / 9]),
-    "no batch_size": (DataLoader([INPUTS[:5], INPUTS[5:8], INPUTS[8:]], batch_size=None), [1.0, 1.0, 2.0]),  # type: ignore[arg-type]
-    "batch_sampler": (
-        DataLoader(INPUTS, batch_sampler=BatchSampler(SequentialSampler(INPUTS), 4, False)),  # type: ignore[arg-type]
-        [1.0, 1.0, 2.0],
-    ),
-    "iterable": (DataLoader(Endless(), 4), [1.0, 1.0, 1.0]),
-    "iterable with length": (DataLoader(Sized(), 4), [1.0, 1.0, 2.0]),
-    "no DataLoader": (Sized(), [1.0] * 8 + [2.0]),
-    "combined": (CombinedLoader({"a": loader_of(4), "b": loader_of(3)}, "max_size_cycle"), [1.0, 1.0, 2.0]),
+class Ready:
+    """Batches, and nothing that says how large they are."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        return iter([[INPUTS[:5]], [INPUTS[5:8]], [INPUTS[8:]]])
+
+
+FOREIGN: dict[str, Any] = {
+    "plain": loader_of(4),
+    "short": loader_of(6),
+    "drop_last": loader_of(2, drop_last=True),
+    "shuffle": loader_of(5, shuffle=True),
+    "no batch_size": DataLoader([(INPUTS[:5],), (INPUTS[5:8],), (INPUTS[8:],)], batch_size=None),  # type: ignore[arg-type]
+    "batch_sampler": DataLoader(TensorDataset(INPUTS), batch_sampler=BatchSampler(SequentialSampler(INPUTS), 4, False)),
+    "iterable": DataLoader(Endless(), 4),
+    "iterable with length": DataLoader(Sized(), 4),
+    "no DataLoader": Ready(),
+    "combined": CombinedLoader({"a": loader_of(4), "b": loader_of(4)}, "max_size_cycle"),
 }
 
 
-class Weights(Callback):
-    def __init__(self) -> None:
-        self.weights: list[float] = []
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self.weights.append(sample_weight(trainer, batch_idx))
+def mean_of_inputs(module: Steps, batch: Any, batch_idx: int) -> Tensor:
+    """A loss whose gradient is the mean of the inputs."""
+    while not isinstance(batch, Tensor):
+        batch = batch["a"] if isinstance(batch, dict) else batch[0]
+    return (module.linear.weight * batch).sum(dim=1).mean()
 
 
 @pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined")
-@pytest.mark.parametrize("name", FOREIGN)
-def test_weights_of_foreign_loaders(name: str) -> None:
-    def step(module: Steps, batch: Any, batch_idx: int) -> Tensor:
-        return module.linear(torch.ones(2, dtype=torch.float64)).sum()
-
-    loader, expected = FOREIGN[name]
-    seen = Weights()
-    train(Steps(step), loader, seen, accumulate_grad_batches=2, max_epochs=1)
-    assert seen.weights == pytest.approx(expected)
-
-
-def test_limited_and_overfitted_runs_are_weighted_too() -> None:
-    limited, overfitted = Weights(), Weights()
-    train(Steps(quadratic), loader_of(2), limited, accumulate_grad_batches=2, limit_train_batches=3, max_epochs=1)
-    assert limited.weights == [1.0, 1.0, 2.0]
-    train(Steps(quadratic), loader_of(2), overfitted, accumulate_grad_batches=2, overfit_batches=3, max_epochs=1)
-    assert overfitted.weights == [1.0, 1.0, 2.0]
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *[(name, {}) for name in FOREIGN],
+        *[(name, {"limit_train_batches": 3}) for name in FOREIGN],
+        *[(name, {"overfit_batches": 3}) for name in ("plain", "short", "batch_sampler", "no batch_size")],
+    ],
+    ids=str,
+)
+def test_samples_of_third_party_loaders_count_the_same(name: str, settings: dict[str, Any]) -> None:
+    kept = Kept()
+    train(Steps(mean_of_inputs), FOREIGN[name], kept, accumulate_grad_batches=2, max_epochs=1, **settings)
+    assert kept.steps
+    for gradients, _, batches in kept.steps:
+        torch.testing.assert_close(gradients[0][0], torch.cat(batches).mean(dim=0), rtol=1e-12, atol=1e-12)
 
 
 def test_a_second_fit_goes_on_counting_steps() -> None:
