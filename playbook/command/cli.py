@@ -32,6 +32,7 @@ from playbook.training.monitors import CheckMonitors
 from playbook.training.nonfinite.callback import NonFinite
 from playbook.training.progress import Progress
 from playbook.training.record import Record
+from playbook.training.resume.changes import Changes
 from playbook.training.resume.checkpoint import Checkpoint
 from playbook.training.resume.exact import ExactResume
 from playbook.training.resume.signals import StopOnSignal, requeue, stop_at_once_on_sigterm
@@ -217,7 +218,13 @@ class CLI(LightningCLI):
         for logger in loggers:
             calm(logger)
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
-        callbacks: list[Any] = [ExactResume(checkpoint), MicroBatches(), CheckMonitors(), *_as_list(chosen.callbacks)]
+        callbacks: list[Any] = [
+            ExactResume(checkpoint),
+            Changes(config),
+            MicroBatches(),
+            CheckMonitors(),
+            *_as_list(chosen.callbacks),
+        ]
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
         if self.invocation.verb == "fit" and not any(isinstance(callback, NonFinite) for callback in callbacks):
             callbacks.append(NonFinite())

@@ -11,6 +11,7 @@ from torch.optim import LBFGS, Optimizer
 
 from playbook.checkpoints.io import first_valid, load
 from playbook.errors import UserError
+from playbook.optim.schedules import scale_rates
 from playbook.processes import gathered, highest
 from playbook.runs.directory import is_checkpoint
 from playbook.training.lightning import loss_of
@@ -282,17 +283,4 @@ def _go_back(trainer: Trainer, factor: float) -> None:
     trainer.strategy.load_optimizer_state_dict(checkpoint)
     for group, now in zip((g for opt in trainer.optimizers for g in opt.param_groups), groups, strict=True):
         group.update(now)
-        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # the last two are OneCycleLR's
-            if name in group:
-                group[name] = group[name] * factor
-    for config in trainer.lr_scheduler_configs:
-        _lower(config.scheduler, factor)
-
-
-def _lower(scheduler: Any, factor: float) -> None:
-    """Lowers the rates that a schedule starts from, which its checkpoints carry."""
-    for name in ("base_lrs", "max_lrs", "_last_lr"):  # the second are CyclicLR's
-        if hasattr(scheduler, name):
-            setattr(scheduler, name, [rate * factor for rate in getattr(scheduler, name)])
-    for inner in getattr(scheduler, "_schedulers", []):  # of SequentialLR and ChainedScheduler
-        _lower(inner, factor)
+    scale_rates(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs], factor)
