@@ -74,9 +74,9 @@ class Changes(Callback):
             return
         for change in changes:
             print(f"continuing with {change}", flush=True)
-        if former_rate != (rate := _rate(trainer)):
+        if rate_before != (rate := _rate(trainer)):
             print(
-                f"learning rate from step {trainer.global_step + 1:,} on: {rate:.4g} (was {former_rate:.4g})",
+                f"learning rate from step {trainer.global_step + 1:,} on: {rate:.4g} (was {rate_before:.4g})",
                 flush=True,
             )
         if former and _is_amid_epoch(trainer):

@@ -262,11 +262,9 @@ def plain(value: Any) -> Any:
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set):
         return [plain(entry) for entry in value]
-    if isinstance(value, float) and math.isnan(value):
-        return "nan"  # which equals itself
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    return plain(value.item()) if hasattr(value, "item") else type(value).__name__
+    if isinstance(value, float):  # also one of NumPy
+        return "nan" if math.isnan(value) else float(value)  # a text equals itself
+    return value if value is None or type(value) in (bool, int, str) else type(value).__name__
 
 
 def _changed(former: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
