@@ -44,7 +44,7 @@ class Settings:
         self.values = plain(
             {
                 "seed": os.environ.get("PL_GLOBAL_SEED"),
-                "data": type(trainer.datamodule).__name__ if getattr(trainer, "datamodule", None) else None,
+                "data": _name_of(getattr(trainer, "datamodule", None)),
                 "optimizers": [
                     {"class": type(optimizer).__name__, "sizes": _sizes(optimizer), "groups": groups}
                     for optimizer, groups in zip(trainer.optimizers, self._groups, strict=True)
@@ -278,3 +278,7 @@ def _sizes(optimizer: Optimizer) -> list[int]:
 
 def _index(optimizers: list[Optimizer], optimizer: Optimizer) -> int | None:
     return next((number for number, other in enumerate(optimizers) if other is optimizer), None)
+
+
+def _name_of(value: Any) -> str | None:
+    return None if value is None else type(value).__name__
