@@ -153,12 +153,13 @@ class Data(LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         batch, size = state_dict["batch"], self._global_batch_size()
         former = state_dict.get("batch_size", size)
-        if batch and former != size:
-            steps = self.trainer.accumulate_grad_batches if self.trainer else 1
+        steps = self.trainer.accumulate_grad_batches if self.trainer else 1
+        if batch and (former != size or batch % steps):
             seen, batch = batch * former, batch * former // (size * steps) * steps
             self.moved_to = batch
             if self.trainer is None or self.trainer.is_global_zero:
-                text = f"continuing with batches of {size} samples, not {former}: {seen:,} of the epoch were seen"
+                changed = f"batches of {size} samples, not {former}" if former != size else f"{steps} batches a step"
+                text = f"continuing with {changed}: {seen:,} of the epoch were seen"
                 again = f", {seen - batch * size} of them come again" if seen > batch * size else ""
                 print(text + again, flush=True)
         self._start = (state_dict["epoch"], batch)

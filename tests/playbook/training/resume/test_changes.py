@@ -1,12 +1,16 @@
 """An option that the user changes when a run is continued takes effect, or is refused in one line."""
 
+import importlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
 
 from playbook.checkpoints.io import load
 from tests.playbook.running import MLP_DIGITS, Cli, Result
@@ -31,7 +35,17 @@ class Notes(Callback):
         if trainer.global_step + 1 == self.cut:
             raise PowerCutError
         groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-        rows.append({"step": trainer.global_step + 1, "groups": groups, "clip": trainer.gradient_clip_val})
+        dropouts = [module.p for module in pl_module.modules() if isinstance(module, nn.Dropout)]
+        rows.append(
+            {
+                "step": trainer.global_step + 1,
+                "epoch": trainer.current_epoch + 1,
+                "groups": groups,
+                "clip": trainer.gradient_clip_val,
+                "precision": trainer.precision,
+                "dropout": dropouts[0] if dropouts else None,
+            }
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -215,3 +229,264 @@ def test_the_metric_of_a_plateau_starts_anew(cli: Cli) -> None:
     assert former["best"] > 1.5, "a loss"
     assert 0 < now["best"] < 1, "an accuracy"
     assert now["mode"] == "max"
+
+
+def test_the_best_is_chosen_anew_by_another_metric(cli: Cli) -> None:
+    """An accuracy of 0.5 is no loss to fall below; so is the smallest accuracy not the largest."""
+    fit(cli, "run", "--trainer.max_epochs", "1")
+    former = json.loads(Path("run/metrics.json").read_text())["best"]
+    assert former["monitor"] == "val/accuracy"
+    monitor = ("--checkpoint.monitor", "val/loss", "--checkpoint.mode", "min")
+    done = fit(cli, "run", "--trainer.max_epochs", "2", *monitor)
+    assert "best.ckpt is chosen anew: the former one is the best by val/accuracy (max)\n" in done.out
+    best = json.loads(Path("run/metrics.json").read_text())["best"]
+    assert (best["monitor"], best["mode"], best["epoch"]) == ("val/loss", "min", 2)
+    assert best["score"] > former["score"]
+    assert load(Path("run/checkpoints/best.ckpt"))["global_step"] == 2 * BATCHES
+    done = fit(cli, "run", "--trainer.max_epochs", "3", "--checkpoint.monitor", "val/loss", "--checkpoint.mode", "max")
+    assert "the former one is the best by val/loss (min)" in done.out
+    assert json.loads(Path("run/metrics.json").read_text())["best"]["epoch"] == 3
+
+
+def test_without_a_metric_there_is_no_best_any_more(cli: Cli) -> None:
+    fit(cli, "run", "--trainer.max_epochs", "1")
+    assert fit(cli, "run", "--trainer.max_epochs", "2", "--checkpoint.monitor", "null").code == 0
+    assert json.loads(Path("run/metrics.json").read_text())["best"] is None
+
+
+def test_the_cadence_of_checkpoints(cli: Cli) -> None:
+    start(cli)
+    done = fit(cli, "run", "--checkpoint.every_n_steps", "3")
+    assert "continuing with checkpoint.every_n_steps 3 (was 1)" in done.out
+    assert load(Path("run/checkpoints/previous.ckpt"))["global_step"] == 13, "after 10, the end of an epoch"
+
+
+TRAINER = {
+    "clip": ("trainer.gradient_clip_val", "0.5", 0.5),
+    "precision": ("trainer.precision", "bf16-mixed", "bf16-mixed"),
+    "dropout": ("model.net.dropout", "0.7", 0.7),
+}
+
+
+@pytest.mark.parametrize("setting", TRAINER)
+def test_a_setting_of_the_trainer_or_the_net(cli: Cli, setting: str) -> None:
+    option, text, value = TRAINER[setting]
+    start(cli)
+    done = fit(cli, "run", f"--{option}", text)
+    assert done.code == 0, done.err
+    assert f"continuing with {option} {text}" in done.out
+    values = {row["step"]: row[setting] for row in rows}
+    assert (values[7] != value, values[8]) == (True, value)
+
+
+def test_a_net_of_another_size_is_refused(cli: Cli) -> None:
+    start(cli)
+    done = fit(cli, "run", "--model.net.widths", "[8]")
+    assert done.code == 2
+    assert "does not fit this model" in done.err
+
+
+LENGTHS = {  # steps of every epoch; seven were done, two of them in the second one
+    "fewer batches": (("--trainer.limit_train_batches", "3"), [5, 3, 3]),
+    "less than was done": (("--trainer.limit_train_batches", "1"), [5, 3, 1]),  # Lightning takes one batch more
+    "fewer steps": (("--trainer.max_steps", "9"), [5, 4]),
+    "validation within": (("--trainer.val_check_interval", "2"), [5, 5, 5]),
+    "batches that are larger": (("--data.batch_size", "500"), [5, 4, 3]),
+    "overfit": (("--trainer.overfit_batches", "3"), [5, 3, 3]),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_the_length_of_epochs(cli: Cli, case: str) -> None:
+    args, expected = LENGTHS[case]
+    start(cli)
+    done = fit(cli, "run", *args)
+    assert done.code == 0, done.err
+    epochs = {row["step"]: row["epoch"] for row in rows}
+    assert [list(epochs.values()).count(epoch) for epoch in sorted(set(epochs.values()))] == expected
+
+
+def test_accumulation_begins_with_a_whole_step(cli: Cli) -> None:
+    """Three batches of the epoch were done; the second of four holds two of them, which come again."""
+    start(cli, cut=4)
+    done = fit(cli, "run", "--trainer.accumulate_grad_batches", "2", "--trainer.max_epochs", "1")
+    assert done.code == 0, done.err
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert "500 of the epoch were seen" in done.out
+
+
+def test_fewer_epochs_than_were_done(cli: Cli) -> None:
+    start(cli, cut=14)
+    done = fit(cli, "run", "--trainer.max_epochs", "1")
+    assert done.code == 2, done.out
+    assert done.err.count("\n") == 1, done.err
+    assert "max_epochs" in done.err
+
+
+def test_another_seed(cli: Cli) -> None:
+    start(cli)
+    done = fit(cli, "run", "--seed_everything", "2")
+    assert "continuing with seed_everything 2 (was 1)\n" in done.out
+    assert "the rest of this epoch comes in the order of another seed" in done.out
+
+
+OTHER = """
+from example.data.digits import Digits
+
+class Doubled(Digits):
+    pass
+"""
+
+
+def test_other_data(cli: Cli, workdir: Path) -> None:
+    (workdir / "other.py").write_text(OTHER)
+    start(cli)
+    done = fit(cli, "run", "--data", "other.Doubled", "--data.batch_size", "250")
+    assert done.code == 0, done.err
+    assert "continuing with data Doubled (was Digits)\n" in done.out
+    assert "the rest of this epoch comes from the beginning of Doubled" in done.out
+
+
+AVERAGE = "lightning.pytorch.callbacks.EMAWeightAveraging"
+
+
+def test_training_goes_on_from_the_raw_weights_without_their_average(cli: Cli) -> None:
+    """The checkpoint's state_dict is the average; a step with a rate of 0 leaves what training goes on from."""
+    start(cli, *PLAIN, f"--trainer.callbacks+={AVERAGE}", "--trainer.callbacks.decay", "0.9")
+    saved = load(Path("run/checkpoints/last.ckpt"))
+    raw, averaged = saved["current_model_state"], saved["state_dict"]
+    assert not torch.equal(raw["net.layers.0.weight"], averaged["net.layers.0.weight"])
+    still = ("--model.optimizer.lr", "0", "--model.optimizer.weight_decay", "0")
+    done = fit(cli, "run", "--trainer.callbacks", f"{__name__}.Notes", *PLAIN, *still)
+    assert done.code == 0, done.err
+    assert "continuing with trainer.callbacks Notes (was Notes, EMAWeightAveraging)\n" in done.out
+    now = load(Path("run/checkpoints/last.ckpt"))
+    assert "current_model_state" not in now
+    for name, value in raw.items():
+        if "weight" in name or "bias" in name:
+            assert torch.equal(now["state_dict"][name], value), name
+
+
+def test_an_average_that_begins_later(cli: Cli) -> None:
+    start(cli)
+    done = fit(cli, "run", f"--trainer.callbacks+={AVERAGE}", "--trainer.callbacks.decay", "0.9")
+    assert done.code == 0, done.err
+    assert "(was Notes)" in done.out
+    assert "current_model_state" in load(Path("run/checkpoints/last.ckpt"))
+
+
+class Poisoned(Callback):
+    """Makes the loss of one step infinite."""
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Any) -> None:
+        if trainer.global_step == 6 and trainer.current_epoch == 1 and not any(row["step"] == 7 for row in rows):
+            rows.append({"step": 7, "epoch": 2, "groups": [{"lr": None, "betas": None}]})
+            loss.data.fill_(float("inf"))
+
+
+@pytest.mark.parametrize("change", [(), ("--model.optimizer.weight_decay", "0.1"), ("--model.schedule.final", "0.2")])
+def test_a_rate_that_nonfinite_has_lowered_stays_low(cli: Cli, change: tuple[str, ...]) -> None:
+    lowered = (f"--trainer.callbacks+={__name__}.Poisoned", "--trainer.callbacks+=NonFinite",
+        "--trainer.callbacks.policy", "return", "--trainer.callbacks.factor", "0.25")  # fmt: skip
+    whole = fit(cli, "whole", *change)
+    assert whole.code == 0, whole.err
+    expected = steps("lr")[9]
+    rows.clear()
+    start(cli, *lowered, cut=9)
+    rows.append({"step": 7, "epoch": 2, "groups": [{"lr": None, "betas": None}]})
+    done = fit(cli, "run", *lowered, *change)
+    assert done.code == 0, done.err
+    assert steps("lr")[9] == pytest.approx(0.25 * expected, rel=1e-9)
+
+
+OWN = """
+import lightning.pytorch as pl
+import torch
+
+class Own(pl.LightningModule):
+    def __init__(self, lr: float = 0.1, decay: float = 0.0, factor: float = 0.5, extra: bool = False):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = torch.nn.Linear(64, 10)
+        self.extra = extra
+
+    def training_step(self, batch, batch_idx):
+        return torch.nn.functional.cross_entropy(self.net(batch[0].flatten(1)), batch[1])
+
+    def configure_optimizers(self):
+        h = self.hparams
+        parts = [[self.net.weight, self.net.bias]] if not self.extra else [[self.net.weight], [self.net.bias]]
+        groups = [{"params": part} for part in parts]
+        optimizer = torch.optim.SGD(groups, lr=h.lr, momentum=0.9, weight_decay=h.decay)
+        schedule = torch.optim.lr_scheduler.SequentialLR(
+            optimizer,
+            [
+                torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 4),
+                torch.optim.lr_scheduler.ExponentialLR(optimizer, h.factor),
+            ],
+            [4],
+        )
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+"""
+
+
+def own(cli: Cli, run: str, *args: str, cut: int = 0) -> Result:
+    return cli(
+        "fit", "--model", "own.Own", "--data", "Digits", "--data.batch_size", "250", "--run_dir", run,
+        "--ckpt_path", "last", "--trainer.max_epochs", "3", "--checkpoint.every_n_steps", "1",
+        f"--trainer.callbacks+={__name__}.Notes", f"--trainer.callbacks.cut={cut}", *args,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [("--model.lr", "0.01"), ("--model.factor", "0.8"), ("--model.decay", "0.3")])
+@pytest.mark.parametrize("cut", [3, 8])
+def test_a_module_that_makes_its_optimizer_itself(cli: Cli, workdir: Path, change: tuple[str, str], cut: int) -> None:
+    (workdir / "own.py").write_text(OWN)
+    whole = own(cli, "whole", *change)
+    assert whole.code == 0, whole.err
+    expected = [(row["groups"][0]["lr"], row["groups"][0]["weight_decay"]) for row in rows[cut - 1 :]]
+    rows.clear()
+    with pytest.raises(PowerCutError):
+        own(cli, "run", cut=cut)
+    rows.clear()
+    done = own(cli, "run", *change)
+    assert done.code == 0, done.err
+    assert f"continuing with {change[0].removeprefix('--')} {change[1]} (was " in done.out
+    assert [(row["groups"][0]["lr"], row["groups"][0]["weight_decay"]) for row in rows] == pytest.approx(expected)
+
+
+def test_what_changed_in_the_source_takes_effect_too(cli: Cli, workdir: Path) -> None:
+    (workdir / "own.py").write_text(OWN)
+    with pytest.raises(PowerCutError):
+        own(cli, "run", cut=8)
+    (workdir / "own.py").write_text(OWN.replace("momentum=0.9", "momentum=0.5"))
+    sys.modules.pop("own")
+    importlib.invalidate_caches()
+    done = own(cli, "run")
+    assert "continuing with optimizer.momentum 0.5 (was 0.9)\n" in done.out
+    assert rows[-1]["groups"][0]["momentum"] == 0.5
+    assert changes()["optimizer.momentum"] == (0.9, 0.5)
+
+
+def test_other_groups_of_parameters_are_refused(cli: Cli, workdir: Path) -> None:
+    (workdir / "own.py").write_text(OWN)
+    with pytest.raises(PowerCutError):
+        own(cli, "run", cut=8)
+    done = own(cli, "run", "--model.extra", "true")
+    assert done.code == 2
+    assert "expected groups of [2] parameters, as in the checkpoint, got [1, 1]; --init_from" in done.err
+
+
+def test_a_checkpoint_of_an_earlier_version(cli: Cli) -> None:
+    start(cli)
+    path = Path("run/checkpoints/last.ckpt")
+    checkpoint = load(path)
+    del checkpoint["settings"]
+    torch.save(checkpoint, path)
+    refused = fit(cli, "run", "--model.optimizer.lr", "1e-5")
+    assert refused.code == 2
+    assert "--model.optimizer.lr: cannot change from 0.003 to 1e-05, as the checkpoint is of an earlier" in refused.err
+    done = fit(cli, "run", "--trainer.gradient_clip_val", "1.0")
+    assert done.code == 0, done.err
+    assert "continuing with trainer.gradient_clip_val 1.0 (was none)" in done.out
+    assert "settings" in load(path)
