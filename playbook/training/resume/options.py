@@ -37,7 +37,9 @@ def changed_options(former: Any, now: Any, option: str = "") -> Iterator[Change]
     """
     if former == now:
         return
-    if _is_class(former) and _is_class(now) and _class_name(former) == _class_name(now):
+    if _are_classes(former) or _are_classes(now):
+        yield from _changed_list(_as_list(former), _as_list(now), option)
+    elif _is_class(former) and _is_class(now) and _class_name(former) == _class_name(now):
         yield from changed_options(former.get("init_args") or {}, now.get("init_args") or {}, option)
         yield from changed_options(former.get("dict_kwargs") or {}, now.get("dict_kwargs") or {}, option)
     elif _is_class(former) or _is_class(now):
@@ -46,8 +48,6 @@ def changed_options(former: Any, now: Any, option: str = "") -> Iterator[Change]
         for key in now:
             if key in former:
                 yield from changed_options(former[key], now[key], f"{option}.{key}".removeprefix("."))
-    elif _are_classes(former) or _are_classes(now):
-        yield from _changed_list(_as_list(former), _as_list(now), option)
     else:
         yield Change(option, former, now)
 

@@ -170,8 +170,8 @@ def changed_settings(former: dict[str, Any], now: dict[str, Any]) -> Iterator[Ch
         seen_keys: set[str] = set()
         for one, two in zip(then["groups"], made["groups"], strict=True):
             keys = _changed(one, two)
-            if "initial_lr" in one and "initial_lr" in two:  # a schedule has the others
-                keys -= SCHEDULED - {"initial_lr"}
+            if "initial_lr" in one and "initial_lr" in two:  # the others follow from the schedule
+                keys -= SCHEDULED - {"initial_lr", "betas", "momentum"}
             for key in sorted(keys - seen_keys):
                 yield Change(f"optimizer.{'lr' if key == 'initial_lr' else key}", one[key], two[key])
             seen_keys |= keys

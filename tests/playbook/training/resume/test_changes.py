@@ -312,7 +312,7 @@ def test_accumulation_begins_with_a_whole_step(cli: Cli) -> None:
     done = fit(cli, "run", "--trainer.accumulate_grad_batches", "2", "--trainer.max_epochs", "1")
     assert done.code == 0, done.err
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
-    assert "500 of the epoch were seen" in done.out
+    assert "continuing with 2 batches a step: 750 of the epoch were seen, 250 of them come again" in done.out
 
 
 def test_fewer_epochs_than_were_done(cli: Cli) -> None:
@@ -345,34 +345,6 @@ def test_other_data(cli: Cli, workdir: Path) -> None:
     assert done.code == 0, done.err
     assert "continuing with data Doubled (was Digits)\n" in done.out
     assert "the rest of this epoch comes from the beginning of Doubled" in done.out
-
-
-AVERAGE = "lightning.pytorch.callbacks.EMAWeightAveraging"
-
-
-def test_training_goes_on_from_the_raw_weights_without_their_average(cli: Cli) -> None:
-    """The checkpoint's state_dict is the average; a step with a rate of 0 leaves what training goes on from."""
-    start(cli, *PLAIN, f"--trainer.callbacks+={AVERAGE}", "--trainer.callbacks.decay", "0.9")
-    saved = load(Path("run/checkpoints/last.ckpt"))
-    raw, averaged = saved["current_model_state"], saved["state_dict"]
-    assert not torch.equal(raw["net.layers.0.weight"], averaged["net.layers.0.weight"])
-    still = ("--model.optimizer.lr", "0", "--model.optimizer.weight_decay", "0")
-    done = fit(cli, "run", "--trainer.callbacks", f"{__name__}.Notes", *PLAIN, *still)
-    assert done.code == 0, done.err
-    assert "continuing with trainer.callbacks Notes (was Notes, EMAWeightAveraging)\n" in done.out
-    now = load(Path("run/checkpoints/last.ckpt"))
-    assert "current_model_state" not in now
-    for name, value in raw.items():
-        if "weight" in name or "bias" in name:
-            assert torch.equal(now["state_dict"][name], value), name
-
-
-def test_an_average_that_begins_later(cli: Cli) -> None:
-    start(cli)
-    done = fit(cli, "run", f"--trainer.callbacks+={AVERAGE}", "--trainer.callbacks.decay", "0.9")
-    assert done.code == 0, done.err
-    assert "(was Notes)" in done.out
-    assert "current_model_state" in load(Path("run/checkpoints/last.ckpt"))
 
 
 class Poisoned(Callback):
@@ -413,6 +385,9 @@ class Own(pl.LightningModule):
     def training_step(self, batch, batch_idx):
         return torch.nn.functional.cross_entropy(self.net(batch[0].flatten(1)), batch[1])
 
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", self.training_step(batch, batch_idx))
+
     def configure_optimizers(self):
         h = self.hparams
         parts = [[self.net.weight, self.net.bias]] if not self.extra else [[self.net.weight], [self.net.bias]]
@@ -444,7 +419,7 @@ def test_a_module_that_makes_its_optimizer_itself(cli: Cli, workdir: Path, chang
     (workdir / "own.py").write_text(OWN)
     whole = own(cli, "whole", *change)
     assert whole.code == 0, whole.err
-    expected = [(row["groups"][0]["lr"], row["groups"][0]["weight_decay"]) for row in rows[cut - 1 :]]
+    expected = {key: [row["groups"][0][key] for row in rows[cut - 1 :]] for key in ("lr", "weight_decay")}
     rows.clear()
     with pytest.raises(PowerCutError):
         own(cli, "run", cut=cut)
@@ -452,20 +427,21 @@ def test_a_module_that_makes_its_optimizer_itself(cli: Cli, workdir: Path, chang
     done = own(cli, "run", *change)
     assert done.code == 0, done.err
     assert f"continuing with {change[0].removeprefix('--')} {change[1]} (was " in done.out
-    assert [(row["groups"][0]["lr"], row["groups"][0]["weight_decay"]) for row in rows] == pytest.approx(expected)
+    for key, values in expected.items():
+        assert [row["groups"][0][key] for row in rows] == pytest.approx(values), key
 
 
 def test_what_changed_in_the_source_takes_effect_too(cli: Cli, workdir: Path) -> None:
     (workdir / "own.py").write_text(OWN)
     with pytest.raises(PowerCutError):
         own(cli, "run", cut=8)
-    (workdir / "own.py").write_text(OWN.replace("momentum=0.9", "momentum=0.5"))
+    (workdir / "own.py").write_text(OWN.replace("momentum=0.9", "momentum=0.55"))
     sys.modules.pop("own")
     importlib.invalidate_caches()
     done = own(cli, "run")
-    assert "continuing with optimizer.momentum 0.5 (was 0.9)\n" in done.out
-    assert rows[-1]["groups"][0]["momentum"] == 0.5
-    assert changes()["optimizer.momentum"] == (0.9, 0.5)
+    assert "continuing with optimizer.momentum 0.55 (was 0.9)\n" in done.out
+    assert rows[-1]["groups"][0]["momentum"] == 0.55
+    assert changes()["optimizer.momentum"] == (0.9, 0.55)
 
 
 def test_other_groups_of_parameters_are_refused(cli: Cli, workdir: Path) -> None:
@@ -490,3 +466,33 @@ def test_a_checkpoint_of_an_earlier_version(cli: Cli) -> None:
     assert done.code == 0, done.err
     assert "continuing with trainer.gradient_clip_val 1.0 (was none)" in done.out
     assert "settings" in load(path)
+
+
+AVERAGE = ("--trainer.callbacks+=lightning.pytorch.callbacks.EMAWeightAveraging", "--trainer.callbacks.decay", "0.9")
+
+
+def test_training_goes_on_from_the_raw_weights_without_their_average(cli: Cli, workdir: Path) -> None:
+    """The checkpoint's state_dict is the average; steps with a rate of 0 leave what training goes on from."""
+    (workdir / "own.py").write_text(OWN)
+    with pytest.raises(PowerCutError):
+        own(cli, "run", *AVERAGE, cut=8)
+    saved = load(Path("run/checkpoints/last.ckpt"))
+    raw, averaged = saved["current_model_state"], saved["state_dict"]
+    assert not torch.equal(raw["net.weight"], averaged["net.weight"])
+    done = own(cli, "run", "--trainer.callbacks", f"{__name__}.Notes", "--model.lr", "0")
+    assert done.code == 0, done.err
+    assert "continuing with trainer.callbacks Notes (was Notes, EMAWeightAveraging)\n" in done.out
+    now = load(Path("run/checkpoints/last.ckpt"))
+    assert "current_model_state" not in now
+    assert torch.equal(now["state_dict"]["net.weight"], raw["net.weight"])
+
+
+@pytest.mark.filterwarnings("ignore:The checkpoint was not created with WeightAveraging")
+def test_an_average_that_begins_later(cli: Cli, workdir: Path) -> None:
+    (workdir / "own.py").write_text(OWN)
+    with pytest.raises(PowerCutError):
+        own(cli, "run", cut=8)
+    done = own(cli, "run", *AVERAGE)
+    assert done.code == 0, done.err
+    assert "continuing with trainer.callbacks Notes, EMAWeightAveraging (was Notes)\n" in done.out
+    assert "current_model_state" in load(Path("run/checkpoints/last.ckpt"))
