@@ -30,7 +30,8 @@ class Changes(Callback):
         self._checkpoint: dict[str, Any] = {}  # that is continued, until training starts
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._settings, self._checkpoint = None, {}
+        if stage == "fit":
+            self._settings, self._checkpoint = None, {}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit":
