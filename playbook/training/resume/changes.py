@@ -49,6 +49,11 @@ class Changes(Callback):
         """Once the checkpoint is read and the optimizers are made; which comes first depends on the strategy."""
         if self._settings is None or not self._checkpoint:
             return
+        done = self._checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        if trainer.max_epochs is not None and 0 <= trainer.max_epochs < done:
+            raise UserError(
+                f"--trainer.max_epochs: expected at least the {done} that were done, got {trainer.max_epochs}"
+            )
         if "settings" in self._checkpoint:
             self._settings.prepare(trainer, self._checkpoint["settings"], self._checkpoint)
             return
