@@ -163,12 +163,13 @@ class Data(LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         batch, size = state_dict["batch"], self._global_batch_size()
         former = state_dict.get("batch_size", size)
-        if batch and former != size:
-            steps = self.trainer.accumulate_grad_batches if self.trainer else 1
+        steps = self.trainer.accumulate_grad_batches if self.trainer else 1
+        if batch and (former != size or batch % steps):
             num_seen, batch = batch * former, batch * former // (size * steps) * steps
             self.moved_to = batch
             if self.trainer is None or self.trainer.is_global_zero:
-                text = f"continuing with batches of {size} samples, not {former}: {num_seen:,} of the epoch were seen"
+                change = f"batches of {size} samples, not {former}" if former != size else f"{steps} batches a step"
+                text = f"continuing with {change}: {num_seen:,} of the epoch were seen"
                 repeats = f", {num_seen - batch * size} of them come again" if num_seen > batch * size else ""
                 print(text + repeats, flush=True)
         self._start = (state_dict["epoch"], batch)

@@ -1,6 +1,7 @@
 """Learning-rate schedules. Any class of `torch.optim.lr_scheduler` works beside these, by its name."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from torch import optim
@@ -82,3 +83,27 @@ def scheduler_config(scheduler: Any) -> dict[str, Any]:
     if isinstance(scheduler, TorchReduceLROnPlateau):
         config["monitor"] = getattr(scheduler, "monitor", "val/loss")
     return config
+
+
+def scale_rates(optimizers: Iterable[optim.Optimizer], schedulers: Iterable[Any], factor: float) -> None:
+    """Multiplies the present rates, and those that schedules start from, by a factor.
+
+    Args:
+        optimizers: whose parameter groups hold the rates.
+        schedulers: of these optimizers.
+        factor: what every rate is multiplied by.
+    """
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # the last two are OneCycleLR's
+            if name in group:
+                group[name] = group[name] * factor
+    for scheduler in schedulers:
+        _scale(scheduler, factor)
+
+
+def _scale(scheduler: Any, factor: float) -> None:
+    for name in ("base_lrs", "max_lrs", "_last_lr"):  # the second are CyclicLR's
+        if hasattr(scheduler, name):
+            setattr(scheduler, name, [rate * factor for rate in getattr(scheduler, name)])
+    for inner in getattr(scheduler, "_schedulers", []):  # of SequentialLR and ChainedScheduler
+        _scale(inner, factor)

@@ -24,6 +24,7 @@ from playbook.training.nonfinite.callback import NonFinite
 from playbook.training.progress import Progress
 from playbook.training.quiet import quiet_loggers, quiet_warnings
 from playbook.training.record import Record
+from playbook.training.resume.changes import Changes
 from playbook.training.resume.checkpoint import Checkpoint
 from playbook.training.resume.exact import ExactResume
 from playbook.training.resume.signals import StopOnSignal
@@ -72,7 +73,7 @@ class Trainer(pl.Trainer):
         saves = saves and (checkpoint is not None or own is None)
         checkpoint = checkpoint or own or Checkpoint()
         checkpoint.config = config
-        callbacks: list[Any] = [ExactResume(checkpoint), MicroBatches(), CheckMonitors(), *given]
+        callbacks: list[Any] = [ExactResume(checkpoint), Changes(config), MicroBatches(), CheckMonitors(), *given]
         if not any(isinstance(callback, NonFinite) for callback in callbacks):
             callbacks.append(NonFinite())
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)

@@ -67,6 +67,20 @@ def test_everything_after_the_training_takes_the_average(cli: Cli) -> None:
     )
 
 
+def test_training_goes_on_from_the_raw_weights_when_the_average_is_gone(cli: Cli) -> None:
+    """Cut at step 8, with a rate of 0 from there on; buffers of the batch norms still move."""
+    cut(cli, CNN_DIGITS, "run", 8, "--checkpoint.every_n_steps", "1", "--trainer.callbacks+=EMA")
+    saved = load(Path("run/checkpoints/last.ckpt"))
+    still = ("--model.optimizer.lr", "0", "--model.schedule", "null")
+    done = resume(cli, CNN_DIGITS, "run", *still)
+    assert done.code == 0, done.err
+    assert "continuing with trainer.callbacks none (was " in done.out
+    now = load(Path("run/checkpoints/last.ckpt"))
+    name = "net.head.1.weight"
+    assert torch.equal(now["state_dict"][name], saved[RAW][name])
+    assert not torch.equal(now["state_dict"][name], saved["state_dict"][name])
+
+
 @pytest.mark.parametrize("name", ["ema", "swa", "mix", "early-stopping"])
 def test_partial_files_stack(cli: Cli, name: str) -> None:
     partial = ("--config", str(ROOT / f"configs/callbacks/{name}.yaml"))

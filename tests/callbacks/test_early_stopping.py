@@ -54,6 +54,15 @@ def test_a_run_that_had_stopped_trains_no_further(cli: Cli) -> None:
     assert json.loads(Path("run/metrics.json").read_text())["status"] == "finished"
 
 
+def test_another_metric_is_watched_anew(cli: Cli) -> None:
+    assert fit(cli, CNN_DIGITS, "run", *STOPPING).code == 0
+    other = [option.replace("val/loss", "train/loss").replace("epochs=6", "epochs=7") for option in STOPPING]
+    done = resume(cli, CNN_DIGITS, "run", *other)
+    assert done.code == 0, done.err
+    assert "continuing with trainer.callbacks.EarlyStopping.monitor train/loss (was val/loss)" in done.out
+    assert steps_of("run") == STEPS + 3 * BATCHES, "the first value, and two that are no improvement"
+
+
 def test_more_patience_trains_on(cli: Cli) -> None:
     assert fit(cli, CNN_DIGITS, "run", *STOPPING).code == 0
     assert steps_of("run") == STEPS

@@ -7,10 +7,8 @@ from lightning.pytorch import Trainer
 
 from playbook.checkpoints.io import first_valid, load
 from playbook.errors import UserError
+from playbook.optim.schedules import scale_rates
 from playbook.runs.directory import is_checkpoint
-
-GROUP_RATES = ("lr", "initial_lr", "max_lr", "min_lr")  # of a parameter group; the last two are OneCycleLR's
-SCHEDULE_RATES = ("base_lrs", "max_lrs", "_last_lr")  # the second are CyclicLR's; the third has no public setter
 
 
 def return_to_checkpoint(trainer: Trainer, factor: float) -> None:
@@ -34,11 +32,7 @@ def return_to_checkpoint(trainer: Trainer, factor: float) -> None:
     groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]  # loading replaces them
     for group, present in zip(groups, settings, strict=True):
         group.update(present)
-        for name in GROUP_RATES:
-            if name in group:
-                group[name] = group[name] * factor
-    for config in trainer.lr_scheduler_configs:
-        _lower(config.scheduler, factor)
+    scale_rates(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs], factor)
 
 
 def _newest_finite(trainer: Trainer) -> dict[str, Any]:
@@ -51,12 +45,3 @@ def _newest_finite(trainer: Trainer) -> dict[str, Any]:
             return checkpoint
         candidates = candidates[candidates.index(path) + 1 :]
     raise UserError(f"policy: return found no finite checkpoint in {folder.as_posix()}; see --checkpoint.every_n_steps")
-
-
-def _lower(scheduler: Any, factor: float) -> None:
-    """Lowers the rates that a schedule starts from, which its checkpoints carry."""
-    for name in SCHEDULE_RATES:
-        if hasattr(scheduler, name):
-            setattr(scheduler, name, [rate * factor for rate in getattr(scheduler, name)])
-    for inner in getattr(scheduler, "_schedulers", []):  # of SequentialLR and ChainedScheduler; private to torch
-        _lower(inner, factor)

@@ -69,6 +69,7 @@ class Checkpoint(LightningCheckpoint):
         self.stop_signal: int | None = None  # that came to this process, at any moment
         self.stopping: int | None = None  # on which all processes agree
         self.failure: OSError | None = None  # of the newest attempt to save
+        self._former_measure = ""  # that best.ckpt was chosen by, if another one counts from now on
         self._due = self._best_due = False
         self._saved_at = time.monotonic()
         self._saved_step = -1
@@ -77,13 +78,19 @@ class Checkpoint(LightningCheckpoint):
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]
+        best = state_dict["best"]
+        measure = best.get("monitor", self.monitor), best.get("mode", self.mode)
+        self.best = best if measure == (self.monitor, self.mode) else {}
+        self._former_measure = "" if self.best == best else f"{measure[0]} ({measure[1]})"
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint["config"] = self.config
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
+        if self._former_measure and trainer.is_global_zero:
+            print(f"best.ckpt is chosen anew: the former one is the best by {self._former_measure}", flush=True)
+        self._former_measure = ""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
@@ -184,6 +191,7 @@ class Checkpoint(LightningCheckpoint):
         self._best_due = True
         self.best = {
             "monitor": self.monitor,
+            "mode": self.mode,
             "score": score,
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,

@@ -1,0 +1,127 @@
+"""What the user changes when a run is continued takes effect, and is told and recorded."""
+
+from typing import Any
+
+import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from playbook.errors import UserError
+from playbook.training.resume.options import Change, changed_options
+from playbook.training.resume.settings import Settings, changed_settings
+
+RAW = "current_model_state"  # the weights that train, in a checkpoint whose state_dict is their average
+
+
+class Changes(Callback):
+    """Gives options of a continued run precedence over the checkpoint, one line each (always on).
+
+    Lightning restores rates, weight decay and schedules from the checkpoint, whatever the configuration says now. Here,
+    a setting that differs from the one that the checkpoint's run was started with takes effect; a schedule goes on at
+    the present step, as if it had been so from the beginning. Every other setting stays as it was restored.
+    metrics.json lists all changes under `changes`, with the optimizer steps before them.
+
+    Args:
+        config: the run's configuration as YAML; compared with the checkpoint's, it gives the names of options.
+    """
+
+    def __init__(self, config: str = "") -> None:
+        self.config = config
+        self._settings: Settings | None = None
+        self._checkpoint: dict[str, Any] = {}  # that is continued, until training starts
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit":
+            self._settings, self._checkpoint = None, {}
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != "fit":
+            return
+        self._checkpoint = checkpoint
+        if RAW in checkpoint:  # the callback that averages may be gone, and training must not go on from its average
+            pl_module.load_state_dict(checkpoint[RAW], strict=pl_module.strict_loading)
+        self._prepare(trainer)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._settings = Settings(trainer)
+        self._prepare(trainer)
+
+    def _prepare(self, trainer: Trainer) -> None:
+        """Once the checkpoint is read and the optimizers are made; which comes first depends on the strategy."""
+        if self._settings is None or not self._checkpoint:
+            return
+        done = self._checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+        if trainer.max_epochs is not None and 0 <= trainer.max_epochs < done:
+            raise UserError(
+                f"--trainer.max_epochs: expected at least the {done} that were done, got {trainer.max_epochs}"
+            )
+        if "settings" in self._checkpoint:
+            self._settings.prepare(trainer, self._checkpoint["settings"], self._checkpoint)
+            return
+        for change in self._changed_options():
+            if change.option.startswith(("model.optimizer", "model.schedule")):
+                raise UserError(
+                    f"--{change.option}: cannot change from {change.former} to {change.now}, as the checkpoint is of "
+                    "an earlier version; continue for an epoch without the change, or start with --init_from"
+                )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        checkpoint, self._checkpoint = self._checkpoint, {}
+        if not checkpoint:
+            return
+        assert self._settings is not None
+        changes = list(self._changed_options(checkpoint))
+        rate_before = _rate(trainer)
+        if former := checkpoint.get("settings"):
+            self._settings.apply(trainer, former)
+            names = {change.name for change in changes}
+            found = changed_settings(former, self._settings.values)
+            changes += [c for c in found if c.name not in names and (not changes or "." in c.option)]
+        if not trainer.is_global_zero:
+            return
+        for change in changes:
+            print(f"continuing with {change}", flush=True)
+        if rate_before != (rate := _rate(trainer)):
+            print(
+                f"learning rate from step {trainer.global_step + 1:,} on: {rate:.4g} (was {rate_before:.4g})",
+                flush=True,
+            )
+        if former and _is_amid_epoch(trainer):
+            _say_what_comes_otherwise(former, self._settings.values)
+        _record(trainer, changes)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self._settings is not None:
+            checkpoint["settings"] = self._settings.values
+
+    def _changed_options(self, checkpoint: dict[str, Any] | None = None) -> list[Change]:
+        former = (checkpoint or self._checkpoint).get("config")
+        if not self.config or not isinstance(former, str):
+            return []
+        return list(changed_options(yaml.safe_load(former) or {}, yaml.safe_load(self.config) or {}))
+
+
+def _rate(trainer: Trainer) -> float | None:
+    """Of the first group of parameters."""
+    return float(trainer.optimizers[0].param_groups[0]["lr"]) if trainer.optimizers else None
+
+
+def _is_amid_epoch(trainer: Trainer) -> bool:
+    epoch: Any = trainer.fit_loop.epoch_progress.current
+    return epoch.started > epoch.processed and trainer.fit_loop.epoch_loop.batch_progress.current.ready > 0
+
+
+def _say_what_comes_otherwise(former: dict[str, Any], now: dict[str, Any]) -> None:
+    if former["data"] != now["data"]:
+        print(f"the rest of this epoch comes from the beginning of {now['data']}", flush=True)
+    elif former["seed"] != now["seed"] and None not in (former["seed"], now["seed"]):
+        print("the rest of this epoch comes in the order of another seed: samples may come twice or not", flush=True)
+
+
+def _record(trainer: Trainer, changes: list[Change]) -> None:
+    run, step = getattr(trainer, "run", None), trainer.global_step
+    if run is None:
+        return
+    # what an attempt changed that was cut off before its first checkpoint does not count
+    earlier = [entry for entry in run.read_metrics().get("changes", []) if entry["step"] < step]
+    if entries := [*earlier, *(change.entry(step) for change in changes)]:
+        run.update_metrics(changes=entries)
