@@ -17,6 +17,7 @@ from playbook.runs import card
 from playbook.runs.directory import Run, is_checkpoint
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
+from playbook.training.lightning import keep_loaders
 from playbook.training.resume.checkpoint import Checkpoint
 
 
@@ -249,6 +250,10 @@ class Trainer(pl.Trainer):
         export.export(model, checkpoint, file)
         print(f"exported  {file.as_posix()} ({file.stat().st_size / 2**20:.1f} MiB)")
         return file
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:  # what all verbs go through, a private name
+        keep_loaders(self)
+        return super()._run(*args, **kwargs)
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None
