@@ -164,7 +164,7 @@ def keep_loaders(trainer: Trainer) -> None:
         return _with_samplers(loader, sampler, _IndexBatchSamplerWrapper(batches) if is_predicting else batches)
 
     connector._prepare_dataloader = prepare
-    if trainer.overfit_batches > 0:
+    if cast(Any, trainer).overfit_batches > 0:  # set by a connector
         for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
             source: Any = loop._data_source
             source.dataloader = partial(_unshuffled, source)

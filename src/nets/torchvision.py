@@ -10,9 +10,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision import models
 
 from playbook import UserError, is_restored, nearest
+from src.ops.stages import parameter_stages
 
 AUXILIARY = ("AuxLogits", "aux1", "aux2", "aux_classifier")  # further outputs in training
-FEWEST_STAGES = 5
 
 
 class TorchvisionClassifier(nn.Module):
@@ -59,7 +59,7 @@ class TorchvisionClassifier(nn.Module):
         self.head = [path for path, module in self.net.named_modules() if isinstance(module, layers)][-1]
         _replace(self.net, self.head, num_classes, dropout)
         if freeze:
-            head = self.stages()[0]
+            head = self.parameter_stages()[0]
             for parameter in self.net.parameters():
                 parameter.requires_grad = any(parameter is kept for kept in head)
             self.train()
@@ -75,25 +75,12 @@ class TorchvisionClassifier(nn.Module):
                 module.train(mode and any(parameter.requires_grad for parameter in module.parameters()))
         return self
 
-    def stages(self) -> list[list[nn.Parameter]]:
+    def parameter_stages(self) -> list[list[nn.Parameter]]:
         """Parameters from the head to the stem, in the order in which gradual unfreezing takes them.
 
-        The head is alone in the first stage, and every parameter is in one. Large parts of a net are split until there
-        are at least five. After a change of requires_grad, call train() for the batch norms.
+        The head is alone in the first stage. After a change of requires_grad, call train() for the batch norms.
         """
-        parts = list(self.net.children())
-        while sum(_size(part) > 0 for part in parts) < FEWEST_STAGES:
-            largest = max((part for part in parts if any(part.children())), key=_size)
-            place = parts.index(largest)
-            parts[place : place + 1] = largest.children()
-        stages = [list(self.net.get_submodule(self.head).parameters())]
-        seen = set(stages[0])
-        for part in [*reversed(parts), self.net]:  # the net itself for what is in no part, as a transformer's token
-            stages.append([parameter for parameter in part.parameters() if parameter not in seen])
-            seen.update(stages[-1])
-        *stages, left = stages
-        stages[-1].extend(left)
-        return [stage for stage in stages if stage]
+        return parameter_stages(self.net, head=self.net.get_submodule(self.head))
 
 
 class TorchvisionSegmentation(nn.Module):
@@ -216,7 +203,3 @@ def _initialise(layer: nn.Linear | nn.Conv2d) -> None:
     nn.init.normal_(layer.weight, std=0.01)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
-
-
-def _size(part: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in part.parameters())

@@ -117,11 +117,11 @@ class Data(pl.LightningDataModule):
 
     def __init__(self, name: str, keeps: bool) -> None:
         super().__init__()
-        self.name = name
+        self.loader_name = name  # `name` is Lightning's
         self.kept_loader = LOADERS[name]() if keeps else None
 
     def loader(self) -> Any:
-        return self.kept_loader if self.kept_loader is not None else LOADERS[self.name]()
+        return self.kept_loader if self.kept_loader is not None else LOADERS[self.loader_name]()
 
     train_dataloader = val_dataloader = test_dataloader = predict_dataloader = loader
 
