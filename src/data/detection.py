@@ -13,8 +13,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from playbook import Data, UserError
-from src.data.annotations import LEAST_SHARE, Annotation, Checks, read_coco, read_voc
+from src.data.annotations import LEAST_SHARE, Annotation, Checks
+from src.data.coco import read_coco
 from src.data.images import lines_of, read_image, with_mode
+from src.data.voc import read_voc
 
 GREY = [124, 116, 104]  # ImageNet's mean
 

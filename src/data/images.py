@@ -14,6 +14,7 @@ FORMATS = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
     *(".tga", ".tif", ".tiff", ".webp"),
 )
+FILES_NAMED = 3  # in a message; all are counted
 
 
 def image_files(folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -78,3 +79,25 @@ def with_mode(image: Image.Image, mode: str) -> Image.Image:
         is_8_bit = image.mode == "I" and image.format == "TIFF" and values.max() < 2**8
         image = Image.fromarray((values.astype(np.int64) >> (0 if is_8_bit else 8)).astype(np.uint8))
     return image.convert(mode)
+
+
+def files_by_name(folder: Path, formats: Sequence[str]) -> dict[Path, Path]:
+    """Files in a folder and those below it, by path without suffix.
+
+    Raises:
+        UserError: no such folder, or two files that differ in their suffix alone.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--data.root: expected a folder {folder.as_posix()}, which is not there")
+    names = {file: file.relative_to(folder).with_suffix("") for file in image_files(folder, formats)}
+    found = {name: file for file, name in names.items()}
+    if doubled := [file for file, name in names.items() if found[name] != file]:
+        raise UserError(f"--data.root: {name_files('of a name that another image has', doubled)}")
+    return found
+
+
+def name_files(what: str, files: list[Path]) -> str:
+    """Counts files and names the first of them, for messages."""
+    named = ", ".join(file.as_posix() for file in files[:FILES_NAMED])
+    more = f" and {len(files) - FILES_NAMED} more" if len(files) > FILES_NAMED else ""
+    return f"{len(files)} files {what}: {named}{more}"

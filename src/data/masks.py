@@ -7,19 +7,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from playbook import Data, UserError, split_indices
-from src.data.images import FORMATS, image_files, lines_of, read_image, split_folder, with_mode
+from src.data.images import FORMATS, files_by_name, lines_of, name_files, read_image, split_folder, with_mode
+from src.data.mask_change import PairChange, Pixels
 from src.data.vision import download
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
 LOSSLESS = (".bmp", ".gif", ".tif", ".tiff")  # what masks may be in where there is no PNG
-SAMPLES_NAMED = 3  # of those without a counterpart
 Pair = tuple[Path, Path]  # an image and its mask
-Pixels = tuple[Tensor, Tensor]
 
 
 class _Masks(Data):
@@ -56,8 +54,8 @@ class _Masks(Data):
         normalise = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
         part = v2.RandomResizedCrop(list(image_size), scale=(crop, 1)) if crop < 1 else None
         recolour = v2.ColorJitter(colour, colour, colour) if colour else None
-        self.evaluated = _Change(image_size, normalise)
-        self.augment = _Change(image_size, normalise, part, recolour, flip)
+        self.evaluated = PairChange(image_size, normalise)
+        self.augment = PairChange(image_size, normalise, part, recolour, flip)
 
     def hold(self, train: list[Pair], val: list[Pair] | None, test: list[Pair] | None) -> None:
         """Sets the three sets; validation is cut from training where there is none."""
@@ -75,36 +73,8 @@ class _Masks(Data):
         if not files:
             return
         if self.on_error == "stop":
-            raise UserError(f"--data.root: {_named(what, files)}; --data.on_error skip leaves them out")
-        self._left_out("files", len(files), _named(what, files))
-
-
-class _Change:
-    """Brings image and mask to the size for the net; in training a part of both, in other colours, mirrored or not."""
-
-    def __init__(
-        self, image_size: Sequence[int], normalise: Any, part: Any = None, recolour: Any = None, flip: bool = False
-    ) -> None:
-        self.image_size = list(image_size)
-        self.normalise = normalise
-        self.part = part
-        self.recolour = recolour
-        self.flip = flip
-
-    def __call__(self, sample: Pixels) -> Pixels:
-        image, mask = sample  # (3, H, W), (H, W)
-        top, left, (height, width) = 0, 0, mask.shape
-        if self.part is not None:
-            place = self.part.make_params([image])
-            top, left, height, width = (place[key] for key in ("top", "left", "height", "width"))
-        image = v2.functional.resized_crop(image, top, left, height, width, self.image_size, antialias=True)
-        rows, columns = (  # the pixel at each centre; torchvision's nearest takes the one above and to the left
-            (start + (torch.arange(size) + 0.5) * length / size).long()
-            for start, length, size in zip((top, left), (height, width), self.image_size, strict=True)
-        )
-        mask = mask[rows[:, None], columns]
-        image = self.normalise(image if self.recolour is None else self.recolour(image))
-        return (image.flip(-1), mask.flip(-1)) if self.flip and torch.rand(()) < 0.5 else (image, mask)
+            raise UserError(f"--data.root: {name_files(what, files)}; --data.on_error skip leaves them out")
+        self._left_out("files", len(files), name_files(what, files))
 
 
 class MaskFolder(_Masks):
@@ -173,12 +143,12 @@ class MaskFolder(_Masks):
 
     def _pairs_of(self, folder: Path) -> list[Pair]:
         """Images and masks by name; what lacks its counterpart is left out."""
-        images, masks = _by_name(folder / "images", FORMATS), _by_name(folder / "masks", (".png",))
+        images, masks = files_by_name(folder / "images", FORMATS), files_by_name(folder / "masks", (".png",))
         if not images:
             place = f"{folder.as_posix()}/images, {', '.join(FORMATS)}"
             raise UserError(f"--data.root: expected images in {place}; none there")
         if images.keys() - masks.keys():
-            masks = _by_name(folder / "masks", LOSSLESS) | masks
+            masks = files_by_name(folder / "masks", LOSSLESS) | masks
         lacking = {name: file for name, file in images.items() if name not in masks}
         is_jpeg = any((folder / "masks" / f"{name}{end}").exists() for name in lacking for end in (".jpg", ".jpeg"))
         hint = " (JPEG changes what masks hold, expected PNG)" if is_jpeg else ""
@@ -276,20 +246,3 @@ class _Pairs(Dataset):
             known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
             raise ValueError(f"{file.as_posix()}: holds {found}, expected {known} alone{self.hint}")
         return classes
-
-
-def _by_name(folder: Path, formats: Sequence[str]) -> dict[Path, Path]:
-    """Files in a folder and those below it, by path without suffix."""
-    if not folder.is_dir():
-        raise UserError(f"--data.root: expected a folder {folder.as_posix()}, which is not there")
-    names = {file: file.relative_to(folder).with_suffix("") for file in image_files(folder, formats)}
-    found = {name: file for file, name in names.items()}
-    if doubled := [file for file, name in names.items() if found[name] != file]:
-        raise UserError(f"--data.root: {_named('of a name that another image has', doubled)}")
-    return found
-
-
-def _named(what: str, files: list[Path]) -> str:
-    named = ", ".join(file.as_posix() for file in files[:SAMPLES_NAMED])
-    more = f" and {len(files) - SAMPLES_NAMED} more" if len(files) > SAMPLES_NAMED else ""
-    return f"{len(files)} files {what}: {named}{more}"

@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad, softplus
 from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, complete_box_iou_loss
 
 from src.ops.assignment import task_aligned
-from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points
+from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points, stack_targets
 from src.ops.detection_loss import distribution_focal_loss, varifocal_loss
 
 Target = dict[str, Tensor]
@@ -162,7 +162,7 @@ class YOLO(nn.Module):
     ) -> dict[str, Tensor]:
         points, scales = grid
         distances = self._distances(sides)  # (B, N, 4)
-        boxes, labels, is_object = _stacked(targets, like=points)  # (B, M, 4), (B, M), (B, M)
+        boxes, labels, is_object = stack_targets(targets, like=points)  # (B, M, 4), (B, M), (B, M)
         overlaps = box_iou(boxes, distances_to_boxes(points, distances.detach() * scales))  # (B, M, N)
         inside = are_inside(points, boxes, least=scales)  # or an object between four points would have none
         owner, quality = task_aligned(logits.sigmoid(), overlaps, inside & is_object[..., None], labels, self.top_k)
@@ -201,17 +201,6 @@ class YOLO(nn.Module):
             kept = batched_nms(boxes, best, label, self.nms_iou)[: self.max_detections]
             found.append({"boxes": boxes[kept], "labels": label[kept], "scores": best[kept]})
         return found
-
-
-def _stacked(targets: list[Target], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes (B, M, 4), labels (B, M) and which rows are objects (B, M), filled up to the most objects M, at least 1."""
-    num_objects = [len(target["labels"]) for target in targets]
-    shape = len(targets), max(1, *num_objects)
-    boxes, labels = like.new_zeros(*shape, 4), like.new_zeros(shape, dtype=torch.long)
-    for i, (target, count) in enumerate(zip(targets, num_objects, strict=True)):
-        boxes[i, :count], labels[i, :count] = target["boxes"], target["labels"]
-    counts = torch.tensor(num_objects, device=like.device)
-    return boxes, labels, torch.arange(shape[1], device=like.device) < counts[:, None]
 
 
 def _conv(c_in: int, c_out: int, kernel_size: int = 1, stride: int = 1) -> nn.Sequential:

@@ -35,3 +35,22 @@ def are_inside(points: Tensor, boxes: Tensor, least: Tensor) -> Tensor:
     top_left, bottom_right = boxes[..., None, :].chunk(2, dim=-1)  # (…, M, 1, 2) each
     reach = torch.maximum(bottom_right - top_left, least) / 2  # (…, M, N, 2)
     return ((points - (top_left + bottom_right) / 2).abs() <= reach).all(-1)
+
+
+def stack_targets(targets: list[dict[str, Tensor]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pads the objects of a batch to the largest number M of objects in an image, at least 1.
+
+    Args:
+        targets: B dicts of boxes (N, 4) and labels (N,); N may differ.
+        like: a tensor of the device and type that the boxes take.
+
+    Returns:
+        boxes (B, M, 4), labels (B, M), and which rows are objects (B, M).
+    """
+    num_objects = [len(target["labels"]) for target in targets]
+    shape = len(targets), max(1, *num_objects)
+    boxes, labels = like.new_zeros(*shape, 4), like.new_zeros(shape, dtype=torch.long)
+    for i, (target, count) in enumerate(zip(targets, num_objects, strict=True)):
+        boxes[i, :count], labels[i, :count] = target["boxes"], target["labels"]
+    counts = torch.tensor(num_objects, device=like.device)
+    return boxes, labels, torch.arange(shape[1], device=like.device) < counts[:, None]
