@@ -25,7 +25,7 @@ class Unfreeze(Callback):
         every_n_epochs: epochs from one stage to the next, at least 1.
 
     Raises:
-        ValueError: a count below 1.
+        ValueError: a count is below 1.
         UserError: a net of a single stage, stages that lack a parameter of the net or have it twice, or a DDP that
             waits for every gradient.
     """

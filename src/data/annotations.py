@@ -1,4 +1,4 @@
-"""Boxes as annotation files have them, and what is done about broken ones."""
+"""Boxes as annotation files hold them, and how broken ones are handled."""
 
 import sys
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from playbook import UserError, nearest
 
-TOLD = 10  # boxes left out that are named, and as many clipped ones; all are counted
+MOST_NAMED = 10  # boxes left out, and as many clipped ones, that are named; all are counted
 # of a box's sides in those of its image: 32 times what float32 tells apart, so left < right holds at any size
 LEAST_SHARE = 2**-18
 TOLERANCE = 0.01  # pixels that a box may reach out of its image without being counted
@@ -16,13 +16,13 @@ TOLERANCE = 0.01  # pixels that a box may reach out of its image without being c
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box as its file has it.
+    """A box as in its file.
 
     Args:
-        place: where it is, for messages.
-        label: its class, as the file names it; None for none.
-        corners: left, top, right and bottom in pixels from 0; None where there are no four numbers.
-        is_crowd: around several objects; COCO leaves it out of the training, and what is found in it out of the count.
+        place: its position in the file, for messages.
+        label: name of its class in the file, or None.
+        corners: left, top, right and bottom in pixels from 0; None if the file has no four numbers.
+        is_crowd: whether it surrounds several objects. COCO neither trains with it nor counts detections inside it.
     """
 
     place: str
@@ -33,14 +33,14 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """An image and its boxes as the files have them.
+    """An image and its boxes as in the files.
 
     Args:
         file: the image.
-        image_id: its number.
+        image_id: number of the image.
         size: width and height in pixels.
-        boxes: None where they are not known.
-        failure: why there is no such sample, if so.
+        boxes: None if they are not known.
+        failure: why the sample cannot be loaded; empty if it can.
     """
 
     file: Path
@@ -51,29 +51,29 @@ class Annotation:
 
 
 class Checks:
-    """Ends the run at what is broken, or leaves it out, counts it and tells of it.
+    """Handles broken annotations: ends the run, or leaves them out, counts and reports them.
 
     Args:
-        on_error: stop or skip.
+        on_error: stop ends the run, skip leaves out what is broken.
     """
 
     def __init__(self, on_error: Literal["stop", "skip"]) -> None:
         self.on_error = on_error
-        self.left_out: list[str] = []  # a sentence a box
+        self.left_out: list[str] = []  # one sentence per box
         self.cut: list[str] = []  # likewise, of boxes that reach out of their images
 
     def fail(self, text: str) -> None:
-        """For a whole file, which is counted when the loader comes to it."""
+        """Handles a broken file, which is counted when the loader reaches it."""
         if self.on_error == "stop":
             raise UserError(f"--data: {text}; --data.on_error skip leaves out what is broken")
 
     def leave_out(self, text: str) -> None:
-        """For a box."""
+        """Handles a broken box."""
         self.fail(text)
         self.left_out.append(text)
 
     def clipped(self, box: Box, size: tuple[int, int], classes: dict[Any, int]) -> list[float] | None:
-        """Corners of the part of a box that is in its image, or nothing if the box cannot be used."""
+        """Clips a box to its image; returns its corners, or None if the box cannot be used."""
         if box.label not in classes:
             return self.leave_out(f"{box.place}: no such class{nearest(str(box.label or ''), map(str, classes))}")
         if box.corners is None:
@@ -92,11 +92,11 @@ class Checks:
         return inside
 
     def tell(self) -> None:
-        """Prints what was left out and clipped, if anything."""
+        """Reports the boxes that were left out or clipped."""
         lines = []
         for done, texts in {"left out": self.left_out, "clipped": self.cut}.items():
-            lines += [f"{done} {text}" for text in texts[:TOLD]]
-            if len(texts) > TOLD:
+            lines += [f"{done} {text}" for text in texts[:MOST_NAMED]]
+            if len(texts) > MOST_NAMED:
                 lines.append(f"{done} {len(texts)} boxes in all")
         print("".join(f"warning: {line}\n" for line in lines), end="", file=sys.stderr)
 

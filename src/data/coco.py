@@ -12,21 +12,21 @@ from src.data.annotations import Annotation, Box, Checks
 def read_coco(
     file: Path, folder: Path, checks: Checks, known: dict[Any, str] | None = None, needs_boxes: bool = False
 ) -> tuple[dict[Any, str], list[Annotation]]:
-    """Names of the categories by id, and the annotations of a JSON; without boxes if it has none at all.
+    """Reads a JSON in COCO's format into names of categories by id, and annotations; boxes are None if it has none.
 
-    The class of a box is the name of its category: the ids of another file may mean others.
+    A box is labelled with the name of its category, as ids may differ between files.
 
     Args:
         file: the JSON.
-        folder: of the images.
-        checks: told of images and boxes that cannot be used.
-        known: names of the training set's categories, for ids that the file names nothing of, unless it numbers others.
-        needs_boxes: it must have annotations, be it an empty list.
+        folder: folder of the images.
+        checks: handles images and boxes that cannot be used.
+        known: names of the training set's categories, used for ids that the file does not name, unless the two differ.
+        needs_boxes: whether the file must have annotations, which may be an empty list.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"--data: {file.as_posix()}: is no JSON: {error}") from error
+        raise UserError(f"--data: {file.as_posix()}: is not valid JSON: {error}") from error
     names = _category_names(file, content)
     ids = {name: category for category, name in (known or {}).items()}
     if known and all(ids.get(name, category) == category for category, name in names.items()):
@@ -35,7 +35,7 @@ def read_coco(
     boxes: dict[Any, list[Box]] = {}
     for place, image in _entries(file, content, "images", "id"):
         if image["id"] in boxes:
-            raise UserError(f"--data: {place}: id {image['id']!r} is that of another image before it")
+            raise UserError(f"--data: {place}: id {image['id']!r} is also the id of an earlier image")
         boxes[image["id"]] = []
     has_boxes = "annotations" in content
     if needs_boxes and not has_boxes:
@@ -68,16 +68,16 @@ def read_coco(
             checks.fail(f"{place}: {flaw}")
             annotations.append(Annotation(folder, image["id"], failure=f"{place}: {flaw}"))
         else:
-            found = boxes[image["id"]] if has_boxes else None
-            annotations.append(Annotation(folder / image["file_name"], image["id"], size, found))
+            own_boxes = boxes[image["id"]] if has_boxes else None
+            annotations.append(Annotation(folder / image["file_name"], image["id"], size, own_boxes))
     return names, annotations
 
 
 def _entries(file: Path, content: Any, kind: str, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each entry of a list and its place for messages; it must have the keys."""
+    """Yields each entry of a list with its position for messages; entries must have the keys."""
     entries = content.get(kind) if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise UserError(f"--data: {file.as_posix()}: is not as COCO has it: expected a list of {kind}")
+        raise UserError(f"--data: {file.as_posix()}: is not in COCO's format: expected a list of {kind}")
     for index, entry in enumerate(entries):
         place = f"{file.as_posix()}: {kind}[{index}]"
         if not isinstance(entry, dict):
@@ -90,7 +90,7 @@ def _entries(file: Path, content: Any, kind: str, *keys: str) -> Iterator[tuple[
 
 
 def _flaw(entry: dict[str, Any], *keys: str, kinds: tuple[type, ...] = (int, float, str)) -> str:
-    """What is wrong with the values of keys, or nothing."""
+    """What is wrong with the values of these keys; empty if nothing is."""
     for key in keys:
         if key not in entry:
             return f"lacks {key}"
@@ -100,7 +100,7 @@ def _flaw(entry: dict[str, Any], *keys: str, kinds: tuple[type, ...] = (int, flo
 
 
 def _category_names(file: Path, content: Any) -> dict[Any, str]:
-    """By id."""
+    """Names of the categories by id."""
     names: dict[Any, str] = {}
     for place, entry in _entries(file, content, "categories", "id", "name"):
         category, first = entry["id"], next(iter(names), entry["id"])
@@ -114,7 +114,7 @@ def _category_names(file: Path, content: Any) -> dict[Any, str]:
 
 
 def _corners(box: Any) -> list[float] | None:
-    """From left, top, width and height."""
+    """Corners from left, top, width and height; None if those are not four numbers."""
     if not isinstance(box, list):
         return None
     try:

@@ -11,7 +11,15 @@ Pixels = tuple[Tensor, Tensor]  # image (3, H, W) and mask (H, W)
 
 
 class PairChange:
-    """Brings image and mask to the size for the net; in training a part of both, in other colours, mirrored or not."""
+    """Resizes image and mask to the net's size; in training, also crops, recolours and mirrors them at random.
+
+    Args:
+        image_size: height and width of the result.
+        normalise: turns an image of bytes into floats.
+        part: torchvision's RandomResizedCrop; None keeps the whole image.
+        recolour: change of the image's colours, or None.
+        flip: whether half of the samples are mirrored.
+    """
 
     def __init__(
         self, image_size: Sequence[int], normalise: Any, part: Any = None, recolour: Any = None, flip: bool = False

@@ -1,4 +1,4 @@
-"""Images with masks of classes, in folders of one's own or as the Oxford-IIIT Pet data set has them."""
+"""Images with class masks: your own folders, and the Oxford-IIIT Pet data set."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ Pair = tuple[Path, Path]  # an image and its mask
 
 
 class _Masks(Data):
-    """What both data sets below share: values to classes, one size for all, the same random part of image and mask."""
+    """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike."""
 
     hint: ClassVar[str] = ""  # where a mask holds what it should not
 
@@ -58,18 +58,18 @@ class _Masks(Data):
         self.augment = PairChange(image_size, normalise, part, recolour, flip)
 
     def hold(self, train: list[Pair], val: list[Pair] | None, test: list[Pair] | None) -> None:
-        """Sets the three sets; validation is cut from training where there is none."""
+        """Sets the three data sets; validation is cut from training if there is none."""
         if val is None:
-            kept, held_out = split_indices(len(train), [1 - self.val_share, self.val_share])
-            if not kept or not held_out:
+            train_part, val_part = split_indices(len(train), [1 - self.val_share, self.val_share])
+            if not train_part or not val_part:
                 raise UserError(f"--data.val_share: {self.val_share} of {len(train)} images leaves one part empty")
-            train, val = [train[i] for i in kept], [train[i] for i in held_out]
+            train, val = [train[i] for i in train_part], [train[i] for i in val_part]
         self.train_set = _Pairs(train, self)
         self.val_set = _Pairs(val, self, self.evaluated)
         self.test_set = _Pairs(test, self, self.evaluated) if test is not None else None
 
     def leave_out(self, what: str, files: list[Path]) -> None:
-        """Ends the run at files of which there is no pair, or tells of them and counts them."""
+        """Ends the run because of files without a counterpart, or reports and counts them with on_error skip."""
         if not files:
             return
         if self.on_error == "stop":
@@ -78,29 +78,29 @@ class _Masks(Data):
 
 
 class MaskFolder(_Masks):
-    """Images and masks of class ids, in root/train/images and root/train/masks, and so on for val and test.
+    """Images and masks of class ids in root/train/images and root/train/masks, and likewise for val and test.
 
-    An image has the mask of its name, also in folders below: images/a/b.jpg and masks/a/b.png, of palette or grey
-    values. Without a folder val, a part of train validates; without a folder test, there is no test.
+    An image and its mask have the same name, also in subfolders: images/a/b.jpg and masks/a/b.png. Masks hold palette
+    or grey values. Without a folder val, part of train is used for validation; without a folder test there is no test.
 
     Args:
-        root: folder of the splits.
+        root: folder that contains the splits.
         num_classes: number of classes K, at least 2.
-        values: what masks hold for the classes 0 to K - 1, as in [0, 255]; the classes themselves when left out.
-        ignore_index: value of the pixels that are of no class; often 255, none when left out. Batches have 255 in its
-            place if it is below num_classes, which is what the task's ignore_index must then be.
-        image_size: height and width in pixels that images and masks are resized to, [H, W].
-        val_share: part of train that validates where there is no val, cut off with a fixed seed, in (0, 1).
-        options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
-            crop takes, in (0, 1]; colour, how much brightness, contrast and saturation change in training, in [0, 1];
-            mean and deviation of the three channels, ImageNet's when left out; those of Data.
+        values: mask values of the classes 0 to K - 1, such as [0, 255]. Defaults to the class ids themselves.
+        ignore_index: mask value of pixels without a class, often 255. Defaults to none. If it is below num_classes,
+            batches hold 255 instead, which must then be the task's ignore_index.
+        image_size: height and width in pixels to which images and masks are resized, [H, W].
+        val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
+        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
+            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
+            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: no images, or with on_error stop, an image or a mask without its counterpart.
+        ValueError: a value is out of range.
+        UserError: there are no images or, with on_error stop, an image or a mask lacks its counterpart.
     """
 
     hint: ClassVar[str] = "; see --data.num_classes"
@@ -142,11 +142,11 @@ class MaskFolder(_Masks):
         self.hold(train, val, test)
 
     def _pairs_of(self, folder: Path) -> list[Pair]:
-        """Images and masks by name; what lacks its counterpart is left out."""
+        """Pairs images and masks by name; files without a counterpart are left out."""
         images, masks = files_by_name(folder / "images", FORMATS), files_by_name(folder / "masks", (".png",))
         if not images:
             place = f"{folder.as_posix()}/images, {', '.join(FORMATS)}"
-            raise UserError(f"--data.root: expected images in {place}; none there")
+            raise UserError(f"--data.root: expected images in {place}; found none")
         if images.keys() - masks.keys():
             masks = files_by_name(folder / "masks", LOSSLESS) | masks
         lacking = {name: file for name, file in images.items() if name not in masks}
@@ -160,23 +160,23 @@ class MaskFolder(_Masks):
 class OxfordPets(_Masks):
     """Oxford-IIIT Pet (Parkhi et al. 2012): 7,349 photos of cats and dogs, 3,680 to train and validate, 3,669 to test.
 
-    Every pixel is of the pet (0), of the background (1) or of the border between them (2).
+    Every pixel belongs to the pet (0), to the background (1) or to the border between them (2).
 
     Args:
-        root: folder that holds oxford-iiit-pet/images and annotations, or that torchvision downloads them to.
-        border: class, to learn it as the third; ignore, for 255 in its place.
-        image_size: height and width in pixels that images and masks are resized to, [H, W].
-        val_share: part of the official trainval that validates, cut off with a fixed seed, in (0, 1).
-        options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
-            crop takes, in (0, 1]; colour, how much brightness, contrast and saturation change in training, in [0, 1];
-            mean and deviation of the three channels, ImageNet's when left out; those of Data.
+        root: folder that holds oxford-iiit-pet/images and annotations, or into which torchvision downloads them.
+        border: class makes it the third class; ignore replaces it by 255.
+        image_size: height and width in pixels to which images and masks are resized, [H, W].
+        val_share: share of the official trainval used for validation, cut with a fixed seed, in (0, 1).
+        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
+            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
+            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to 2, or 0, 1 and 255.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: the data is not there and cannot be downloaded, or with on_error stop, a file is missing.
+        ValueError: a value is out of range.
+        UserError: the data is missing and cannot be downloaded or, with on_error stop, a file is missing.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class OxfordPets(_Masks):
 
 
 class _Pairs(Dataset):
-    """Images (3, H, W) as bytes and masks (H, W) of classes, as the files have them or changed."""
+    """Images (3, H, W) as bytes and masks (H, W) of classes, as in the files or changed."""
 
     def __init__(self, pairs: list[Pair], data: _Masks, change: Any = None) -> None:
         self.pairs = pairs
@@ -242,7 +242,7 @@ class _Pairs(Dataset):
         values = np.asarray(mask).astype(np.int64)  # (H, W)
         classes = self.table[values.clip(0, len(self.table) - 1)]
         if (classes < 0).any():
-            found = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
+            unknown = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
             known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
-            raise ValueError(f"{file.as_posix()}: holds {found}, expected {known} alone{self.hint}")
+            raise ValueError(f"{file.as_posix()}: holds {unknown}, expected {known} alone{self.hint}")
         return classes

@@ -9,19 +9,19 @@ from src.data.images import FORMATS
 
 
 def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: bool = False) -> list[Annotation]:
-    """Annotations of the images of a list.
+    """Reads the annotations of a list of images.
 
     Args:
-        folder: holds Annotations/*.xml and JPEGImages/*.jpg, or images of other formats.
-        names: of the images.
-        checks: told of files that cannot be read.
-        may_lack_boxes: no image has a file, as in a published test set.
+        folder: contains Annotations/*.xml and JPEGImages/*.jpg, or images of other formats.
+        names: names of the images, without suffix.
+        checks: handles files that cannot be read.
+        may_lack_boxes: whether all XML files may be missing, as in a published test set.
     """
     files = [folder / "Annotations" / f"{name}.xml" for name in names]
     lack_boxes = may_lack_boxes and not any(file.is_file() for file in files)
-    found = [file for file in (folder / "JPEGImages").glob("*") if file.suffix.lower() in FORMATS]
-    found.sort(key=lambda file: (file.suffix == ".jpg", file))  # of several images of one name, that one is taken
-    images = {file.stem: file for file in found}
+    candidates = [file for file in (folder / "JPEGImages").glob("*") if file.suffix.lower() in FORMATS]
+    candidates.sort(key=lambda file: (file.suffix == ".jpg", file))  # of several images of one name, .jpg is used
+    images = {file.stem: file for file in candidates}
     annotations = []
     for index, (name, file) in enumerate(zip(names, files, strict=True)):
         image = images.get(name, folder / "JPEGImages" / f"{name}.jpg")
@@ -41,23 +41,23 @@ def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
     if min(width, height) < 1:
         raise ValueError("expected a size with width and height above 0")
     boxes = []
-    for number, found in enumerate(root.findall("object"), start=1):
-        label = found.findtext("name", "").strip() or None
+    for number, element in enumerate(root.findall("object"), start=1):
+        label = element.findtext("name", "").strip() or None
         try:
             left, top, right, bottom = (
-                float(found.findtext(f"bndbox/{side}", "")) for side in ("xmin", "ymin", "xmax", "ymax")
+                float(element.findtext(f"bndbox/{side}", "")) for side in ("xmin", "ymin", "xmax", "ymax")
             )
         except ValueError:
             corners = None
         else:
-            first = 1 if left < right and top < bottom else 0  # one without area is told as the file has it
+            first = 1 if left < right and top < bottom else 0  # a box without area is reported as in the file
             corners = [left - first, top - first, right, bottom]
         boxes.append(Box(f"{file.as_posix()}: box {number} ({label or 'without a name'})", label, corners))
     return (width, height), boxes
 
 
 class _WithoutDoctype(ET.TreeBuilder):
-    """Refuses the declarations that make a small file a large one, or another file a part of it."""
+    """Refuses declarations, which could expand a small file to gigabytes or include other files."""
 
     def doctype(self, *_: Any) -> None:
         raise ValueError("has a document type, which no annotation needs")

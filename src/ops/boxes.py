@@ -1,4 +1,4 @@
-"""Boxes as corners and as distances from a point, where torchvision.ops has nothing for it."""
+"""Boxes as corners and as distances from a point, in addition to torchvision.ops."""
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ def boxes_to_distances(points: Tensor, boxes: Tensor) -> Tensor:
 
 
 def are_inside(points: Tensor, boxes: Tensor, least: Tensor) -> Tensor:
-    """Which points (N, 2) lie in which boxes (…, M, 4): (…, M, N). A box counts as at least `least` (N, 1) long."""
+    """Which points (N, 2) lie in which boxes (…, M, 4): (…, M, N). Sides count as at least `least` (N, 1)."""
     top_left, bottom_right = boxes[..., None, :].chunk(2, dim=-1)  # (…, M, 1, 2) each
     reach = torch.maximum(bottom_right - top_left, least) / 2  # (…, M, N, 2)
     return ((points - (top_left + bottom_right) / 2).abs() <= reach).all(-1)

@@ -234,7 +234,7 @@ def test_a_failed_download_leaves_no_folders(tmp_path: Path, module: Any, monkey
     monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", refuse)
     (tmp_path / "own/MNIST").mkdir(parents=True)
     for root in ("own", "typo/further", "."):
-        with pytest.raises(UserError, match="nor can it be downloaded"):
+        with pytest.raises(UserError, match="it cannot be downloaded"):
             module(str(tmp_path / root)).prepare_data()
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "own", tmp_path / "own/MNIST"]
 

@@ -235,7 +235,9 @@ def test_code_in_a_file_of_weights_is_not_run(cache: Path) -> None:
     assert ran.exists()
     ran.unlink()
     publish(cache, "squeezenet1_1", content={"features.0.weight": Code(ran)})
-    with pytest.raises(ValueError, match=r"weights: DEFAULT of squeezenet1_1 cannot be had from .*: Weights only load"):
+    with pytest.raises(
+        ValueError, match=r"weights: DEFAULT of squeezenet1_1 cannot be loaded from .*: Weights only load"
+    ):
         TorchvisionClassifier("squeezenet1_1", weights="DEFAULT")
     assert not ran.exists()
 
@@ -243,8 +245,8 @@ def test_code_in_a_file_of_weights_is_not_run(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("net", "options", "message"),
     [
-        (TorchvisionClassifier, {"weights": "IMAGENET1K_V1"}, "weights: IMAGENET1K_V1 of resnet18 cannot be had"),
-        (TorchvisionSegmentation, {"weights": "DEFAULT"}, "weights: DEFAULT of deeplabv3_resnet50 cannot be had"),
+        (TorchvisionClassifier, {"weights": "IMAGENET1K_V1"}, "weights: IMAGENET1K_V1 of resnet18 cannot be loaded"),
+        (TorchvisionSegmentation, {"weights": "DEFAULT"}, "weights: DEFAULT of deeplabv3_resnet50 cannot be loaded"),
         (TorchvisionSegmentation, {"weights_backbone": "DEFAULT"}, "weights_backbone: DEFAULT of resnet50 cannot be"),
     ],
 )
