@@ -247,7 +247,9 @@ def test_no_data_and_no_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     options = ("--data.root", "nowhere", "--trainer.max_epochs", "1")
     done = cli("fit", "--model", "Classification", "--model.net", "MLP", "--data", "MNIST", *options)
     assert done.code == 2
-    assert done.err.startswith("error: --data.root nowhere: holds no MNIST (raw/train-images-idx3-ubyte), nor can it ")
+    assert done.err.startswith(
+        "error: --data.root nowhere: holds no MNIST (raw/train-images-idx3-ubyte), and it cannot be downloaded: "
+    )
     assert done.err.count("\n") == 1
 
 
