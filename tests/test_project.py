@@ -157,6 +157,8 @@ def test_recipe_begins_with_its_command_and_measured_result(recipe: str) -> None
     assert re.search(rf"{command}(?![\w./-])", header), f"the header lacks its command: {header}"
     if re.search(r"\bNot run here, as \w+", header):  # what could not be had is said
         return
+    if "Not measured yet: put" in header:  # as `new` writes it: no reason to fail, nor to pass
+        pytest.skip(f"{recipe} is not measured yet: its header states no result")
     expected = {
         "a metric and its value, as in test/accuracy 0.9812": r"\b\w+/\w+ -?\d+(\.\d+)?",
         "over how many seeds, as in 3 seeds": r"\b(1 seed|([2-9]|\d{2,}) seeds)\b",

@@ -84,7 +84,7 @@ def _name_of(checkpoint: Path | None) -> str:
     if checkpoint is None:
         return "run"
     origin = run_of(checkpoint)
-    return checkpoint.stem if origin is None else origin.path.absolute().parent.name
+    return checkpoint.stem if origin is None else origin.title
 
 
 def require_fit(model: Any, checkpoint: Opened) -> None:

@@ -6,24 +6,20 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.nn.modules.loss import _Loss
 
 from playbook.project import current
-from playbook.runs.directory import ROOT, Run
+from playbook.runs.directory import Run
 
 
 def header(trainer: Trainer, run: Run) -> str:
     """«cnn-digits · CPU, 2 threads, fp32 · 1,078 train, 359 val, 360 test · runs/…»."""
-    parts = [title(run), _hardware(trainer)]
+    parts = [run.title, _hardware(trainer)]
     sizes = [(stage, _num_samples(trainer, stage)) for stage in ("train", "val", "test")]
     if counted := [f"{count:,} {stage}" for stage, count in sizes if count is not None]:
         parts.append(", ".join(counted))
     return " · ".join([*parts, str(run)])
-
-
-def title(run: Run) -> str:
-    """The recipe's name, or the directory's where the user named it."""
-    return run.path.parent.name if ROOT in run.path.parents else run.path.name
 
 
 def summary(trainer: Any, model: LightningModule, test: dict[str, float]) -> str:
@@ -38,17 +34,35 @@ def summary(trainer: Any, model: LightningModule, test: dict[str, float]) -> str
     }
     lines = [f"{name:<14} {value}" for name, value in rows.items()]
     lines.append("")
+    lines += [f"{name:<14} {command}" for name, command in _next_commands(trainer, model, run).items()]
+    return "\n".join(["", *lines]).rstrip()
+
+
+def _next_commands(trainer: Trainer, model: LightningModule, run: Run) -> dict[str, str]:
+    """What can be run on this run, each command ready to paste."""
+    if not run.has_checkpoint() or not getattr(trainer, "config", ""):  # Python has built what no command could
+        return {}
+    datamodule = getattr(trainer, "datamodule", None)
     directory = shlex.quote(str(run))
     commands = {
-        "predict": f"{current().command} predict --ckpt_path {directory}",
-        "test": f"{current().command} test --ckpt_path {directory}",
+        verb: f"{current().command} {verb} --ckpt_path {directory}"
+        for verb in ("predict", "test")
+        if _can_run(verb, model, datamodule)
     }
-    if not run.has_checkpoint() or not trainer.config:  # the command line cannot rebuild what Python has built
-        commands = {}
-    elif trainer.max_epochs and trainer.max_epochs > 0:
-        more = 2 * trainer.max_epochs
-        commands["continue"] = f"{run.continue_command()} --trainer.max_epochs {more}"
-    return "\n".join(["", *lines, *(f"{name:<14} {command}" for name, command in commands.items())]).rstrip()
+    if trainer.max_epochs and trainer.max_epochs > 0:
+        commands["continue"] = f"{run.continue_command()} --trainer.max_epochs {2 * trainer.max_epochs}"
+    return commands
+
+
+def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
+    """Whether the model has a step for this verb, and someone has data for it."""
+    hook = f"{verb}_dataloader"
+    sources = [source for source in (model, datamodule) if source is not None and is_overridden(hook, source)]
+    if getattr(datamodule, "test_set", ...) is None and datamodule in sources:
+        owner = next(kind for kind in type(datamodule).__mro__ if hook in vars(kind))
+        if owner.__module__.startswith("playbook."):  # its loader would be of the test set
+            sources.remove(datamodule)
+    return is_overridden(f"{verb}_step", model) and bool(sources)
 
 
 def _architecture(model: LightningModule) -> str:

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -55,6 +56,18 @@ class Run:
 
     def __str__(self) -> str:
         return self.path.as_posix()
+
+    @property
+    def title(self) -> str:
+        """What to call the run: its recipe if Playbook named the directory, the directory's own name otherwise."""
+        path = self.path.absolute()
+        return path.parent.name if _is_dated(path) else path.name
+
+    @property
+    def label(self) -> str:
+        """The title that also tells runs of one recipe apart."""
+        path = self.path.absolute()
+        return f"{path.parent.name}/{path.name}" if _is_dated(path) else path.name
 
     def create(self) -> None:
         """Makes the directory, or says why it cannot be made; of several processes, the first one's work."""
@@ -230,6 +243,12 @@ def write_atomically(path: Path, text: str) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _is_dated(path: Path) -> bool:
+    """Whether `new_run` named it: runs/<recipe>/<date-time>."""
+    is_stamp = re.fullmatch(r"\d{4}-\d{2}-\d{2}-\d{6}(-\d+)?", path.name) is not None
+    return is_stamp and path.parent.parent.name == ROOT.name
 
 
 def _version(package: str) -> str | None:

@@ -111,7 +111,7 @@ def place_in_run(loggers: Any, run: Run) -> None:
             os.environ.setdefault("WANDB_SILENT", "true")
             arguments["offline"] = arguments["offline"] or not _wandb_logged_in()
             arguments["id"] = arguments["id"] or _wandb_id(run)
-            arguments["name"] = arguments["name"] or "/".join(run.path.parts[-2:])
+            arguments["name"] = arguments["name"] or run.label
 
 
 def calm(logger: Any) -> None:

@@ -18,6 +18,7 @@ from playbook.runs import card
 from playbook.runs.directory import Run, checkpoint_candidates, is_checkpoint, new_run
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
+from playbook.training.lightning import keep_loaders
 from playbook.training.microbatches import MicroBatches
 from playbook.training.monitors import CheckMonitors
 from playbook.training.nonfinite.callback import NonFinite
@@ -88,6 +89,7 @@ class Trainer(pl.Trainer):
             plugins.append(AtomicCheckpointIO())
         settings = {"logger": False, "enable_model_summary": False} | settings
         super().__init__(**settings, callbacks=callbacks, plugins=plugins)
+        keep_loaders(self)
 
     @property
     def default_root_dir(self) -> str:

@@ -1,4 +1,4 @@
-"""Averages of the weights over training: they are measured, saved and deployed, while the raw ones train on."""
+"""Averages of the weights over training, which are evaluated, saved and deployed while the raw weights train on."""
 
 import sys
 from copy import copy
@@ -15,11 +15,11 @@ RAW = "current_model_state"  # the key of Lightning's own WeightAveraging
 
 
 class _Average(Callback):
-    """Keeps an average, and swaps it in wherever weights are measured or saved.
+    """Keeps an average and swaps it in whenever weights are evaluated or saved.
 
-    Parameters and floating-point buffers are averaged alike, in float32 at least: bf16 would lose a step of 1e-3.
-    Integers, as BatchNorm's count of batches, stay raw. The swap copies in place, so compiled graphs, optimizers and
-    processes of DDP notice nothing; these need no word to each other, as their weights are the same.
+    Parameters and floating-point buffers are averaged in float32 or better: in bf16 a step of 1e-3 would be lost.
+    Integers, such as BatchNorm's count of batches, stay raw. The swap copies in place, so it is transparent to compiled
+    graphs, optimizers and DDP. DDP's processes need no communication, as their weights are the same.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class _Average(Callback):
         self._step = 0  # of the optimizer, at the end of the former batch
 
     def _due(self, trainer: Trainer) -> bool:
-        """Whether the weights of this optimizer step count."""
+        """Whether the weights after this optimizer step enter the average."""
         raise NotImplementedError
 
     def _share(self) -> float:
-        """What the current weights make up of the new average."""
+        """The share of the current weights in the new average."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,25 +124,26 @@ class _Average(Callback):
 
 
 class EMA(_Average):
-    """Exponential moving average of the weights, measured and saved in their place (Polyak & Juditsky 1992).
+    """Exponential moving average of the weights, evaluated and saved in their place (Polyak & Juditsky 1992).
 
-    After each optimizer step, average = d · average + (1 - d) · weights. It smooths what a high learning rate scatters;
-    a schedule that ends at 0 smooths as well, and leaves nothing to gain. Buffers such as BatchNorm's are averaged too,
-    so in the first epochs they lag more than the raw ones. Checkpoints hold the average as `state_dict`, and the raw
-    weights beside it, so that training continues bitwise.
+    After each optimizer step, average = d · average + (1 - d) · weights. It smooths the noise of a
+    high learning rate; with a schedule that ends at 0 there is little left to gain. Buffers such as BatchNorm's are
+    averaged too, so they lag behind the raw ones in the first epochs. Checkpoints hold the average as `state_dict` and
+    the raw weights beside it, so that training resumes bitwise.
 
     On cnn-digits (seeds 1, 2, 3, 359 test images, 2 CPU cores), without and with it: test/accuracy 0.9870 and 0.9954,
     test/loss 0.054 and 0.026 at a constant rate; 0.9944 and 0.9935, 0.034 and 0.037 with the recipe's WarmupCosine.
-    An update took 0.17 ms for 14 tensors, 75,978 parameters, beside a step of 100 ms and more on a busy machine.
+    An update took 0.17 ms for 14 tensors with 75,978 parameters; a step took 100 ms or more on the busy machine.
 
     Args:
-        decay: d, the share of the average that stays at every step, in (0, 1).
-        warmup: begin with d = (1 + t) / (10 + t) after t steps while that is smaller: the average spans about the
-            last tenth of the training until then, and forgets its random beginning.
-        every_n_steps: optimizer steps between two updates, at least 1; d is raised to their number, so the span stays.
+        decay: d, the share of the average that is kept at every step, in (0, 1).
+        warmup: whether d begins as (1 + t) / (10 + t) after t steps while that is smaller. The average then spans
+            about the last tenth of the steps so far, and forgets the random initial weights.
+        every_n_steps: optimizer steps between two updates, at least 1; d is raised to this power, so that the span is
+            the same.
 
     Raises:
-        ValueError: a value out of its range, a second average, or a model that is sharded.
+        ValueError: a value is out of range, there is a second average, or the model is sharded.
     """
 
     def __init__(self, decay: float = 0.999, warmup: bool = True, every_n_steps: int = 1) -> None:
@@ -167,21 +168,21 @@ class EMA(_Average):
 class SWA(_Average):
     """Plain mean of the weights at the ends of the last epochs (Izmailov et al. 2018).
 
-    From its first epoch on, the mean is measured and saved in place of the weights; before, the weights themselves.
-    The schedule is the recipe's: a rate that stays up explores, one that ends at 0 leaves the mean little to do.
-    Checkpoints hold the mean as `state_dict`, and the raw weights beside it, so that training continues bitwise.
+    From its first epoch on, the mean is evaluated and saved in place of the weights. The learning-rate schedule is the
+    recipe's: averaging helps most while the rate is high, and little if the rate ends at 0. Checkpoints hold the mean
+    as `state_dict` and the raw weights beside it, so that training resumes bitwise.
 
-    BatchNorm's statistics are averaged, not computed again with the mean weights: on cnn-digits at a constant rate
+    BatchNorm's statistics are averaged, not computed again with the mean weights. On cnn-digits at a constant rate
     (seeds 1, 2, 3, 359 test images, 2 CPU cores) the last weights reach test/accuracy 0.9712 and test/loss 0.071 raw,
     0.9963 and 0.020 averaged, 0.9953 and 0.019 after another pass over the training data for the statistics alone.
-    Of best.ckpt: 0.9870 and 0.054 without, 0.9898 and 0.040 with it, as one of three was a raw epoch before the start.
+    With best.ckpt: 0.9870 and 0.054 without SWA, 0.9898 and 0.040 with it; one of the three was saved before its start.
     With the recipe's WarmupCosine: 0.9944 and 0.034 without, 0.9944 and 0.034 with it.
 
     Args:
-        start: share of the training after which epochs count, in [0, 1).
+        start: share of the training after which epochs enter the mean, in [0, 1).
 
     Raises:
-        ValueError: a share out of its range, a second average, a model that is sharded, or a training without an end.
+        ValueError: the share is out of range, there is a second average, the model is sharded, or training has no end.
     """
 
     def __init__(self, start: float = 0.75) -> None:

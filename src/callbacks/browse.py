@@ -1,4 +1,4 @@
-"""A picture of what the model sees."""
+"""A picture of the model's training batches."""
 
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,16 @@ SHOWN_LABELS = 2  # shares of a mixed target
 class Browse(Callback):
     """Draws the first training batches into `browse.png` of the run: augmented images with labels, boxes and masks.
 
-    It shows what training_step took, after every change on the device, MixUp included. Each image is stretched from its
-    darkest to its brightest value. A continued run shows the batches that it continues with.
+    It shows the input of training_step, after all changes on the device, including MixUp. The contrast of each image is
+    stretched to its darkest and brightest value. A resumed run shows its first batches after resuming.
 
     Args:
-        num_images: how many are drawn, at least 1.
-        class_names: shown in place of the classes' numbers; the data's own, where it has them, when left out.
+        num_images: number of images to draw, at least 1.
+        class_names: names to show instead of class numbers. Defaults to the data's own, if it has any.
 
     Raises:
-        ValueError: fewer than one image.
-        UserError: a batch without images.
+        ValueError: num_images is below 1.
+        UserError: a batch holds no images.
     """
 
     def __init__(self, num_images: int = 32, class_names: list[str] | None = None) -> None:

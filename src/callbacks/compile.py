@@ -1,4 +1,4 @@
-"""torch.compile, in place."""
+"""torch.compile in place."""
 
 from typing import Literal
 
@@ -8,18 +8,19 @@ from playbook import UserError, networks
 
 
 class Compile(Callback):
-    """Compiles the net where it is, so that checkpoints keep the names of its parameters.
+    """Compiles the net in place, so that parameters keep their names in checkpoints.
 
-    The net is the module's `net`; of a module without one, each child with parameters is compiled. They stay compiled
-    after training, for the test that follows. A step of vit-digits took 0.82 of the CPU time (median of 15 alternating
-    rounds, one thread), after 16 s of CPU time for the one training graph.
+    The net is the module's `net`; without one, each child with parameters is compiled. It stays compiled for the test
+    after training. A step of vit-digits took 0.82 of the CPU time (median of 15 alternating rounds, one thread), after
+    16 s of CPU time to compile the training graph.
 
     Args:
-        mode: default; reduce-overhead, which replays CUDA graphs on a GPU; max-autotune, which also tries kernels at
-            compile time, and its variant without graphs.
-        dynamic: whether sizes may change without compiling anew; left out, a size that has changed once may.
-        fullgraph: an error, instead of a slower net, where something cannot be compiled.
-        backend: inductor; openxla on a TPU; eager and aot_eager tell in which stage a fault is.
+        mode: default; reduce-overhead replays CUDA graphs on a GPU; max-autotune also times kernels while compiling;
+            max-autotune-no-cudagraphs does so without CUDA graphs.
+        dynamic: whether sizes may change without compiling again. Defaults to allowing it for sizes that have changed
+            once.
+        fullgraph: whether code that cannot be compiled is an error instead of running uncompiled.
+        backend: inductor, or openxla on a TPU; eager and aot_eager show in which stage a fault occurs.
 
     Raises:
         ValueError: there is nothing to compile.

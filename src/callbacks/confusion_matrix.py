@@ -1,4 +1,4 @@
-"""Which classes are taken for which."""
+"""Which classes are mistaken for which."""
 
 import csv
 from pathlib import Path
@@ -13,12 +13,12 @@ MOST_WRITTEN = 25  # classes whose counts are written into the picture
 
 
 class ConfusionMatrix(Callback):
-    """Counts which class the test images of each class were taken for: `confusion.csv` and `confusion.png` of the run.
+    """Counts the predicted classes of each class in the test: `confusion.csv` and `confusion.png` in the run directory.
 
-    Needs a task whose test_step returns labels and targets (B,), as Classification's does.
+    The task's test_step must return `label` and `target` (B,), as Classification's does.
 
     Args:
-        class_names: shown in place of the classes' numbers.
+        class_names: names to show instead of class numbers.
     """
 
     def __init__(self, class_names: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Ends a training that no longer improves, at the same step however often it is cut off and continued."""
+"""Ends a training that no longer improves, at the same step even if the run is interrupted and resumed."""
 
 from typing import Any, Literal
 
@@ -8,19 +8,19 @@ from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
 
 class EarlyStopping(LightningEarlyStopping):
-    """Ends the training when a metric has not improved for some validations, or is no number any more.
+    """Ends the training when a metric has not improved for some validations, or is not finite.
 
-    Lightning's own class, but for two things of a continued run: a training that had stopped trains no further, and a
-    patience given now comes before the one in the checkpoint.
+    Differs from Lightning's class in resumed runs only: a training that was stopped early does not train further, and
+    the current patience overrides the one in the checkpoint.
 
     Args:
-        monitor: logged metric that is watched.
-        mode: whether it should fall (min) or rise (max).
+        monitor: name of the logged metric.
+        mode: whether the metric should decrease (min) or increase (max).
         patience: validations without improvement after which the training ends, at least 1.
         min_delta: smallest change that counts as an improvement, at least 0.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value is out of range.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How precisely float32 matrices are multiplied."""
+"""The precision of float32 matrix products."""
 
 from typing import Literal
 
@@ -7,10 +7,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class MatmulPrecision(Callback):
-    """Lets a GPU's matrix units multiply float32 in TF32; the former setting comes back afterwards.
+    """Lets the GPU multiply float32 matrices in TF32, and restores the former setting afterwards.
 
-    Weights, activations and sums stay float32. cuDNN's convolutions take TF32 anyway. No effect on a CPU without
-    matrix units.
+    Weights, activations and sums stay float32. cuDNN's convolutions use TF32 by default. It has no effect on a CPU
+    without matrix units.
 
     Args:
         precision: high is TF32, with 10 bits of mantissa instead of 23; medium may go down to bfloat16's 7 bits;

@@ -1,28 +1,33 @@
 """Fine-tuning from the head down: the stages of a net begin to train one after another."""
 
+from collections import Counter
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from playbook import UserError, finds_unused_parameters
+from src.ops.stages import parameter_stages
 
 
 class Unfreeze(Callback):
     """Trains the head alone at first, then one more stage every few epochs (Howard & Ruder 2018, gradual unfreezing).
 
-    Stages are lists of parameters from the net's `stages()`, head first, as TorchvisionClassifier has it. The optimizer
-    has all parameters from the start, and passes over those without a gradient, so a run continues exactly. It
-    overrides the net's own `freeze`.
+    The stages of any net are its layers in the reverse order in which they are registered. A net that is built another
+    way says which they are: its method `parameter_stages()` returns lists of parameters, head first. Batch norms whose
+    parameters are frozen keep their statistics. The optimizer has all parameters from the start and skips those without
+    a gradient, so a run resumes exactly. Parameters that the net itself has frozen are trained as well.
 
     Args:
-        start: epochs of which only the head trains, at least 1.
+        start: epochs in which only the head trains, at least 1.
         every_n_epochs: epochs from one stage to the next, at least 1.
 
     Raises:
-        ValueError: a count below 1.
-        UserError: a net without stages, or a DDP that waits for every gradient.
+        ValueError: a count is below 1.
+        UserError: a net of a single stage, stages that lack a parameter of the net or have it twice, or a DDP that
+            waits for every gradient.
     """
 
     def __init__(self, start: int = 1, every_n_epochs: int = 1) -> None:
@@ -35,24 +40,49 @@ class Unfreeze(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit":
             return
-        net = getattr(pl_module, "net", None)
-        if not hasattr(net, "stages"):
-            raise UserError(f"trainer.callbacks: Unfreeze needs a net with stages(), {type(net).__name__} has none")
+        self._check_stages(_net_of(pl_module))
         strategy = trainer.strategy
         if isinstance(strategy, DDPStrategy) and not finds_unused_parameters(strategy):
             raise UserError("trainer.callbacks: Unfreeze needs --trainer.strategy ddp_find_unused_parameters_true")
-        pl_module.net.requires_grad_(True)  # all of it is for the optimizer, which is made after this
+        _net_of(pl_module).requires_grad_(True)  # all of it is for the optimizer, which is made after this
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._apply(pl_module, trainer.current_epoch)
+        self.apply(_net_of(pl_module), trainer.current_epoch)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._apply(pl_module, trainer.current_epoch)
+        self.apply(_net_of(pl_module), trainer.current_epoch)
 
-    def _apply(self, pl_module: Any, epoch: int) -> None:
-        stages: list[list[nn.Parameter]] = pl_module.net.stages()
+    def apply(self, net: nn.Module, epoch: int) -> None:
+        """Trains the stages that this epoch has reached, and no other."""
         num_trained = 1 if epoch < self.start else 2 + (epoch - self.start) // self.every_n_epochs
-        for number, stage in enumerate(stages):
+        for number, stage in enumerate(stages_of(net)):
             for parameter in stage:
                 parameter.requires_grad = number < num_trained
-        pl_module.net.train()  # a frozen batch norm keeps its statistics, one that trains does not
+        net.train()
+        for module in net.modules():
+            parameters = list(module.parameters(recurse=False))
+            if isinstance(module, _BatchNorm) and parameters and not any(p.requires_grad for p in parameters):
+                module.eval()
+
+    def _check_stages(self, net: nn.Module) -> None:
+        """A stage that is missing would train from the start or never."""
+        stages, kind = stages_of(net), type(net).__name__
+        if len(stages) < 2:
+            raise UserError(f"trainer.callbacks: Unfreeze needs a net of two stages or more, {kind} has {len(stages)}")
+        counts = Counter(parameter for stage in stages for parameter in stage)
+        wrong = [name for name, parameter in net.named_parameters() if counts[parameter] != 1]
+        if wrong:
+            raise UserError(
+                f"trainer.callbacks: Unfreeze needs every parameter in one stage, {kind}.parameter_stages() has "
+                f"{wrong[0]} in {counts[net.get_parameter(wrong[0])]}"
+            )
+
+
+def _net_of(module: LightningModule) -> nn.Module:
+    net = getattr(module, "net", None)
+    return net if isinstance(net, nn.Module) else module
+
+
+def stages_of(net: Any) -> list[list[nn.Parameter]]:
+    """The net's own `parameter_stages()`, or its layers in the reverse order of registration."""
+    return net.parameter_stages() if hasattr(net, "parameter_stages") else parameter_stages(net)

@@ -1,4 +1,4 @@
-"""Images with boxes, annotated as Pascal VOC or as COCO does."""
+"""Images with boxes, in the formats of Pascal VOC and COCO."""
 
 import re
 from collections.abc import Sequence
@@ -13,20 +13,22 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from playbook import Data, UserError
-from src.data.annotations import LEAST_SHARE, Annotation, Checks, read_coco, read_voc
+from src.data.annotations import LEAST_SHARE, Annotation, Checks
+from src.data.coco import read_coco
 from src.data.images import lines_of, read_image, with_mode
+from src.data.voc import read_voc
 
 GREY = [124, 116, 104]  # ImageNet's mean
 
 
 def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Lists of images and of targets: images differ in size, and so do numbers of boxes."""
+    """Collates samples into a list of images and a list of targets, as sizes and numbers of boxes differ."""
     images, targets = zip(*samples, strict=True)
     return list(images), list(targets)
 
 
 class _Detection(Data):
-    """What both data sets below share: checks of boxes, changes of images together with their boxes."""
+    """Base of the data sets below: checks boxes and changes images together with their boxes."""
 
     collate = staticmethod(detection_collate)
 
@@ -59,20 +61,20 @@ class _Detection(Data):
         resize = [v2.Resize(list(image_size))] if image_size is not None else []
         finish = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
         self.evaluated = v2.Compose([*resize, *finish])
-        # what a crop has left nothing of is dropped
+        # boxes of which a crop left nothing are dropped
         clean = [v2.ClampBoundingBoxes(), _without_empty]
         self.augment = v2.Compose([*chosen, *resize, *clean, *finish])
 
     def hold(
         self, classes: dict[Any, int], train: list[Annotation], val: list[Annotation], test: list[Annotation] | None
     ) -> None:
-        """Sets the three sets, and tells once what was left out of them.
+        """Sets the three data sets, and reports once what was left out of them.
 
         Args:
-            classes: number of every class that boxes may be of.
-            train: what to train with.
-            val: what to validate with.
-            test: what to test with, or predict if its boxes are not known; None for neither.
+            classes: number of every class by its name.
+            train: annotations to train with.
+            val: annotations to validate with.
+            test: annotations to test with, or to predict with if their boxes are not known; None for neither.
         """
         self.train_set = _Detections(train, classes, self.checks)
         self.val_set = _Detections(val, classes, self.checks, self.evaluated, with_crowds=True)
@@ -93,30 +95,30 @@ class _Detection(Data):
 
 
 class VOCDetection(_Detection):
-    """Boxes as Pascal VOC has them (Everingham et al. 2010): root/VOCdevkit/VOC2007 and the like, an XML an image.
+    """Boxes in the format of Pascal VOC (Everingham et al. 2010): root/VOCdevkit/VOC2007, with an XML file per image.
 
-    Corners count pixels from 1 and include the last: left and top are moved by 1, as Detectron2 does it.
-    Corners that coincide make a box without area. Objects marked as difficult count like any other.
+    Corners in the files count pixels from 1 and include the last one; left and top are moved by 1, as in Detectron2.
+    Boxes whose corners coincide have no area. Objects marked as difficult count like all others.
 
     Args:
-        root: folder that holds VOCdevkit.
-        year: of the folder, as in VOC2007.
-        train: name of the list in ImageSets/Main of the images to train with, as train or trainval.
-        val: name of the list to validate with.
-        test: name of the list to test with. There is no test without it, and predictions alone without its boxes.
-        class_names: names of the classes 0 to K - 1; those of the training set in alphabetical order when left out.
-        options: batch_size; image_size, [H, W] in pixels that images are resized to; for training flip, to mirror half
-            of the images; crop, to cut out parts (Liu et al. 2016); zoom_out, up to how many times larger a grey ground
-            is that images are put on, 1 for none; colour, how much brightness, contrast and saturation change, in
-            [0, 1]; those of Data, of which on_error says what broken boxes do as well.
+        root: folder that contains VOCdevkit.
+        year: year in the name of the folder, as in VOC2007.
+        train: list in ImageSets/Main of the images to train with, such as train or trainval.
+        val: list of the images to validate with.
+        test: list of the images to test with. If the list is missing there is no test; without boxes, only predictions.
+        class_names: names of the classes 0 to K - 1. Defaults to those of the training set in alphabetical order.
+        options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
+            of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
+            which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
+            saturation vary, in [0, 1]; further options of Data, whose on_error also applies to broken boxes.
 
     Shapes:
         list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
-        labels (N,), image_id; the last alone where boxes are not known.
+        labels (N,) and image_id; image_id alone if boxes are not known.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: a list that is missing; with on_error stop, a box or a file of boxes that cannot be used.
+        ValueError: a value is out of range.
+        UserError: a list is missing or, with on_error stop, a box or a file of boxes cannot be used.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class VOCDetection(_Detection):
         for option, file in zip(("train", "val"), self.lists, strict=False):
             if not file.is_file():
                 options = f"--data.{option}, --data.root or --data.year"
-                raise UserError(f"{options}: expected a list of images {file.as_posix()}, which is not there")
+                raise UserError(f"{options}: expected a list of images {file.as_posix()}, which does not exist")
         train, val, *test = (
             read_voc(self.folder, _names(file), self.checks, may_lack_boxes=file == self.lists[2])
             for file in self.lists
@@ -151,39 +153,41 @@ class VOCDetection(_Detection):
         )
         if not train and self.given_names is None:
             raise UserError(
-                f"--data.train: {self.lists[0].as_posix()}: names no image, whose boxes would name the classes"
+                f"--data.train: {self.lists[0].as_posix()}: lists no images, so the classes are unknown; "
+                "--data.class_names gives them"
             )
-        found = {box.label for annotation in train for box in annotation.boxes or [] if box.label is not None}
-        self.class_names = sorted(found) if self.given_names is None else list(self.given_names)
+        labels = {box.label for annotation in train for box in annotation.boxes or [] if box.label is not None}
+        self.class_names = sorted(labels) if self.given_names is None else list(self.given_names)
         self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
 
 
 class COCODetection(_Detection):
-    """Boxes as COCO has them (Lin et al. 2014): one JSON of images, categories and annotations a split.
+    """Boxes in the format of COCO (Lin et al. 2014): one JSON of images, categories and annotations per split.
 
-    Classes are the training set's categories in the order of their ids; those of the other sets are found by name.
-    Crowds are left out, images without boxes kept.
+    Classes are the training set's categories in the order of their ids; the other splits are matched by name.
+    Training leaves out crowds and keeps images without boxes.
 
     Args:
-        root: folder that the others are relative to.
+        root: folder to which the other paths are relative.
         train_annotations: JSON of the images to train with.
         train_images: folder of these images.
         val_annotations: JSON of the images to validate with.
         val_images: folder of these images.
-        test_annotations: JSON of the images to test with; no test when left out, predictions alone if it lacks boxes.
+        test_annotations: JSON of the images to test with. Defaults to no test; without boxes there are only
+            predictions.
         test_images: folder of these images.
-        options: batch_size; image_size, [H, W] in pixels that images are resized to; for training flip, to mirror half
-            of the images; crop, to cut out parts (Liu et al. 2016); zoom_out, up to how many times larger a grey ground
-            is that images are put on, 1 for none; colour, how much brightness, contrast and saturation change, in
-            [0, 1]; those of Data, of which on_error says what broken boxes do as well.
+        options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
+            of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
+            which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
+            saturation vary, in [0, 1]; further options of Data, whose on_error also applies to broken boxes.
 
     Shapes:
         list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
-        labels (N,), image_id as in the JSON; the last alone where boxes are not known.
+        labels (N,) and image_id of the JSON; image_id alone if boxes are not known.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: a file that is no COCO, or gives an id twice; with on_error stop, a box that cannot be used.
+        ValueError: a value is out of range.
+        UserError: a file is not in COCO's format or has an id twice or, with on_error stop, a box cannot be used.
     """
 
     def __init__(
@@ -222,16 +226,16 @@ class COCODetection(_Detection):
 
 
 def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:
-    """Drops boxes that a crop left nothing of. torchvision's would drop all below a pixel, as many in a small image."""
+    """Drops boxes of which a crop left nothing. torchvision's version drops every box below a pixel."""
     image, target = sample
     height, width = target["boxes"].canvas_size
     least = LEAST_SHARE / 8 * torch.tensor([width, height])  # rounding or zooming out shall not drop what was read
-    kept = (target["boxes"][:, 2:] - target["boxes"][:, :2] >= least).all(dim=1)  # (N,)
-    return image, {**target, "boxes": target["boxes"][kept], "labels": target["labels"][kept]}
+    has_area = (target["boxes"][:, 2:] - target["boxes"][:, :2] >= least).all(dim=1)  # (N,)
+    return image, {**target, "boxes": target["boxes"][has_area], "labels": target["labels"][has_area]}
 
 
 class _Detections(Dataset):
-    """Images (3, H, W) with the boxes that can be used."""
+    """Images (3, H, W) with their usable boxes."""
 
     def __init__(
         self,
@@ -248,9 +252,9 @@ class _Detections(Dataset):
         self.crowds: list[Tensor] = []
         for annotation in annotations:
             boxes = [box for box in annotation.boxes or [] if with_crowds or not box.is_crowd]
-            found = [(box, checks.clipped(box, annotation.size, classes)) for box in boxes]
-            kept = [(corners, classes[box.label], box.is_crowd) for box, corners in found if corners is not None]
-            corners, labels, crowds = zip(*kept, strict=True) if kept else ((), (), ())
+            clipped = [(box, checks.clipped(box, annotation.size, classes)) for box in boxes]
+            rows = [(corners, classes[box.label], box.is_crowd) for box, corners in clipped if corners is not None]
+            corners, labels, crowds = zip(*rows, strict=True) if rows else ((), (), ())
             self.boxes.append(torch.tensor(corners, dtype=torch.float32).view(-1, 4))  # (N, 4)
             self.labels.append(torch.tensor(labels, dtype=torch.int64))  # (N,)
             self.crowds.append(torch.tensor(crowds, dtype=torch.int64))  # (N,)
@@ -274,17 +278,17 @@ class _Detections(Dataset):
             canvas: Any = image.size[::-1]
             boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]  # takes tensors
             target |= {"boxes": boxes, "labels": self.labels[index]}
-            if self.crowds[index].any():  # what is found in one counts neither for nor against
+            if self.crowds[index].any():  # detections inside a crowd count neither as hits nor as errors
                 target["iscrowd"] = self.crowds[index]
         sample = tv_tensors.Image(image), target
         if self.change is None:
             return sample
         changed, target = self.change(sample)
         if changed.shape[-2:] != image.size[::-1]:
-            target["file_size"] = image.size  # width and height, so that predictions can be told in pixels of the file
+            target["file_size"] = image.size  # width and height, so that predictions can be given in pixels of the file
         return changed, target
 
 
 def _names(file: Path) -> list[str]:
-    """Of images, a line each; lists of one class add -1, 0 or 1."""
+    """Names of images, one per line; lists of a single class append -1, 0 or 1."""
     return [re.sub(r"\s+(-1|0|1)$", "", line) for line in lines_of(file)]

@@ -1,4 +1,4 @@
-"""Handwritten digits that come with scikit-learn: real, and nothing to download."""
+"""Handwritten digits that are part of scikit-learn: real data without a download."""
 
 import gzip
 from importlib.util import find_spec
@@ -17,12 +17,12 @@ from playbook import Data, split_indices
 class Digits(Data):
     """1,797 grey 8×8 images of 10 digits (Alpaydin & Kaynak 1998, the UCI test set): 1,078 train, 360 val, 359 test.
 
-    There is no official split: 60 %, 20 % and 20 % are cut with a fixed seed.
+    The data has no official split; 60 %, 20 % and 20 % are cut with a fixed seed.
 
     Args:
-        batch_size: samples a batch, B, at least 1.
+        batch_size: samples per batch, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        shift: training images are moved by up to this many pixels, up, down and sideways; 0 leaves them alone.
+        shift: largest number of pixels by which training images are moved vertically and horizontally; 0 for none.
         loader: further options of Data.
 
     Shapes:
@@ -52,7 +52,7 @@ class Digits(Data):
 
 
 def load_digits() -> tuple[Tensor, Tensor]:
-    """Reads the file inside scikit-learn without importing it, which would cost a second at every start.
+    """Reads the file in scikit-learn's package without importing it, which would take a second at every start.
 
     Returns:
         images (1797, 1, 8, 8) in [0, 1] and targets (1797,).

@@ -1,4 +1,4 @@
-"""An archive of small images, decoded once."""
+"""An archive of small images that is decoded once."""
 
 import hashlib
 import io
@@ -19,30 +19,30 @@ from src.data.images import FORMATS, with_mode
 
 
 class ImageArchive(ResidentImages):
-    """Images of one size in a tar archive, train/CLASS/… and test/CLASS/…, decoded once and held in memory.
+    """Images of one size in a tar archive, as train/CLASS/… and test/CLASS/…, decoded once and kept in memory.
 
-    Classes are the folders of train in alphabetical order. The decoded images are kept in `cache`, so that only the
-    first run waits for them.
+    Classes are the folders of train in alphabetical order. The decoded images are stored in `cache`, so that only the
+    first run has to decode them.
 
     Args:
-        root: the archive, packed by gzip, bzip2, xz or not.
-        batch_size: samples a batch and process, B, at least 1.
-        cache: folder of the decoded images; playbook in $XDG_CACHE_HOME, or in ~/.cache, when left out.
+        root: the archive, plain or compressed by gzip, bzip2 or xz.
+        batch_size: samples per batch and process, B, at least 1.
+        cache: folder for the decoded images. Defaults to playbook in $XDG_CACHE_HOME or ~/.cache.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages. With on_error skip,
-            images that cannot be read are left out, and counted.
+            unreadable images are left out and counted.
 
     Shapes:
-        image (B, C, H, W), normalised, C = 1 where the first image is grey, else 3; target (B,), 0 to K - 1.
+        image (B, C, H, W), normalised; C = 1 if the first image is grey, else 3; target (B,), 0 to K - 1.
 
     Raises:
-        UserError: no archive, no images in it, images of different sizes, or a class in test that train does not have.
+        UserError: the archive is missing or empty, images differ in size, or test has a class that train lacks.
     """
 
     def __init__(self, root: str, batch_size: int = 512, cache: str | None = None, **images: Any) -> None:
         super().__init__(batch_size, **images)
         self.root = Path(root)
-        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "playbook"
-        self.cache = kept if cache is None else Path(cache)
+        default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "playbook"
+        self.cache = default_cache if cache is None else Path(cache)
         self.save_hyperparameters()
 
     def prepare_data(self) -> None:
@@ -72,7 +72,7 @@ class ImageArchive(ResidentImages):
         return self.cache / f"{self.root.name.partition('.')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
 
     def _decode(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-        """Arrays by name, and the images that could not be read with the cause."""
+        """Arrays by name, and the images that could not be read, each with its cause."""
         images: dict[str, dict[str, Any]] = {"train": {}, "test": {}}  # by name
         broken, mode, shape = [], "", ()
         try:
@@ -108,24 +108,24 @@ class ImageArchive(ResidentImages):
     def _arrays(self, images: dict[str, dict[str, Any]], broken: list[tuple[str, str]]) -> dict[str, Any]:
         classes = sorted({Path(name).parent.name for name in images["train"]})
         arrays = {}
-        for split, found in images.items():
-            for name in sorted(found):
+        for split, pixels in images.items():
+            for name in sorted(pixels):
                 if (kind := Path(name).parent.name) not in classes:
                     text = f"test has a class {kind}, which train does not have"
                     if self.on_error == "stop":
                         raise UserError(f"--data.root {self.root.as_posix()}: {text}")
                     broken.append((name, text))
-                    del found[name]
-            if not found:
+                    del pixels[name]
+            if not pixels:
                 raise UserError(f"--data.root {self.root.as_posix()}: expected images as {split}/CLASS/NAME.jpg")
-            names = sorted(found)
-            arrays[f"{split}_images"] = np.stack([found[name] for name in names])
+            names = sorted(pixels)
+            arrays[f"{split}_images"] = np.stack([pixels[name] for name in names])
             arrays[f"{split}_targets"] = np.array([classes.index(Path(name).parent.name) for name in names])
         return arrays
 
 
 class _Member(tarfile.TarInfo):
-    """Tells of a damaged header, where tarfile would take the archive for ended."""
+    """Raises an error at a damaged header, where tarfile would treat the archive as ended."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Member":

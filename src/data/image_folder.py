@@ -1,4 +1,4 @@
-"""Folders of images, one a class."""
+"""Folders of images, one per class."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,33 +15,33 @@ from src.data.images import FORMATS, image_files, read_image, split_folder, with
 
 
 class ImageFolder(Data):
-    """Images as files: root/train/CLASS/…, root/test/CLASS/…, and root/val/CLASS/… or a part cut from train.
+    """Image files in root/train/CLASS/…, root/test/CLASS/…, and root/val/CLASS/… or a part cut from train.
 
     The folder val may also be named valid or validation.
 
     Classes are the folders of train in alphabetical order. Training images are cropped at random (Szegedy et al. 2015)
-    and mirrored; evaluation takes the centre of the image, its shorter side scaled to 8/7 of `image_size`.
+    and mirrored. Evaluation scales the shorter side to 8/7 of `image_size` and crops the centre.
 
     Args:
-        root: folder of the splits.
-        batch_size: samples a batch and process, B, at least 1.
+        root: folder that contains the splits.
+        batch_size: samples per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        image_size: height and width of what the net sees, in pixels, S.
-        crop: smallest share of the area that a training crop takes, in (0, 1]; 1 takes what evaluation takes.
-        flip: mirror half of the training images left to right.
-        rand_augment: number of random changes of colour and shape, two or three as a rule (Cubuk et al. 2019).
-        grey: images of one channel instead of RGB.
-        mean: subtracted from each channel, of values in [0, 1]; ImageNet's when left out, 0.5 if grey.
-        deviation: divides each channel; ImageNet's when left out, 0.25 if grey.
-        val_share: part of train that validates where there is no folder val, cut off with a fixed seed, in (0, 1).
+        image_size: height and width of the net's input in pixels, S.
+        crop: smallest share of the area that a training crop covers, in (0, 1]; 1 crops as evaluation does.
+        flip: whether half of the training images are mirrored left to right.
+        rand_augment: number of random changes of colour and shape per image, usually two or three (Cubuk et al. 2019).
+        grey: whether images are read as one channel instead of RGB.
+        mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's, or 0.5 if grey.
+        deviation: deviation to divide each channel by. Defaults to ImageNet's, or 0.25 if grey.
+        val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
         loader: further options of Data.
 
     Shapes:
         image (B, 3, S, S), or (B, 1, S, S) if grey; target (B,), 0 to K - 1.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: no images, a class without any, or one in val or test that train does not have.
+        ValueError: a value is out of range.
+        UserError: there are no images, a class has none, or val or test has a class that train lacks.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class ImageFolder(Data):
             self.train_set = whole
             self.val_set = _Files(val, self.class_names, self.mode, self.evaluated)
         else:
-            kept, held_out = split_indices(len(whole), [1 - self.val_share, self.val_share])
-            self.train_set = Subset(whole, kept)
-            self.val_set = Subset(_Files(train, self.class_names, self.mode, self.evaluated), held_out)
+            train_part, val_part = split_indices(len(whole), [1 - self.val_share, self.val_share])
+            self.train_set = Subset(whole, train_part)
+            self.val_set = Subset(_Files(train, self.class_names, self.mode, self.evaluated), val_part)
         self.test_set = _Files(test, self.class_names, self.mode, self.evaluated) if test is not None else None
 
     def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
@@ -113,50 +113,52 @@ class ImageFolder(Data):
         return super()._loader(name, dataset, shuffle, **options)
 
     def _leave_out(self, folder: Path) -> None:
-        """A class without images ends the run; an empty one is none, which is told."""
+        """Ends the run because of a class without images; leaves out an empty folder with a warning."""
         other = next((file for file in sorted(folder.rglob("*")) if file.is_file() and file.name[0] != "."), None)
-        found = "is empty" if other is None else f"holds {other.name}, expected images of {', '.join(FORMATS)}"
-        text = f"{folder.as_posix()}: {found}"
+        content = "is empty" if other is None else f"holds {other.name}, expected images of {', '.join(FORMATS)}"
+        text = f"{folder.as_posix()}: {content}"
         if other is not None and self.on_error == "stop":
             raise UserError(f"--data.root: {text}; --data.on_error skip leaves out the class")
         self._left_out("classes", 1, f"the class {text}")
 
     def _of_classes(self, classes: list[str], folder: Path) -> dict[str, list[Path]] | None:
-        """A split's images by class, or nothing if there is no such split; those of other classes are left out."""
+        """Lists a split's images by class, or returns None if there is no such split; other classes are left out."""
         if not folder.is_dir():
             return None
-        found = {name: files for name, files in files_by_class(folder).items() if files}
-        for name in sorted(found.keys() - set(classes)):
+        files = {name: of_class for name, of_class in files_by_class(folder).items() if of_class}
+        for name in sorted(files.keys() - set(classes)):
             if self.on_error == "stop":
                 text = f"--data.root: {(folder / name).as_posix()}: train has no class of that name"
                 raise UserError(f"{text}{nearest(name, classes)}; --data.on_error skip leaves it out")
-            for file in found.pop(name):
+            for file in files.pop(name):
                 self._skip(file.as_posix(), f"{file.as_posix()}: train has no class {name}")
-        return found
+        return files
 
 
 def files_by_class(folder: Path) -> dict[str, list[Path]]:
-    """Images of each folder, in alphabetical order; hidden folders are left out.
+    """Lists the images of each folder in alphabetical order, without hidden folders.
 
     Raises:
-        UserError: there is no such folder, or no image in it.
+        UserError: the folder is missing or holds no image.
     """
     if not folder.is_dir():
-        raise UserError(f"--data.root: expected folders of images in {folder.as_posix()}, which is not there")
+        raise UserError(f"--data.root: expected folders of images in {folder.as_posix()}, which does not exist")
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
-    found = {path.name: image_files(path) for path in folders}
-    if not any(found.values()):
+    files = {path.name: image_files(path) for path in folders}
+    if not any(files.values()):
         kinds = ", ".join(FORMATS)
-        raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; there are none")
-    return found
+        raise UserError(f"--data.root: expected {folder.as_posix()}/CLASS/…, images of {kinds}; found none")
+    return files
 
 
 class _Files(Dataset):
-    """Images by index, and the number of their class."""
+    """Images by index, with the number of their class."""
 
-    def __init__(self, found: dict[str, list[Path]], classes: list[str], mode: str, change: Any = None) -> None:
-        self.files = [file for files in found.values() for file in files]
-        self.targets = [classes.index(name) for name, files in found.items() for _ in files]
+    def __init__(
+        self, files_by_class: dict[str, list[Path]], classes: list[str], mode: str, change: Any = None
+    ) -> None:
+        self.files = [file for files in files_by_class.values() for file in files]
+        self.targets = [classes.index(name) for name, files in files_by_class.items() for _ in files]
         self.mode = mode
         self.change = change
 
@@ -169,7 +171,7 @@ class _Files(Dataset):
 
 
 def _middle(image: Image.Image) -> Image.Image:
-    """Of an image more than 8 times as long as wide, the middle: scaled as a whole it would need gigabytes."""
+    """Crops an image more than 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
     most = 8 * min(image.size)
     left, top = (max((side - most) // 2, 0) for side in image.size)  # as much is left out on the other side
     return image.crop((left, top, image.width - left, image.height - top))

@@ -1,4 +1,4 @@
-"""Images in files: which ones there are, and their pixels with 8 bits a channel."""
+"""Image files: finding them, and reading their pixels with 8 bits per channel."""
 
 import os
 from collections.abc import Sequence
@@ -14,45 +14,46 @@ FORMATS = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
     *(".tga", ".tif", ".tiff", ".webp"),
 )
+FILES_NAMED = 3  # in a message; all are counted
 
 
 def image_files(folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Images in a folder and those below it, linked ones as well, sorted; hidden ones are left out."""
-    found, seen = [], set()
+    """Lists the images in a folder and its subfolders, sorted, following links and skipping hidden files."""
+    files, visited = [], set()
     for place, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:  # a link to a folder above would be followed for ever
+        if (real := os.path.realpath(place)) in visited:  # a link to a folder above would be followed for ever
             folders.clear()
             continue
-        seen.add(real)
+        visited.add(real)
         folders[:] = sorted(name for name in folders if name[0] != ".")
-        found += [Path(place, name) for name in names if Path(name).suffix.lower() in formats and name[0] != "."]
-    return sorted(found)
+        files += [Path(place, name) for name in names if Path(name).suffix.lower() in formats and name[0] != "."]
+    return sorted(files)
 
 
 def lines_of(file: Path) -> list[str]:
-    """Of a list of images; blank ones are left out.
+    """Reads the lines of a list of images, without blank ones.
 
     Raises:
-        UserError: it is no text in UTF-8.
+        UserError: the file is not text in UTF-8.
     """
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
-        raise UserError(f"--data: {file.as_posix()}: is no text in UTF-8: {error}") from error
+        raise UserError(f"--data: {file.as_posix()}: is not text in UTF-8: {error}") from error
     return [line.strip() for line in lines if line.strip()]
 
 
 def split_folder(root: Path, split: str) -> Path:
-    """The folder of train, val or test; that of val may have a longer name."""
+    """The folder of train, val or test; val may also be called valid or validation."""
     names = ("val", "valid", "validation") if split == "val" else (split,)
     return next((root / name for name in names if (root / name).is_dir()), root / split)
 
 
 def read_image(file: Path) -> Image.Image:
-    """An image with all of its pixels.
+    """Reads an image with all of its pixels.
 
     Raises:
-        OSError: it is missing, truncated or no image; names the file, which Pillow's own errors leave out.
+        OSError: the file is missing, truncated or no image. Names the file, unlike Pillow's own errors.
     """
     try:
         with Image.open(file) as image:
@@ -64,12 +65,12 @@ def read_image(file: Path) -> Image.Image:
 
 
 def with_mode(image: Image.Image, mode: str) -> Image.Image:
-    """The image as RGB or L; of 16 bits the upper 8 are kept, where Pillow would take all above 255 for white.
+    """Converts an image to RGB or L. Of 16 bits the upper 8 are kept; Pillow would clip all above 255 to white.
 
-    A TIFF of 32 bits a channel may hold values of 8 bits, which are left as they are.
+    A TIFF of 32 bits per channel may hold values of 8 bits, which stay as they are.
 
     Raises:
-        ValueError: its values are floats, or integers of more than 16 bits.
+        ValueError: the values are floats, or integers of more than 16 bits.
     """
     if image.mode[0] in "IF":
         values = np.asarray(image)
@@ -78,3 +79,25 @@ def with_mode(image: Image.Image, mode: str) -> Image.Image:
         is_8_bit = image.mode == "I" and image.format == "TIFF" and values.max() < 2**8
         image = Image.fromarray((values.astype(np.int64) >> (0 if is_8_bit else 8)).astype(np.uint8))
     return image.convert(mode)
+
+
+def files_by_name(folder: Path, formats: Sequence[str]) -> dict[Path, Path]:
+    """Lists the files in a folder and its subfolders by their paths without suffix.
+
+    Raises:
+        UserError: the folder is missing, or two files differ in their suffix alone.
+    """
+    if not folder.is_dir():
+        raise UserError(f"--data.root: expected a folder {folder.as_posix()}, which does not exist")
+    names = {file: file.relative_to(folder).with_suffix("") for file in image_files(folder, formats)}
+    files = {name: file for file, name in names.items()}
+    if doubled := [file for file, name in names.items() if files[name] != file]:
+        raise UserError(f"--data.root: {name_files('of a name that another image has', doubled)}")
+    return files
+
+
+def name_files(what: str, files: list[Path]) -> str:
+    """Counts files and names the first of them, for messages."""
+    named = ", ".join(file.as_posix() for file in files[:FILES_NAMED])
+    more = f" and {len(files) - FILES_NAMED} more" if len(files) > FILES_NAMED else ""
+    return f"{len(files)} files {what}: {named}{more}"

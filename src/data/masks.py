@@ -1,4 +1,4 @@
-"""Images with masks of classes, in folders of one's own or as the Oxford-IIIT Pet data set has them."""
+"""Images with class masks: your own folders, and the Oxford-IIIT Pet data set."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,23 +7,21 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from playbook import Data, UserError, split_indices
-from src.data.images import FORMATS, image_files, lines_of, read_image, split_folder, with_mode
+from src.data.images import FORMATS, files_by_name, lines_of, name_files, read_image, split_folder, with_mode
+from src.data.mask_change import PairChange, Pixels
 from src.data.vision import download
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
 LOSSLESS = (".bmp", ".gif", ".tif", ".tiff")  # what masks may be in where there is no PNG
-SAMPLES_NAMED = 3  # of those without a counterpart
 Pair = tuple[Path, Path]  # an image and its mask
-Pixels = tuple[Tensor, Tensor]
 
 
 class _Masks(Data):
-    """What both data sets below share: values to classes, one size for all, the same random part of image and mask."""
+    """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike."""
 
     hint: ClassVar[str] = ""  # where a mask holds what it should not
 
@@ -56,81 +54,53 @@ class _Masks(Data):
         normalise = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
         part = v2.RandomResizedCrop(list(image_size), scale=(crop, 1)) if crop < 1 else None
         recolour = v2.ColorJitter(colour, colour, colour) if colour else None
-        self.evaluated = _Change(image_size, normalise)
-        self.augment = _Change(image_size, normalise, part, recolour, flip)
+        self.evaluated = PairChange(image_size, normalise)
+        self.augment = PairChange(image_size, normalise, part, recolour, flip)
 
     def hold(self, train: list[Pair], val: list[Pair] | None, test: list[Pair] | None) -> None:
-        """Sets the three sets; validation is cut from training where there is none."""
+        """Sets the three data sets; validation is cut from training if there is none."""
         if val is None:
-            kept, held_out = split_indices(len(train), [1 - self.val_share, self.val_share])
-            if not kept or not held_out:
+            train_part, val_part = split_indices(len(train), [1 - self.val_share, self.val_share])
+            if not train_part or not val_part:
                 raise UserError(f"--data.val_share: {self.val_share} of {len(train)} images leaves one part empty")
-            train, val = [train[i] for i in kept], [train[i] for i in held_out]
+            train, val = [train[i] for i in train_part], [train[i] for i in val_part]
         self.train_set = _Pairs(train, self)
         self.val_set = _Pairs(val, self, self.evaluated)
         self.test_set = _Pairs(test, self, self.evaluated) if test is not None else None
 
     def leave_out(self, what: str, files: list[Path]) -> None:
-        """Ends the run at files of which there is no pair, or tells of them and counts them."""
+        """Ends the run because of files without a counterpart, or reports and counts them with on_error skip."""
         if not files:
             return
         if self.on_error == "stop":
-            raise UserError(f"--data.root: {_named(what, files)}; --data.on_error skip leaves them out")
-        self._left_out("files", len(files), _named(what, files))
-
-
-class _Change:
-    """Brings image and mask to the size for the net; in training a part of both, in other colours, mirrored or not."""
-
-    def __init__(
-        self, image_size: Sequence[int], normalise: Any, part: Any = None, recolour: Any = None, flip: bool = False
-    ) -> None:
-        self.image_size = list(image_size)
-        self.normalise = normalise
-        self.part = part
-        self.recolour = recolour
-        self.flip = flip
-
-    def __call__(self, sample: Pixels) -> Pixels:
-        image, mask = sample  # (3, H, W), (H, W)
-        top, left, (height, width) = 0, 0, mask.shape
-        if self.part is not None:
-            place = self.part.make_params([image])
-            top, left, height, width = (place[key] for key in ("top", "left", "height", "width"))
-        image = v2.functional.resized_crop(image, top, left, height, width, self.image_size, antialias=True)
-        rows, columns = (  # the pixel at each centre; torchvision's nearest takes the one above and to the left
-            (start + (torch.arange(size) + 0.5) * length / size).long()
-            for start, length, size in zip((top, left), (height, width), self.image_size, strict=True)
-        )
-        mask = mask[rows[:, None], columns]
-        image = self.normalise(image if self.recolour is None else self.recolour(image))
-        return (image.flip(-1), mask.flip(-1)) if self.flip and torch.rand(()) < 0.5 else (image, mask)
+            raise UserError(f"--data.root: {name_files(what, files)}; --data.on_error skip leaves them out")
+        self._left_out("files", len(files), name_files(what, files))
 
 
 class MaskFolder(_Masks):
-    """Images and masks of class ids, in root/train/images and root/train/masks, and so on for val and test.
+    """Images and masks of class ids in root/train/images and root/train/masks, and likewise for val and test.
 
-    An image has the mask of its name, also in folders below: images/a/b.jpg and masks/a/b.png, of palette or grey
-    values. Without a folder val, a part of train validates; without a folder test, there is no test.
+    An image and its mask have the same name, also in subfolders: images/a/b.jpg and masks/a/b.png. Masks hold palette
+    or grey values. Without a folder val, part of train is used for validation; without a folder test there is no test.
 
     Args:
-        root: folder of the splits.
+        root: folder that contains the splits.
         num_classes: number of classes K, at least 2.
-        values: what masks hold for the classes 0 to K - 1, as in [0, 255]; the classes themselves when left out.
-        ignore_index: value of the pixels that are of no class; often 255, none when left out. Batches have 255 in its
-            place if it is below num_classes, which is what the task's ignore_index must then be.
-        image_size: height and width in pixels that images and masks are resized to, [H, W].
-        val_share: part of train that validates where there is no val, cut off with a fixed seed, in (0, 1).
-        options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
-            crop takes, in (0, 1]; colour, how much brightness, contrast and saturation change in training, in [0, 1];
-            mean and deviation of the three channels, ImageNet's when left out; those of Data.
+        values: mask values of the classes 0 to K - 1, such as [0, 255]. Defaults to the class ids themselves.
+        ignore_index: mask value of pixels without a class, often 255. Defaults to none. If it is below num_classes,
+            batches hold 255 instead, which must then be the task's ignore_index.
+        image_size: height and width in pixels to which images and masks are resized, [H, W].
+        val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
+        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
+            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
+            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: no images, or with on_error stop, an image or a mask without its counterpart.
+        ValueError: a value is out of range.
+        UserError: there are no images or, with on_error stop, an image or a mask lacks its counterpart.
     """
 
     hint: ClassVar[str] = "; see --data.num_classes"
@@ -172,13 +142,13 @@ class MaskFolder(_Masks):
         self.hold(train, val, test)
 
     def _pairs_of(self, folder: Path) -> list[Pair]:
-        """Images and masks by name; what lacks its counterpart is left out."""
-        images, masks = _by_name(folder / "images", FORMATS), _by_name(folder / "masks", (".png",))
+        """Pairs images and masks by name; files without a counterpart are left out."""
+        images, masks = files_by_name(folder / "images", FORMATS), files_by_name(folder / "masks", (".png",))
         if not images:
             place = f"{folder.as_posix()}/images, {', '.join(FORMATS)}"
-            raise UserError(f"--data.root: expected images in {place}; none there")
+            raise UserError(f"--data.root: expected images in {place}; found none")
         if images.keys() - masks.keys():
-            masks = _by_name(folder / "masks", LOSSLESS) | masks
+            masks = files_by_name(folder / "masks", LOSSLESS) | masks
         lacking = {name: file for name, file in images.items() if name not in masks}
         is_jpeg = any((folder / "masks" / f"{name}{end}").exists() for name in lacking for end in (".jpg", ".jpeg"))
         hint = " (JPEG changes what masks hold, expected PNG)" if is_jpeg else ""
@@ -190,23 +160,23 @@ class MaskFolder(_Masks):
 class OxfordPets(_Masks):
     """Oxford-IIIT Pet (Parkhi et al. 2012): 7,349 photos of cats and dogs, 3,680 to train and validate, 3,669 to test.
 
-    Every pixel is of the pet (0), of the background (1) or of the border between them (2).
+    Every pixel belongs to the pet (0), to the background (1) or to the border between them (2).
 
     Args:
-        root: folder that holds oxford-iiit-pet/images and annotations, or that torchvision downloads them to.
-        border: class, to learn it as the third; ignore, for 255 in its place.
-        image_size: height and width in pixels that images and masks are resized to, [H, W].
-        val_share: part of the official trainval that validates, cut off with a fixed seed, in (0, 1).
-        options: flip, to mirror half of the training images; crop, the smallest share of the area that a training
-            crop takes, in (0, 1]; colour, how much brightness, contrast and saturation change in training, in [0, 1];
-            mean and deviation of the three channels, ImageNet's when left out; those of Data.
+        root: folder that holds oxford-iiit-pet/images and annotations, or into which torchvision downloads them.
+        border: class makes it the third class; ignore replaces it by 255.
+        image_size: height and width in pixels to which images and masks are resized, [H, W].
+        val_share: share of the official trainval used for validation, cut with a fixed seed, in (0, 1).
+        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
+            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
+            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to 2, or 0, 1 and 255.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: the data is not there and cannot be downloaded, or with on_error stop, a file is missing.
+        ValueError: a value is out of range.
+        UserError: the data is missing and cannot be downloaded or, with on_error stop, a file is missing.
     """
 
     def __init__(
@@ -245,7 +215,7 @@ class OxfordPets(_Masks):
 
 
 class _Pairs(Dataset):
-    """Images (3, H, W) as bytes and masks (H, W) of classes, as the files have them or changed."""
+    """Images (3, H, W) as bytes and masks (H, W) of classes, as in the files or changed."""
 
     def __init__(self, pairs: list[Pair], data: _Masks, change: Any = None) -> None:
         self.pairs = pairs
@@ -272,24 +242,7 @@ class _Pairs(Dataset):
         values = np.asarray(mask).astype(np.int64)  # (H, W)
         classes = self.table[values.clip(0, len(self.table) - 1)]
         if (classes < 0).any():
-            found = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
+            unknown = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
             known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
-            raise ValueError(f"{file.as_posix()}: holds {found}, expected {known} alone{self.hint}")
+            raise ValueError(f"{file.as_posix()}: holds {unknown}, expected {known} alone{self.hint}")
         return classes
-
-
-def _by_name(folder: Path, formats: Sequence[str]) -> dict[Path, Path]:
-    """Files in a folder and those below it, by path without suffix."""
-    if not folder.is_dir():
-        raise UserError(f"--data.root: expected a folder {folder.as_posix()}, which is not there")
-    names = {file: file.relative_to(folder).with_suffix("") for file in image_files(folder, formats)}
-    found = {name: file for file, name in names.items()}
-    if doubled := [file for file, name in names.items() if found[name] != file]:
-        raise UserError(f"--data.root: {_named('of a name that another image has', doubled)}")
-    return found
-
-
-def _named(what: str, files: list[Path]) -> str:
-    named = ", ".join(file.as_posix() for file in files[:SAMPLES_NAMED])
-    more = f" and {len(files) - SAMPLES_NAMED} more" if len(files) > SAMPLES_NAMED else ""
-    return f"{len(files)} files {what}: {named}{more}"

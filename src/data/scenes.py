@@ -29,17 +29,17 @@ Digit = tuple[int, tuple[int, int, int, int]]  # label and box (left, top, right
 class DigitScenes(Data):
     """Grey scenes of up to six real handwritten digits on a cluttered ground, with boxes, masks or captions.
 
-    Made of the digits that come with scikit-learn: nothing to download, and no digit of the test scenes is seen in
-    training. Scene i of a split is always the same: made when first asked for, in about 1 ms, and kept in 2 H W bytes.
+    Scenes are composed of the digits in scikit-learn, so nothing is downloaded. The splits share no digits. Scene i of
+    a split is always the same; it is made at its first use, in about 1 ms, and takes 2 H W bytes of memory.
 
     Args:
         target: boxes for detection, masks for segmentation, captions for pairs of an image and a text.
         image_size: height and width in pixels, [H, W], at least 28 each.
-        max_digits: the most digits in a scene, 1 to 255; the number is drawn evenly from 1 on.
-        num_train: scenes to train with, of 1,078 digits.
-        num_val: scenes to validate with, of 360 others.
-        num_test: scenes to test with, of the last 359.
-        batch_size: samples a batch and process, B, at least 1.
+        max_digits: largest number of digits in a scene, 1 to 255; numbers from 1 on are equally likely.
+        num_train: number of training scenes, made of 1,078 digits.
+        num_val: number of validation scenes, made of 360 other digits.
+        num_test: number of test scenes, made of the remaining 359 digits.
+        batch_size: samples per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
         loader: further options of Data.
 
@@ -49,7 +49,7 @@ class DigitScenes(Data):
         1 + digit; captions: a dict of image (B, 1, H, W) and text, a list of B sentences, in a list of one.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value is out of range.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class DigitScenes(Data):
 
 
 class _Scenes(Dataset):
-    """The scenes of a split, made when first asked for and kept as bytes."""
+    """The scenes of a split, made at their first use and kept as bytes."""
 
     def __init__(self, digits: tuple[np.ndarray, list[int]], split: int, num_scenes: int, data: DigitScenes) -> None:
         self.digits = digits
@@ -100,19 +100,19 @@ class _Scenes(Dataset):
         self.image_size = data.image_size
         self.max_digits = data.max_digits
         self.make_sample = TARGETS[data.target]
-        self.made: dict[int, tuple[np.ndarray, np.ndarray, list[int]]] = {}
+        self.made_scenes: dict[int, tuple[np.ndarray, np.ndarray, list[int]]] = {}
 
     def __len__(self) -> int:
         return self.num_scenes
 
     def __getitem__(self, index: int) -> Any:
-        if index not in self.made:
-            self.made[index] = self._make(np.random.default_rng([self.split, index]))
-        image, owner, labels = self.made[index]
+        if index not in self.made_scenes:
+            self.made_scenes[index] = self._make(np.random.default_rng([self.split, index]))
+        image, owner, labels = self.made_scenes[index]
         return self.make_sample(torch.from_numpy(image)[None].float() / 255, owner, labels, index)
 
     def _make(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """A scene as bytes (H, W), for every pixel the number of its digit from 1 on or 0, and the digits' labels."""
+        """Makes a scene as bytes (H, W), the number of the digit of every pixel or 0, and the digits' labels."""
         image = _ground(rng, *self.image_size)
         owner = np.zeros(self.image_size, dtype=np.uint8)
         labels = _place_digits(rng, image, owner, self.digits, int(rng.integers(self.max_digits)) + 1)
@@ -178,19 +178,19 @@ def _ground(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
 
 
 def _boxes(owner: np.ndarray, labels: list[int]) -> list[Digit]:
-    """Label and tight box of the ink that shows, of every digit that shows any."""
-    found = []
+    """Label and tight box of every digit that is visible."""
+    digits = []
     for number, label in enumerate(labels, start=1):
         rows, columns = np.nonzero(owner == number)
         if len(rows):
-            found.append((label, (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)))
-    return found
+            digits.append((label, (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)))
+    return digits
 
 
 def _with_boxes(image: Tensor, owner: np.ndarray, labels: list[int], index: int) -> Any:
-    found = _boxes(owner, labels)
-    boxes = torch.tensor([box for _, box in found], dtype=torch.float32).view(-1, 4)  # (N, 4)
-    return image, {"boxes": boxes, "labels": torch.tensor([label for label, _ in found]), "image_id": index}
+    digits = _boxes(owner, labels)
+    boxes = torch.tensor([box for _, box in digits], dtype=torch.float32).view(-1, 4)  # (N, 4)
+    return image, {"boxes": boxes, "labels": torch.tensor([label for label, _ in digits]), "image_id": index}
 
 
 def _with_mask(image: Tensor, owner: np.ndarray, labels: list[int], index: int) -> Any:
@@ -202,7 +202,7 @@ def _with_caption(image: Tensor, owner: np.ndarray, labels: list[int], index: in
 
 
 def describe(digits: list[Digit]) -> str:
-    """Names digits from left to right, each with the way to the next, as in «a one above a two left of an eight»."""
+    """Describes digits from left to right, as in «a one above a two left of an eight»."""
     centres = sorted((left + right, top + bottom, label) for label, (left, top, right, bottom) in digits)
     words = [WORDS[centres[0][2]]]
     for (x, y, _), (next_x, next_y, label) in pairwise(centres):

@@ -1,4 +1,4 @@
-"""MNIST and its relatives, CIFAR-10 and CIFAR-100, in the files they are published in."""
+"""MNIST and its relatives, CIFAR-10 and CIFAR-100, read from their published files."""
 
 import gzip
 import io
@@ -19,8 +19,8 @@ class MNIST(ResidentImages):
     """70,000 grey 28×28 images of 10 digits (LeCun et al. 1998): 60,000 to train and validate, 10,000 test.
 
     Args:
-        root: folder that holds MNIST/raw/*-ubyte, packed by gzip or not, or that torchvision downloads it to.
-        batch_size: samples a batch and process, B, at least 1.
+        root: folder that holds MNIST/raw/*-ubyte, compressed by gzip or not, or into which torchvision downloads them.
+        batch_size: samples per batch and process, B, at least 1.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
 
     Shapes:
@@ -51,8 +51,9 @@ class FashionMNIST(MNIST):
     """70,000 grey 28×28 images of 10 kinds of clothing (Xiao et al. 2017): 60,000 to train and validate, 10,000 test.
 
     Args:
-        root: folder that holds FashionMNIST/raw/*-ubyte, packed by gzip or not, or that torchvision downloads it to.
-        batch_size: samples a batch and process, B, at least 1.
+        root: folder that holds FashionMNIST/raw/*-ubyte, compressed by gzip or not, or into which torchvision downloads
+            them.
+        batch_size: samples per batch and process, B, at least 1.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
 
     Shapes:
@@ -64,8 +65,8 @@ class KMNIST(MNIST):
     """70,000 grey 28×28 images of 10 cursive characters (Clanuwat et al. 2018): 60,000 to train and validate.
 
     Args:
-        root: folder that holds KMNIST/raw/*-ubyte, packed by gzip or not, or that torchvision downloads it to.
-        batch_size: samples a batch and process, B, at least 1.
+        root: folder that holds KMNIST/raw/*-ubyte, compressed by gzip or not, or into which torchvision downloads them.
+        batch_size: samples per batch and process, B, at least 1.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
 
     Shapes:
@@ -77,8 +78,8 @@ class CIFAR10(ResidentImages):
     """60,000 colour 32×32 images of 10 kinds (Krizhevsky 2009): 50,000 to train and validate, 10,000 test.
 
     Args:
-        root: folder that holds cifar-10-batches-py or cifar-10-python.tar.gz, or that torchvision downloads it to.
-        batch_size: samples a batch and process, B, at least 1.
+        root: folder that holds cifar-10-batches-py or cifar-10-python.tar.gz, or into which torchvision downloads it.
+        batch_size: samples per batch and process, B, at least 1.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
 
     Shapes:
@@ -133,8 +134,8 @@ class CIFAR100(CIFAR10):
     """60,000 colour 32×32 images of 100 kinds (Krizhevsky 2009): 50,000 to train and validate, 10,000 test.
 
     Args:
-        root: folder that holds cifar-100-python or cifar-100-python.tar.gz, or that torchvision downloads it to.
-        batch_size: samples a batch and process, B, at least 1.
+        root: folder that holds cifar-100-python or cifar-100-python.tar.gz, or into which torchvision downloads it.
+        batch_size: samples per batch and process, B, at least 1.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages.
 
     Shapes:
@@ -148,14 +149,17 @@ class CIFAR100(CIFAR10):
 
 
 def download(name: str, root: Path, folder: str, expected: str, **options: Any) -> None:
-    """Has torchvision fetch a data set; where it cannot, says what was looked for and leaves no empty folders.
+    """Downloads a data set with torchvision; after a failure, removes the empty folders that it left.
 
     Args:
-        name: of torchvision's class.
-        root: where it puts the data set.
-        folder: of the data set, in root.
-        expected: what was looked for.
-        options: of torchvision's class.
+        name: name of torchvision's class.
+        root: folder for data sets.
+        folder: folder of this data set in root.
+        expected: files that were looked for, for messages.
+        options: further arguments of torchvision's class.
+
+    Raises:
+        UserError: the download failed.
     """
     from torchvision import datasets
 
@@ -164,13 +168,13 @@ def download(name: str, root: Path, folder: str, expected: str, **options: Any) 
     try:
         getattr(datasets, name)(root, download=True, **options)
     except (OSError, RuntimeError) as error:
-        made = {top, *top.parents, *top.rglob("*")} - before
-        for place in sorted(made, reverse=True):  # from the innermost outwards
+        new_folders = {top, *top.parents, *top.rglob("*")} - before
+        for place in sorted(new_folders, reverse=True):  # from the innermost outwards
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
         text = " ".join(str(error).split())
         raise UserError(
-            f"--data.root {root.as_posix()}: holds no {name} ({expected}), nor can it be downloaded: {text}"
+            f"--data.root {root.as_posix()}: holds no {name} ({expected}), and it cannot be downloaded: {text}"
         ) from error
 
 
@@ -183,7 +187,7 @@ def _read_idx_pair(folder: Path, prefix: str) -> tuple[Tensor, Tensor]:
 
 
 def _read_idx(folder: Path, name: str, num_dimensions: int) -> tuple[Tensor, Path]:
-    """A file of MNIST's format: two zeros, 8 for bytes, the number of dimensions, their sizes, then the bytes."""
+    """Reads MNIST's format: two zeros, 8 for bytes, the number of dimensions, their sizes, then the bytes."""
     packed, plain = folder / f"{name}.gz", folder / name
     place = plain if plain.exists() else packed
     try:

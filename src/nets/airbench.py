@@ -1,4 +1,4 @@
-"""A plain convolutional network made to learn small images in as few operations as possible."""
+"""A plain convolutional network that learns small images with few operations."""
 
 import torch
 from torch import Tensor, nn
@@ -6,23 +6,23 @@ from torch.nn.functional import conv2d
 
 
 class Airbench(nn.Module):
-    """Seven layers that see whitened patches (after Jordan 2024, "94% on CIFAR-10 in 3.29 seconds on a single GPU").
+    """Seven layers on whitened patches (after Jordan 2024, "94% on CIFAR-10 in 3.29 seconds on a single GPU").
 
-    The stem splits every 2 × 2 patch into brightness, colours and their edges, brought to variance 1 by BatchNorm: near
-    to the whitening that Jordan takes from the data. Then come three stages of two convolutions. An image costs about a
-    third of the operations of ResNet9 with as many channels.
+    The stem splits every 2 × 2 patch into brightness, colours and their edges, and BatchNorm scales each to variance 1.
+    This is close to the whitening that Jordan computes from the data. Three stages of two convolutions follow. An image
+    takes about a third of the operations of a ResNet9 with as many channels.
 
     Args:
         num_classes: number of classes K, at least 1.
         in_channels: 1 for grey images, 3 for RGB.
-        width: channels of the first stage, at least 1; the other two have 4 times as many. Jordan takes 64.
-        logit_scale: factor of the logits, which keeps the first steps from being sure of anything; above 0.
+        width: channels of the first stage, at least 1; the other two have 4 times as many. Jordan uses 64.
+        logit_scale: factor of the logits, above 0. A small factor keeps the first predictions uncertain.
 
     Shapes:
         image (B, in_channels, H, W), H and W at least 9 → logits (B, K).
 
     Raises:
-        ValueError: a count below 1, or a scale that is not above 0.
+        ValueError: a count is below 1, or the scale is not above 0.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Airbench(nn.Module):
         self.head = nn.Linear(4 * width, num_classes, bias=False)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.dirac_(module.weight[: module.in_channels])  # as far as it goes, a layer begins by passing on
+                nn.init.dirac_(module.weight[: module.in_channels])  # begins as the identity, as far as channels allow
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.stages(self.stem(image))  # (B, 4 C, H / 8, W / 8)
@@ -49,10 +49,10 @@ class Airbench(nn.Module):
 
 
 class _Patches(nn.Module):
-    """What every 2 × 2 patch of (B, C, H, W) consists of, and its negative: (B, 8 C, H - 1, W - 1).
+    """Components of every 2 × 2 patch of (B, C, H, W), and their negatives: (B, 8 C, H - 1, W - 1).
 
-    The basis, cosines over the channels times sums and differences over the pixels, is nearly the principal one of
-    natural images, whatever they show (Ruderman et al. 1998 of their colours).
+    The basis is made of cosines over the channels times sums and differences over the pixels. It is close to the
+    principal components of natural images in general (Ruderman et al. 1998, for colours).
     """
 
     basis: Tensor

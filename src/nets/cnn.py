@@ -13,7 +13,7 @@ class CNN(nn.Module):
 
     Args:
         num_classes: number of classes K, at least 1.
-        widths: channels of each stage, one stage an entry.
+        widths: channels of each stage, one entry per stage.
         in_channels: 1 for grey images, 3 for RGB.
         dropout: probability of dropping a feature before the classifier, in [0, 1).
 
@@ -21,7 +21,7 @@ class CNN(nn.Module):
         image (B, in_channels, H, W), H and W at least 2 ** len(widths) → logits (B, K).
 
     Raises:
-        ValueError: no stage, a count below 1, or a dropout outside [0, 1).
+        ValueError: there is no stage, a count is below 1, or dropout is outside [0, 1).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Detectors of torchvision on any ResNet or MobileNet, with labels from 0 and images of any size."""
+"""Torchvision's detectors on any ResNet or MobileNet, with labels from 0 and images of any size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,20 +20,21 @@ NUM_LEVELS = 5  # feature maps of both pyramids
 
 
 class FasterRCNN(detection.FasterRCNN):
-    """Regions proposed on a feature pyramid, then classified and fitted (Ren et al. 2015, Lin et al. 2017).
+    """Two stages on a feature pyramid: region proposals, then classes and boxes (Ren et al. 2015, Lin et al. 2017).
 
-    torchvision's own class under the labels 0 … K - 1; its background class stays inside.
+    This is torchvision's class for labels 0 … K - 1; its background class is not visible from outside.
 
     Args:
         num_classes: number of classes K, without a background.
-        backbone: a ResNet, ResNeXt, wide ResNet or MobileNet of torchvision by its name there.
-        weights: of the backbone, by torchvision's name, as DEFAULT or IMAGENET1K_V1; none when left out. With weights
-            the batch norms stay as they are, without they train.
-        trainable_layers: stages of a backbone with weights that train, counted from its end.
-        min_size: pixels that the shorter side of an image is resized to, unless max_size is less.
-        max_size: the most pixels that the longer side may get by that.
-        anchor_sizes: in pixels of the resized image, one for each map of strides 4, 8, 16, 32, 64.
-        max_detections: the most boxes an image, those with the highest scores.
+        backbone: name of a ResNet, ResNeXt, wide ResNet or MobileNet of torchvision.
+        weights: torchvision's name of the backbone's weights, such as DEFAULT or IMAGENET1K_V1. Defaults to random
+            weights. Batch norms are frozen with published weights and trained without.
+        trainable_layers: number of stages that are trained, counted from the end, in a backbone with published weights.
+        min_size: pixels that the shorter side of an image is resized to, as far as max_size allows.
+        max_size: largest length of the longer side after resizing, in pixels.
+        anchor_sizes: sizes of anchors in pixels of the resized image, one for each feature map of strides 4, 8, 16, 32,
+            64.
+        max_detections: largest number of boxes per image; those with the highest scores are returned.
 
     Shapes:
         images: list of B tensors (3 or 1, H, W) in [0, 1]; targets: list of B dicts of boxes (N, 4), as left, top,
@@ -41,7 +42,8 @@ class FasterRCNN(detection.FasterRCNN):
         boxes (M, 4), labels (M,) and scores (M,).
 
     Raises:
-        ValueError: a value out of its range, an unknown backbone or weights, or training without targets.
+        ValueError: a value is out of range, the backbone or its weights are unknown, or targets are missing in
+            training.
     """
 
     def __init__(
@@ -71,31 +73,32 @@ class FasterRCNN(detection.FasterRCNN):
             targets = [{**target, "labels": target["labels"] + 1} for target in _required(targets)]
             return super().forward(_coloured(images), targets)
         detections: Any = super().forward(_coloured(images))
-        return [{**found, "labels": found["labels"] - 1} for found in detections]
+        return [{**detection, "labels": detection["labels"] - 1} for detection in detections]
 
 
 class RetinaNet(detection.RetinaNet):
-    """Dense boxes on a feature pyramid, trained by the focal loss (Lin et al. 2017).
+    """One stage on a feature pyramid, trained with the focal loss (Lin et al. 2017).
 
-    torchvision's own class, which has no background class: its labels are 0 … K - 1 already.
+    This is torchvision's class. It has no background class: its labels are 0 … K - 1.
 
     Args:
         num_classes: number of classes K.
-        backbone: a ResNet, ResNeXt, wide ResNet or MobileNet of torchvision by its name there.
-        weights: of the backbone, by torchvision's name, as DEFAULT or IMAGENET1K_V1; none when left out. With weights
-            the batch norms stay as they are, without they train.
-        trainable_layers: stages of a backbone with weights that train, counted from its end.
-        min_size: pixels that the shorter side of an image is resized to, unless max_size is less.
-        max_size: the most pixels that the longer side may get by that.
-        anchor_sizes: in pixels of the resized image, one for each map of strides 8, 16, 32, 64, 128; anchors of 1.26
-            and 1.59 times the size come beside it.
-        max_detections: the most boxes an image, those with the highest scores.
+        backbone: name of a ResNet, ResNeXt, wide ResNet or MobileNet of torchvision.
+        weights: torchvision's name of the backbone's weights, such as DEFAULT or IMAGENET1K_V1. Defaults to random
+            weights. Batch norms are frozen with published weights and trained without.
+        trainable_layers: number of stages that are trained, counted from the end, in a backbone with published weights.
+        min_size: pixels that the shorter side of an image is resized to, as far as max_size allows.
+        max_size: largest length of the longer side after resizing, in pixels.
+        anchor_sizes: sizes of anchors in pixels of the resized image, one for each feature map of strides 8, 16, 32,
+            64, 128. Anchors of 1.26 and 1.59 times each size are added.
+        max_detections: largest number of boxes per image; those with the highest scores are returned.
 
     Shapes:
         as for FasterRCNN.
 
     Raises:
-        ValueError: a value out of its range, an unknown backbone or weights, or training without targets.
+        ValueError: a value is out of range, the backbone or its weights are unknown, or targets are missing in
+            training.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ def _check(num_classes: int, anchor_sizes: Sequence[int]) -> None:
 def _pyramid(
     name: str, weights: str | None, trainable_layers: int, strides: Sequence[int], extra: ExtraFPNBlock
 ) -> BackboneWithFPN:
-    """A backbone whose maps of these strides go into a feature pyramid; with weights, its norms are frozen."""
+    """Builds a feature pyramid on the backbone's maps of these strides; norms are frozen with published weights."""
     names = [known for known in models.list_models(models) if known.startswith(("resn", "wide_resnet", "mobilenet"))]
     if name not in names:
         raise ValueError(f"backbone: expected a ResNet or MobileNet of torchvision, got {name}{nearest(name, names)}")

@@ -18,16 +18,16 @@ class MLP(nn.Module):
     Args:
         num_classes: number of outputs K, at least 1.
         in_features: number of values of one sample, D.
-        widths: units of each hidden layer; none makes a linear model.
+        widths: units of each hidden layer; an empty list gives a linear model.
         norm: normalisation before the activation.
         activation: non-linearity of the hidden layers.
         dropout: probability of dropping a hidden unit, in [0, 1).
 
     Shapes:
-        x (B, …) with D values a sample → logits (B, K).
+        x (B, …) with D values per sample → logits (B, K).
 
     Raises:
-        ValueError: a count below 1, or a dropout outside [0, 1).
+        ValueError: a count is below 1, or dropout is outside [0, 1).
     """
 
     def __init__(

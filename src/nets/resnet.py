@@ -15,23 +15,24 @@ BOTTLENECK_FROM = 50  # layers
 class ResNet(nn.Module):
     """Residual network (He et al. 2015) of 18 to 152 layers, or of 20 to 110 for small images.
 
-    Parts are named as in torchvision, whose weights load as they are; as there, a bottleneck takes its stride in the
-    3×3 convolution. Parameters with 1,000 classes and RGB: 11,689,512 (18), 21,797,672 (34), 25,557,032 (50).
+    Modules have the names of torchvision's ResNets, so that torchvision's weights load without changes. As there, the
+    stride of a bottleneck is in its 3×3 convolution. Parameters with 1,000 classes and RGB: 11,689,512 (18 layers),
+    21,797,672 (34), 25,557,032 (50).
 
     Args:
         num_classes: number of classes K, at least 1.
-        depth: layers with weights: 18, 34, 50, 101 or 152; or 20, 32, 44, 56 or 110, the paper's nets for CIFAR, whose
-            shortcuts project where they widen.
-        stem: imagenet takes a quarter of the resolution before the first block; cifar keeps it, for images of about 32
-            pixels. The depths of the paper's CIFAR nets have the latter only; auto takes what the depth was made for.
+        depth: number of layers with weights: 18, 34, 50, 101 or 152, or 20, 32, 44, 56 or 110 for the paper's CIFAR
+            nets. Shortcuts that change the width are projections in all of them.
+        stem: imagenet reduces the resolution to a quarter before the first block; cifar keeps it, for images of about
+            32 pixels, and is the only stem of CIFAR nets; auto chooses by depth.
         in_channels: 1 for grey images, 3 for RGB.
-        width: channels of the first stage, at least 1; 64, or 16 for CIFAR nets, when left out.
+        width: channels of the first stage, at least 1. Defaults to 64, or 16 for CIFAR nets.
 
     Shapes:
         image (B, in_channels, H, W) → logits (B, K).
 
     Raises:
-        ValueError: a depth that is not listed, a stem that does not go with it, or a count below 1.
+        ValueError: the depth is not listed, the stem does not fit it, or a count is below 1.
     """
 
     def __init__(

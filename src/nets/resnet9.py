@@ -1,4 +1,4 @@
-"""A residual network made for short trainings on small images."""
+"""A residual network for short trainings on small images."""
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -7,21 +7,22 @@ from playbook import spread
 
 
 class ResNet9(nn.Module):
-    """Nine layers for small images, which learn them in minutes (after Page 2018, winner of DAWNBench on CIFAR-10).
+    """Nine layers that learn small images in minutes (after Page 2018, winner of DAWNBench on CIFAR-10).
 
-    A stem, then three stages that widen and pool; the first and the last add a residual pair of convolutions.
+    A stem is followed by three stages that widen and pool. The first and the last stage end in a residual pair of
+    convolutions.
 
     Args:
         num_classes: number of classes K, at least 1.
         in_channels: 1 for grey images, 3 for RGB.
-        width: channels of the stem, at least 1; the stages have 2, 4 and 8 times as many. Page takes 64.
-        logit_scale: factor of the logits, which keeps the first steps from being sure of anything; above 0.
+        width: channels of the stem, at least 1; the stages have 2, 4 and 8 times as many. Page uses 64.
+        logit_scale: factor of the logits, above 0. A small factor keeps the first predictions uncertain.
 
     Shapes:
         image (B, in_channels, H, W), H and W at least 8 → logits (B, K).
 
     Raises:
-        ValueError: a count below 1, or a scale that is not above 0.
+        ValueError: a count is below 1, or the scale is not above 0.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ResNet9(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two convolutions beside their input."""
+    """Two convolutions with a shortcut around them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

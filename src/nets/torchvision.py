@@ -1,4 +1,4 @@
-"""Nets of torchvision by their names, for classes of one's own, with published weights or without."""
+"""Torchvision's nets by name, for any number of classes, with or without published weights."""
 
 from collections.abc import Sequence
 from pickle import UnpicklingError
@@ -10,29 +10,30 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision import models
 
 from playbook import UserError, is_restored, nearest
+from src.ops.stages import parameter_stages
 
 AUXILIARY = ("AuxLogits", "aux1", "aux2", "aux_classifier")  # further outputs in training
-FEWEST_STAGES = 5
 
 
 class TorchvisionClassifier(nn.Module):
-    """Any classifier of torchvision by its name, with a head for K classes, and published weights if asked for.
+    """Any classifier of torchvision by name, with a head for K classes and, optionally, published weights.
 
     Args:
-        name: as torchvision.models.list_models has it: resnet18, convnext_tiny, vit_b_16 and so on.
-        num_classes: number of classes K, at least 1. A head of as many classes is kept as the weights have it.
-        weights: published ones by their name, as IMAGENET1K_V1 or DEFAULT; random ones when left out.
-        freeze: train the head alone; batch norms of what is frozen keep their statistics.
-        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and dealt
-            out evenly: an image whose channels are alike has the features of a grey one in RGB.
-        dropout: probability of dropping a feature before the last layer, beside what the net drops anyway, in [0, 1).
+        name: name in torchvision.models.list_models(), such as resnet18, convnext_tiny or vit_b_16.
+        num_classes: number of classes K, at least 1. If the published weights have K classes, their head is kept.
+        weights: name of published weights, such as IMAGENET1K_V1 or DEFAULT. Defaults to random weights.
+        freeze: train the head alone; frozen batch norms keep their statistics.
+        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and
+            distributed evenly: an image of equal channels gets the features of a grey image in RGB.
+        dropout: probability of dropping a feature before the last layer, in addition to the net's own dropout, in [0,
+            1).
 
     Shapes:
-        image (B, in_channels, H, W), of a size that the net takes → logits (B, K).
+        image (B, in_channels, H, W), of a size that the net accepts → logits (B, K).
 
     Raises:
-        ValueError: an unknown name, or a value out of its range.
-        UserError: the weights cannot be had.
+        ValueError: the name is unknown, or a value is out of range.
+        UserError: the weights cannot be loaded.
     """
 
     def __init__(
@@ -59,61 +60,50 @@ class TorchvisionClassifier(nn.Module):
         self.head = [path for path, module in self.net.named_modules() if isinstance(module, layers)][-1]
         _replace(self.net, self.head, num_classes, dropout)
         if freeze:
-            head = self.stages()[0]
+            head = self.parameter_stages()[0]
             for parameter in self.net.parameters():
-                parameter.requires_grad = any(parameter is kept for kept in head)
+                parameter.requires_grad = any(parameter is trained for trained in head)
             self.train()
 
     def forward(self, image: Tensor) -> Tensor:
         return self.net(image)  # (B, K)
 
     def train(self, mode: bool = True) -> "TorchvisionClassifier":
-        """Batch norms without a trained parameter stay in evaluation."""
+        """Batch norms without a trained parameter stay in evaluation mode."""
         super().train(mode)
         for module in self.modules():
             if isinstance(module, _BatchNorm):
                 module.train(mode and any(parameter.requires_grad for parameter in module.parameters()))
         return self
 
-    def stages(self) -> list[list[nn.Parameter]]:
+    def parameter_stages(self) -> list[list[nn.Parameter]]:
         """Parameters from the head to the stem, in the order in which gradual unfreezing takes them.
 
-        The head is alone in the first stage, and every parameter is in one. Large parts of a net are split until there
-        are at least five. After a change of requires_grad, call train() for the batch norms.
+        The head is alone in the first stage. After a change of requires_grad, call train() for the batch norms.
         """
-        parts = list(self.net.children())
-        while sum(_size(part) > 0 for part in parts) < FEWEST_STAGES:
-            largest = max((part for part in parts if any(part.children())), key=_size)
-            place = parts.index(largest)
-            parts[place : place + 1] = largest.children()
-        stages = [list(self.net.get_submodule(self.head).parameters())]
-        seen = set(stages[0])
-        for part in [*reversed(parts), self.net]:  # the net itself for what is in no part, as a transformer's token
-            stages.append([parameter for parameter in part.parameters() if parameter not in seen])
-            seen.update(stages[-1])
-        *stages, left = stages
-        stages[-1].extend(left)
-        return [stage for stage in stages if stage]
+        return parameter_stages(self.net, head=self.net.get_submodule(self.head))
 
 
 class TorchvisionSegmentation(nn.Module):
-    """DeepLabV3, FCN or LR-ASPP of torchvision by name, with outputs for K classes, and published weights if asked for.
+    """DeepLabV3, FCN or LR-ASPP of torchvision by name, for K classes and, optionally, with published weights.
 
     Args:
-        name: as torchvision.models.list_models has it: deeplabv3_resnet50, fcn_resnet50, lraspp_mobilenet_v3_large and
-            so on.
-        num_classes: number of classes K, at least 1. Layers of as many classes are kept as the weights have them.
-        weights: published ones by their name, as COCO_WITH_VOC_LABELS_V1 or DEFAULT; random ones when left out.
-        weights_backbone: the same for the backbone alone, as IMAGENET1K_V1; weights take its place.
-        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and dealt
-            out evenly.
+        name: name in torchvision.models.list_models(), such as deeplabv3_resnet50, fcn_resnet50 or
+            lraspp_mobilenet_v3_large.
+        num_classes: number of classes K, at least 1. If the published weights have K classes, their last layers are
+            kept.
+        weights: name of published weights, such as COCO_WITH_VOC_LABELS_V1 or DEFAULT. Defaults to random weights.
+        weights_backbone: name of published weights of the backbone alone, such as IMAGENET1K_V1; ignored if `weights`
+            is given.
+        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and
+            distributed evenly.
 
     Shapes:
         image (B, in_channels, H, W) → logits (B, K, H, W).
 
     Raises:
-        ValueError: an unknown name, or a count below 1.
-        UserError: the weights cannot be had.
+        ValueError: the name is unknown, or a count is below 1.
+        UserError: the weights cannot be loaded.
     """
 
     def __init__(
@@ -126,15 +116,16 @@ class TorchvisionSegmentation(nn.Module):
     ) -> None:
         super().__init__()
         _check(name, models.list_models(models.segmentation), num_classes, in_channels)
-        found = published("weights", name, weights)
-        backbone = published("weights_backbone", name.partition("_")[2], weights_backbone if found is None else None)
-        options = {"num_classes": num_classes} if found is None else {}
-        self.net = models.get_model(name, weights=found, weights_backbone=backbone, **options)
+        pretrained = published("weights", name, weights)
+        backbone_weights = weights_backbone if pretrained is None else None
+        backbone = published("weights_backbone", name.partition("_")[2], backbone_weights)
+        options = {"num_classes": num_classes} if pretrained is None else {}
+        self.net = models.get_model(name, weights=pretrained, weights_backbone=backbone, **options)
         _drop_auxiliary(self.net)
         _change_channels(self.net, name, in_channels)
-        if found is not None:
+        if pretrained is not None:
             for path, module in list(self.net.named_modules()):
-                if isinstance(module, nn.Conv2d) and module.out_channels == len(found.meta["categories"]):
+                if isinstance(module, nn.Conv2d) and module.out_channels == len(pretrained.meta["categories"]):
                     _replace(self.net, path, num_classes)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -142,18 +133,18 @@ class TorchvisionSegmentation(nn.Module):
 
 
 def published(option: str, name: str, weights: str | None) -> Any:
-    """Weights of a net by name, as torchvision's functions take them; None where a checkpoint brings the weights.
+    """Looks up published weights by name; returns None if a checkpoint brings the weights.
 
-    The file is read here once for tensors alone: torchvision itself would run what else there is in it.
+    The file is downloaded and read here with `weights_only=True`: torchvision itself would unpickle any object in it.
 
     Args:
-        option: what names the weights, for messages.
-        name: of the net.
-        weights: name of the weights; none when left out.
+        option: the argument that names the weights, for messages.
+        name: name of the net.
+        weights: name of the weights, or None.
 
     Raises:
         ValueError: the net has no weights of this name.
-        UserError: they are neither in torch's cache nor to be downloaded, or the file holds other things.
+        UserError: the weights are neither cached nor can be downloaded, or the file holds more than tensors.
     """
     if weights is None:
         return None
@@ -163,13 +154,13 @@ def published(option: str, name: str, weights: str | None) -> Any:
         raise ValueError(f"{option}: expected one of {', '.join(choices)} for {name}, got {weights}")
     if is_restored():
         return None
-    found: Any = known[weights]
+    entry: Any = known[weights]
     try:
-        load_state_dict_from_url(found.url, map_location="cpu", check_hash=True, weights_only=True)
+        load_state_dict_from_url(entry.url, map_location="cpu", check_hash=True, weights_only=True)
     except (OSError, RuntimeError, UnpicklingError) as error:
         text = " ".join(str(error).split())
-        raise UserError(f"{option}: {weights} of {name} cannot be had from {found.url}: {text}") from error
-    return found
+        raise UserError(f"{option}: {weights} of {name} cannot be loaded from {entry.url}: {text}") from error
+    return entry
 
 
 def _check(name: str, choices: Sequence[str], num_classes: int, in_channels: int) -> None:
@@ -199,7 +190,7 @@ def _change_channels(net: nn.Module, name: str, in_channels: int) -> None:
 
 
 def _replace(net: nn.Module, path: str, num_classes: int, dropout: float = 0.0) -> None:
-    """Puts a layer for K classes at the place of another, unless that is for as many."""
+    """Replaces a layer by one for K classes, unless it has K outputs already."""
     layer: Any = net.get_submodule(path)
     has_bias = layer.bias is not None
     if isinstance(layer, nn.Conv2d) and layer.out_channels != num_classes:
@@ -216,7 +207,3 @@ def _initialise(layer: nn.Linear | nn.Conv2d) -> None:
     nn.init.normal_(layer.weight, std=0.01)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
-
-
-def _size(part: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in part.parameters())

@@ -11,22 +11,22 @@ from playbook import spread
 
 
 class UNet(nn.Module):
-    """Convolutions down to a coarse grid and up again, every level joined with its equal (Ronneberger et al. 2015).
+    """Encoder and decoder with a skip connection at every resolution (Ronneberger et al. 2015).
 
-    Unlike the paper's, convolutions are padded, so that no border is lost, and followed by batch norms. The paper's
-    widths are 64, 128, 256, 512 and 1024.
+    Unlike in the paper, convolutions are padded, so that the output has the size of the image, and followed by batch
+    norms. The paper's widths are 64, 128, 256, 512 and 1024.
 
     Args:
         num_classes: number of classes K, at least 1.
-        widths: channels of each level from the finest to the coarsest, each at half the resolution of the one before.
+        widths: channels of each level, from the finest to the coarsest; each has half the resolution of the one before.
         in_channels: 1 for grey images, 3 for RGB.
 
     Shapes:
-        image (B, in_channels, H, W) → logits (B, K, H, W). Where 2 ** (len(widths) - 1) does not divide H or W, the
-        image's last row and column are repeated for the passage.
+        image (B, in_channels, H, W) → logits (B, K, H, W). If 2 ** (len(widths) - 1) does not divide H or W, the last
+        row and column of the image are repeated as padding.
 
     Raises:
-        ValueError: no level, or a count below 1.
+        ValueError: there is no level, or a count is below 1.
     """
 
     def __init__(self, num_classes: int = 2, widths: Sequence[int] = (32, 64, 128, 256), in_channels: int = 3) -> None:
@@ -47,7 +47,7 @@ class UNet(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Ronneberger et al. 2015: variance 2 / N for N incoming values, made for ReLU; 1 / N where none follows."""
+        """Ronneberger et al. 2015: variance 2 / N for N inputs before a ReLU, 1 / N elsewhere."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 num_in = module.in_channels * module.kernel_size[0] * module.kernel_size[1]

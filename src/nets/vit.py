@@ -14,28 +14,29 @@ EPS = 1e-6  # of the layer norms, as in the published weights
 
 
 class ViT(nn.Module):
-    """Attention over square patches of an image, classified by a token of its own (Dosovitskiy et al. 2021).
+    """Attention over square patches of an image and a class token (Dosovitskiy et al. 2021).
 
-    Norms come before attention and MLP. With learned positions it computes what torchvision's VisionTransformer does.
+    Layer norms come before attention and MLP. With learned positions, outputs equal those of torchvision's
+    VisionTransformer.
 
     Args:
         num_classes: number of classes K, at least 1.
         image_size: height and width of the image in pixels, S.
-        patch_size: height and width of a patch in pixels, P; it divides S, and an image has N = (S / P)² patches.
+        patch_size: height and width of a patch in pixels, P; it divides S. An image has N = (S / P)² patches.
         in_channels: 1 for grey images, 3 for RGB.
         dim: features of a token, D; a multiple of num_heads.
         depth: number of blocks, at least 1.
         num_heads: attention heads H; a head has D / H features.
         mlp_ratio: hidden units of a block's MLP, as a multiple of D.
         dropout: probability of dropping a feature after the positions, after attention and in the MLP, in [0, 1).
-        position: learned, one vector a patch; sincos, the fixed two-dimensional waves of Chen et al. 2021; rope,
-            queries and keys rotated by row and column (Heo et al. 2024), so that attention sees distances alone.
+        position: learned, a trained vector per patch; sincos, the fixed two-dimensional embedding of Chen et al. 2021;
+            rope, queries and keys rotated by row and column (Heo et al. 2024), so that attention depends on distances.
 
     Shapes:
         image (B, in_channels, S, S) → logits (B, K).
 
     Raises:
-        ValueError: an argument out of its range, or an image of another shape.
+        ValueError: an argument is out of range, or an image has another shape.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class ViT(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """As Dosovitskiy et al. 2021: Glorot & Bengio 2010 with zero biases, 0.02 for the positions.
+        """As Dosovitskiy et al. 2021: Glorot & Bengio 2010 with zero biases, deviation 0.02 for the positions.
 
-        Apart from two zeros of theirs: the head's would leave all below it without a gradient at the first step, the
-        token's has no position to set it off under rope.
+        Head and token differ, which are zero in the paper: a zero head gives the layers below no gradient in the first
+        step, and with rope a zero token has no position that sets it apart.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -141,7 +142,7 @@ class ViT(nn.Module):
 
 
 class _Patches(nn.Module):
-    """From an image (B, C, S, S) to a token a patch with its position, after the class token: (B, 1 + N, D)."""
+    """Maps an image (B, C, S, S) to the class token and a token per patch, with positions: (B, 1 + N, D)."""
 
     def __init__(self, shape: tuple[int, int, int], size: int, dim: int, dropout: float, position: str) -> None:
         super().__init__()
@@ -168,7 +169,7 @@ class _Patches(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention among the tokens, then an MLP on each, both beside a residual."""
+    """Attention among the tokens, then an MLP on each of them, both with a shortcut."""
 
     def __init__(self, dim: int, num_heads: int, mlp_ratio: int, dropout: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A one-stage detector without anchors, in the line of YOLO (Redmon et al. 2016)."""
+"""A one-stage detector without anchors, of the YOLO family (Redmon et al. 2016)."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad, softplus
 from torchvision.ops import batched_nms, box_iou, clip_boxes_to_image, complete_box_iou_loss
 
 from src.ops.assignment import task_aligned
-from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points
+from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points, stack_targets
 from src.ops.detection_loss import distribution_focal_loss, varifocal_loss
 
 Target = dict[str, Tensor]
@@ -24,28 +24,28 @@ MOST_CANDIDATES = 1000  # of an image that go into the non-maximum suppression
 
 
 class YOLO(nn.Module):
-    """Scores and boxes at every point of three feature maps, trained by task-aligned assignment (Feng et al. 2021).
+    """Scores and boxes at every point of three feature maps, trained with task-aligned assignment (Feng et al. 2021).
 
-    The backbone splits and merges its channels (Wang et al. 2020, CSPNet), the neck passes the maps down and up again
-    (Liu et al. 2018, PANet), the head has a branch for classes and one for boxes (Ge et al. 2021, YOLOX). Scores learn
-    the quality of their box by the varifocal loss (Zhang et al. 2021), boxes by the complete IoU (Zheng et al. 2020)
-    and by distributions over distances (Li et al. 2020). Losses are means over images, of each by its count of objects.
+    The backbone is a CSPNet (Wang et al. 2020), the neck a PANet (Liu et al. 2018), and the head has one branch for
+    classes and one for boxes (YOLOX, Ge et al. 2021). Scores are trained to predict the quality of their box with the
+    varifocal loss (Zhang et al. 2021), boxes with the complete IoU (Zheng et al. 2020) and with distributions over
+    distances (Li et al. 2020). Each image's losses are divided by its number of objects, then averaged over images.
 
     With 80 classes, sizes n, s and m have 2.3, 8.9 and 25.2 million parameters; an image of 256 × 320 pixels takes 1.3,
-    5.2 and 14.1 GFLOPs. Forward and backward pass of n take 89 ms of CPU time an image with the channels last, 98 ms
-    without (best of 4 batches of 16, 15 objects an image, one thread), of which the losses' forward pass is 3 ms.
+    5.2 and 14.1 GFLOPs. Forward and backward pass of size n take 89 ms of CPU time per image in channels-last format
+    and 98 ms otherwise (best of 4 batches of 16, 15 objects per image, one thread); the losses take 3 ms of that.
 
     Args:
         num_classes: number of classes K, at least 1.
-        size: of the net, n, s or m.
+        size: size of the net: n, s or m.
         in_channels: 1 for grey images, 3 for RGB.
-        strides: of the feature maps, neighbours out of 4, 8, 16, 32; 4 for objects below about 30 pixels.
-        num_bins: values 0, 1, … in strides that a distance is distributed over, at least 2; it must reach the sides of
-            the largest object. 0 predicts the distance itself.
-        top_k: the most points an object is learnt at, at least 1.
-        score_threshold: boxes with lower scores are left out.
-        nms_iou: of two boxes of one class that overlap more, the one with the lower score is left out.
-        max_detections: the most boxes an image, those with the highest scores.
+        strides: strides of the feature maps, consecutive ones of 4, 8, 16, 32. Use 4 for objects below about 30 pixels.
+        num_bins: number of values 0, 1, … (in strides) over which a distance is distributed, at least 2; they must
+            reach the sides of the largest object. 0 predicts the distance itself.
+        top_k: largest number of points that learn an object, at least 1.
+        score_threshold: boxes with lower scores are dropped.
+        nms_iou: IoU above which the lower-scoring of two boxes of one class is dropped.
+        max_detections: largest number of boxes per image; those with the highest scores are returned.
 
     Shapes:
         images: list of B tensors (in_channels, H, W) in [0, 1], sizes may differ; targets: list of B dicts of boxes
@@ -53,7 +53,7 @@ class YOLO(nn.Module):
         losses, else a list of B dicts of boxes (M, 4) in the image's own pixels, labels (M,) and scores (M,).
 
     Raises:
-        ValueError: an argument out of its range, an image of other channels, or training without targets.
+        ValueError: an argument is out of range, an image has other channels, or targets are missing in training.
     """
 
     bins: Tensor
@@ -110,7 +110,7 @@ class YOLO(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """He et al. 2015 where a norm follows; the last layers as Lin et al. 2017, distances begin in the middle."""
+        """He et al. 2015 before a norm; last layers as Lin et al. 2017, with distances that begin in the middle."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -144,7 +144,7 @@ class YOLO(nn.Module):
         return self._losses(logits, sides, grid, on_image, targets)
 
     def _batch(self, images: list[Tensor]) -> Tensor:
-        """Black at the right and at the bottom makes all images of one size, a multiple of the largest stride."""
+        """Pads images with black at the right and bottom to one size, a multiple of the largest stride."""
         for image in images:
             if image.ndim != 3 or image.shape[0] != self.in_channels:
                 shape = f"({self.in_channels}, H, W)"
@@ -154,7 +154,7 @@ class YOLO(nn.Module):
         return torch.stack([pad(x, (0, width - x.shape[2], 0, height - x.shape[1])) for x in images])  # (B, C, H, W)
 
     def _distances(self, sides: Tensor) -> Tensor:
-        """To the sides of the box, in strides: (…, 4, R) → (…, 4)."""
+        """Distances to the sides of the box, in strides: (…, 4, R) → (…, 4)."""
         return NEAREST + ((sides.softmax(-1) * self.bins).sum(-1) if len(self.bins) else softplus(sides[..., 0]))
 
     def _losses(
@@ -162,7 +162,7 @@ class YOLO(nn.Module):
     ) -> dict[str, Tensor]:
         points, scales = grid
         distances = self._distances(sides)  # (B, N, 4)
-        boxes, labels, is_object = _stacked(targets, like=points)  # (B, M, 4), (B, M), (B, M)
+        boxes, labels, is_object = stack_targets(targets, like=points)  # (B, M, 4), (B, M), (B, M)
         overlaps = box_iou(boxes, distances_to_boxes(points, distances.detach() * scales))  # (B, M, N)
         inside = are_inside(points, boxes, least=scales)  # or an object between four points would have none
         owner, quality = task_aligned(logits.sigmoid(), overlaps, inside & is_object[..., None], labels, self.top_k)
@@ -191,27 +191,16 @@ class YOLO(nn.Module):
         self, scores: Tensor, sides: Tensor, grid: tuple[Tensor, Tensor], sizes: Tensor
     ) -> list[dict[str, Tensor]]:
         points, scales = grid
-        found = []
+        detections = []
         for score, box, (width, height) in zip(
             scores, distances_to_boxes(points, self._distances(sides) * scales), sizes.int().tolist(), strict=True
         ):
             place, label = (score > self.score_threshold).nonzero(as_tuple=True)
             best, order = score[place, label].topk(min(len(place), MOST_CANDIDATES))
             boxes, label = clip_boxes_to_image(box[place[order]], (height, width)), label[order]
-            kept = batched_nms(boxes, best, label, self.nms_iou)[: self.max_detections]
-            found.append({"boxes": boxes[kept], "labels": label[kept], "scores": best[kept]})
-        return found
-
-
-def _stacked(targets: list[Target], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes (B, M, 4), labels (B, M) and which rows are objects (B, M), filled up to the most objects M, at least 1."""
-    num_objects = [len(target["labels"]) for target in targets]
-    shape = len(targets), max(1, *num_objects)
-    boxes, labels = like.new_zeros(*shape, 4), like.new_zeros(shape, dtype=torch.long)
-    for i, (target, count) in enumerate(zip(targets, num_objects, strict=True)):
-        boxes[i, :count], labels[i, :count] = target["boxes"], target["labels"]
-    counts = torch.tensor(num_objects, device=like.device)
-    return boxes, labels, torch.arange(shape[1], device=like.device) < counts[:, None]
+            kept_index = batched_nms(boxes, best, label, self.nms_iou)[: self.max_detections]
+            detections.append({"boxes": boxes[kept_index], "labels": label[kept_index], "scores": best[kept_index]})
+        return detections
 
 
 def _conv(c_in: int, c_out: int, kernel_size: int = 1, stride: int = 1) -> nn.Sequential:
@@ -223,7 +212,7 @@ def _conv(c_in: int, c_out: int, kernel_size: int = 1, stride: int = 1) -> nn.Se
 
 
 class _CSP(nn.Module):
-    """Half of the channels pass through blocks of 1×1 and 3×3 convolutions, half beside them."""
+    """Half of the channels pass through blocks of 1×1 and 3×3 convolutions, half bypass them."""
 
     def __init__(self, c_in: int, c_out: int, depth: int, residual: bool) -> None:
         super().__init__()
@@ -256,7 +245,7 @@ class _Pool(nn.Module):
 
 
 class _Neck(nn.Module):
-    """Path aggregation: coarse maps are passed down to the finest, and the result up again."""
+    """Path aggregation: features flow from the coarsest map to the finest, then back."""
 
     def __init__(self, widths: list[int], depth: int) -> None:
         super().__init__()
@@ -279,7 +268,7 @@ class _Neck(nn.Module):
 
 
 class _Head(nn.Module):
-    """Classes and sides of the box at every point of a map, from a branch each."""
+    """Classes and sides of the box at every point of a map, from one branch each."""
 
     def __init__(self, c_in: int, width: int, num_classes: int, num_sides: int) -> None:
         super().__init__()

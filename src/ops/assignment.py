@@ -1,4 +1,4 @@
-"""Which predictions learn which object."""
+"""Assigns predictions to objects in training."""
 
 import torch
 from torch import Tensor
@@ -10,22 +10,22 @@ ALPHA, BETA = 1.0, 6.0  # powers of the score and of the IoU (Feng et al. 2021, 
 def task_aligned(
     scores: Tensor, overlaps: Tensor, candidates: Tensor, labels: Tensor, top_k: int = 10
 ) -> tuple[Tensor, Tensor]:
-    """Gives every object the predictions that both classify and locate it best (Feng et al. 2021, section 3.2).
+    """Assigns to every object the predictions that both classify and locate it best (Feng et al. 2021, section 3.2).
 
-    An object ranks its candidates by score^α · IoU^β. It takes the first k of them, with k the sum of its top_k largest
-    IoUs, rounded down, but at least 1 (Ge et al. 2021, section 2.1). A prediction that several objects want goes to the
-    one it overlaps most. Nothing here loops over images or objects.
+    An object ranks its candidates by score^α · IoU^β and takes the first k, where k is the sum of its top_k largest
+    IoUs, rounded down, but at least 1 (Ge et al. 2021, section 2.1). A prediction that several objects take goes to the
+    one that it overlaps most. The computation is vectorised over images and objects.
 
     Args:
         scores: probabilities of the classes (B, N, K).
         overlaps: IoU of objects and predicted boxes (B, M, N).
-        candidates: which predictions an object may take (B, M, N); none for rows that only fill up to M objects.
+        candidates: which predictions an object may take (B, M, N); none for rows of padding.
         labels: classes of the objects (B, M).
-        top_k: the most predictions of an object, at least 1.
+        top_k: largest number of predictions per object, at least 1.
 
     Returns:
-        owner (B, N), the object that a prediction learns, or -1; and quality (B, N), the score that it should have:
-        its share of the object's best rank, times the object's best IoU, or 0.
+        owner (B, N), the object that a prediction learns, or -1; and quality (B, N), its target score: its rank as a
+        share of the object's best rank, times the object's best IoU, or 0.
     """
     of_class = scores.mT.gather(1, labels[..., None].expand_as(overlaps))  # (B, M, N)
     overlaps = overlaps.masked_fill(~candidates, 0)  # a row that fills up may hold NaN, of two boxes without extent

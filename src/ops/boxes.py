@@ -1,4 +1,4 @@
-"""Boxes as corners and as distances from a point, where torchvision.ops has nothing for it."""
+"""Boxes as corners and as distances from a point, in addition to torchvision.ops."""
 
 import torch
 from torch import Tensor
@@ -31,7 +31,26 @@ def boxes_to_distances(points: Tensor, boxes: Tensor) -> Tensor:
 
 
 def are_inside(points: Tensor, boxes: Tensor, least: Tensor) -> Tensor:
-    """Which points (N, 2) lie in which boxes (…, M, 4): (…, M, N). A box counts as at least `least` (N, 1) long."""
+    """Which points (N, 2) lie in which boxes (…, M, 4): (…, M, N). Sides count as at least `least` (N, 1)."""
     top_left, bottom_right = boxes[..., None, :].chunk(2, dim=-1)  # (…, M, 1, 2) each
     reach = torch.maximum(bottom_right - top_left, least) / 2  # (…, M, N, 2)
     return ((points - (top_left + bottom_right) / 2).abs() <= reach).all(-1)
+
+
+def stack_targets(targets: list[dict[str, Tensor]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pads the objects of a batch to the largest number M of objects in an image, at least 1.
+
+    Args:
+        targets: B dicts of boxes (N, 4) and labels (N,); N may differ.
+        like: a tensor of the device and type that the boxes take.
+
+    Returns:
+        boxes (B, M, 4), labels (B, M), and which rows are objects (B, M).
+    """
+    num_objects = [len(target["labels"]) for target in targets]
+    shape = len(targets), max(1, *num_objects)
+    boxes, labels = like.new_zeros(*shape, 4), like.new_zeros(shape, dtype=torch.long)
+    for i, (target, count) in enumerate(zip(targets, num_objects, strict=True)):
+        boxes[i, :count], labels[i, :count] = target["boxes"], target["labels"]
+    counts = torch.tensor(num_objects, device=like.device)
+    return boxes, labels, torch.arange(shape[1], device=like.device) < counts[:, None]

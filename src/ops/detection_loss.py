@@ -8,13 +8,13 @@ NEGATIVE_WEIGHT, FOCUS = 0.75, 2.0  # α and γ of Zhang et al. 2021, section 3.
 
 
 def varifocal_loss(logits: Tensor, quality: Tensor) -> Tensor:
-    """Cross-entropy with the quality of a box, weighted by it; where that is 0, by α p^γ (Zhang et al. 2021, eq. 2).
+    """Cross-entropy with a box's quality, weighted by it, or by α p^γ if it is 0 (Zhang et al. 2021, eq. 2).
 
-    So the few predictions that have an object count by how good they are, the many without by how wrong.
+    The few predictions with an object are weighted by how good they are, the many without one by how wrong they are.
 
     Args:
-        logits: of the score p, any shape.
-        quality: in [0, 1], the same shape.
+        logits: logits of the score p, any shape.
+        quality: quality of the box in [0, 1], the same shape.
 
     Returns:
         The same shape.
@@ -24,11 +24,11 @@ def varifocal_loss(logits: Tensor, quality: Tensor) -> Tensor:
 
 
 def distribution_focal_loss(logits: Tensor, number: Tensor) -> Tensor:
-    """Cross-entropy with the two integers around a number, weighted by nearness (Li et al. 2020, eq. 6).
+    """Cross-entropy with the two integers next to a number, weighted by proximity (Li et al. 2020, eq. 6).
 
     Args:
-        logits: of the integers 0 … R - 1, (N, R), R at least 2.
-        number: (N,); one outside [0, R - 1] counts as the nearer end.
+        logits: logits of the integers 0 … R - 1, (N, R), R at least 2.
+        number: target (N,), clamped to [0, R - 1].
 
     Returns:
         (N,)

@@ -6,15 +6,15 @@ from torch.nn.functional import cross_entropy
 
 
 def cross_entropy_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """Minus the logarithm of the target's probability, mean over all places.
+    """Negative log-likelihood of the target, averaged over all places.
 
     Args:
         logits: (B, K, …).
         target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places that do not count; all count when left out.
+        ignore_index: class of places to ignore. Defaults to none.
 
     Returns:
-        A scalar, 0 if no place counts; PyTorch's own mean is then not a number.
+        A scalar; 0 if every place is ignored, where PyTorch's own mean is NaN.
     """
     ignored = -100 if ignore_index is None else ignore_index  # PyTorch's default, which is no class
     total = cross_entropy(_precise(logits), target, ignore_index=ignored, reduction="sum")
@@ -22,19 +22,19 @@ def cross_entropy_loss(logits: Tensor, target: Tensor, ignore_index: int | None 
 
 
 def dice_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """One minus the Dice coefficient of probabilities and target, mean over the classes of the target.
+    """One minus the Dice coefficient of probabilities and target, averaged over the classes in the target.
 
-    Soft Dice of Milletari et al. 2016 with sums of p + t below, as Drozdzal et al. 2016 have it. Over the whole batch:
-    1 - 2 Σ p t / (Σ p + Σ t). Classes that the batch lacks have no coefficient; what is predicted as one of them is
-    missing from another.
+    The soft Dice of Milletari et al. 2016 with the denominator of Drozdzal et al. 2016, over the whole batch:
+    1 - 2 Σ p t / (Σ p + Σ t). Classes that do not occur in the batch have no coefficient; predicting them lowers the
+    coefficient of the true class.
 
     Args:
         logits: (B, K, …).
         target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places that do not count; all count when left out.
+        ignore_index: class of places to ignore. Defaults to none.
 
     Returns:
-        A scalar in [0, 1], 0 if no place counts.
+        A scalar in [0, 1]; 0 if every place is ignored.
     """
     probability, is_class, counts = _places(logits, target, ignore_index)
     size = is_class.sum(dim=1)  # (K,)
@@ -43,18 +43,18 @@ def dice_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -
 
 
 def focal_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None, gamma: float = 2.0) -> Tensor:
-    """Cross-entropy in which places count less the better they are known (Lin et al. 2017), mean over all places.
+    """Cross-entropy that weighs confident places less (Lin et al. 2017), averaged over all places.
 
     -(1 - p)^γ log p, where p is the probability of the target.
 
     Args:
         logits: (B, K, …).
         target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places that do not count; all count when left out.
-        gamma: 0 is cross-entropy; 2 in the paper.
+        ignore_index: class of places to ignore. Defaults to none.
+        gamma: exponent of the weight; 0 gives cross-entropy, the paper uses 2.
 
     Returns:
-        A scalar, 0 if no place counts.
+        A scalar; 0 if every place is ignored.
     """
     log_p, is_class, counts = _places(logits, target, ignore_index, log=True)
     log_p = (log_p * is_class).sum(dim=0)  # (P,), 0 where nothing counts
@@ -63,19 +63,20 @@ def focal_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None, 
 
 
 def lovasz_softmax(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
-    """The Lovász extension of one minus the Jaccard index (Berman et al. 2018), mean over the classes of the target.
+    """The Lovász extension of one minus the Jaccard index (Berman et al. 2018), averaged over the target's classes.
 
-    For a class, errors are 1 - p where it is right and p elsewhere. Sorted from the largest, each counts by how much
-    the Jaccard loss grows when its place is mistaken beside those before it. Over the whole batch. Sorting takes its
-    time: 212 ms with the gradient for 32 × 11 × 64², cross-entropy 8 (one busy CPU thread, medians of 9).
+    The errors of a class are 1 - p at its own places and p elsewhere. They are sorted from the largest, and each is
+    weighted by how much the Jaccard loss grows if its place is wrong as well as those before it, over the whole batch.
+    Sorting is slow: 212 ms with the gradient for 32 × 11 × 64², against 8 for cross-entropy (one busy CPU thread,
+    medians of 9).
 
     Args:
         logits: (B, K, …).
         target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places that do not count; all count when left out.
+        ignore_index: class of places to ignore. Defaults to none.
 
     Returns:
-        A scalar in [0, 1], 0 if no place counts.
+        A scalar in [0, 1]; 0 if every place is ignored.
     """
     probability, is_class, counts = _places(logits, target, ignore_index)
     error = (is_class.float() - probability).abs() * counts  # (K, P)
@@ -84,7 +85,7 @@ def lovasz_softmax(logits: Tensor, target: Tensor, ignore_index: int | None = No
 
 
 def _jaccard_growth(error: Tensor, is_class: Tensor) -> Tensor:
-    """By how much every place adds to the Jaccard loss of its class, after those with larger errors (K, P)."""
+    """How much every place adds to the Jaccard loss of its class, after those with larger errors (K, P)."""
     order = error.argsort(dim=1, descending=True)
     is_class = is_class.gather(1, order)
     size = is_class.sum(dim=1, keepdim=True)  # (K, 1)
@@ -100,7 +101,7 @@ def _places(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities or their logarithms (K, P), whether each place is of a class (K, P), whether it counts (P,).
 
-    Those that do not count are of no class; taking them out instead would make the host wait for the device.
+    Ignored places are of no class; removing them instead would make the host wait for the device.
     """
     logits, target = _precise(logits.transpose(0, 1).flatten(1)), target.flatten()  # (K, P), (P,)
     counts = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index

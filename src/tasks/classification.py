@@ -13,23 +13,24 @@ Batch = tuple[Tensor | dict[str, Tensor], Tensor]
 class Classification(Task):
     """Cross-entropy over logits (B, K) against class indices (B,), measured by accuracy.
 
-    Probabilities (B, K), as mixed samples have them, do in place of indices; accuracy then asks for the likeliest.
+    Targets may also be probabilities (B, K), as for mixed samples; accuracy then counts the most likely class.
 
     Args:
         net: maps the inputs to logits (B, K).
         num_classes: number of classes K, at least 2.
-        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
-        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
-        label_smoothing: share of the target spread over all classes, in [0, 1] (Szegedy et al. 2016).
-        top_k: also measure how often the target is among the k likeliest classes, as `top5_accuracy`; 1 does not.
-        calibration_bins: also measure in validation and test how far confidence is from accuracy, over so many bins of
-            confidence, as `calibration_error` (Guo et al. 2017, who take 15); 0 does not.
-        test_views: how often test and prediction look at every image (B, C, H, W), for the mean of the logits: 1, as it
-            is; 2, mirrored as well (Page 2018); 6, both also moved by a pixel down and right and up and left, where the
-            middle counts as much as these together (Jordan 2024).
+        optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
+            weight_decay=0.01.
+        schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        label_smoothing: share of the target that is spread over all classes, in [0, 1] (Szegedy et al. 2016).
+        top_k: if above 1, also log how often the target is among the k most likely classes, as `top5_accuracy`.
+        calibration_bins: if above 0, also log in validation and test the expected calibration error with this many
+            bins of confidence, as `calibration_error` (Guo et al. 2017 use 15).
+        test_views: number of views of each image (B, C, H, W) over which test and prediction average the logits: 1, the
+            image; 2, also mirrored (Page 2018); 6, both also moved by a pixel down and right, and up and left, where
+            the unmoved views weigh as much as the moved ones together (Jordan 2024).
 
     Raises:
-        ValueError: a value out of its range, a net with other than K outputs, or a label outside 0 … K - 1.
+        ValueError: a value is out of range, the net does not have K outputs, or a label is outside 0 … K - 1.
     """
 
     loss_name = "cross-entropy"

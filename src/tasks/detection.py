@@ -19,24 +19,25 @@ MEANS_OVER_BATCH = (GeneralizedRCNN, FCOS, SSD)
 
 
 class Detection(Task):
-    """The sum of a detector's losses, measured by the mean average precision of COCO (Lin et al. 2014).
+    """Sum of a detector's losses, measured by COCO's mean average precision (Lin et al. 2014).
 
-    `val/map` is the mean over IoU thresholds from 0.50 to 0.95, `val/map_50` and `val/map_75` are at one of them; the
-    test adds `test/map_<class>` for every class that it has objects of. Detectors give their losses in training mode
-    alone, where batch norms would learn from what validates them, so there is no `val/loss`.
+    `val/map` is the mean over IoU thresholds from 0.50 to 0.95; `val/map_50` and `val/map_75` are at a single one. The
+    test adds `test/map_<class>` for every class with objects in the test set. Detectors compute losses in training mode
+    only, in which batch norms would learn from the validation data, so there is no `val/loss`.
 
     Args:
-        net: in training mode maps images and targets to a dict of scalar losses, else images to a list of dicts of
+        net: maps images and targets to a dict of scalar losses in training mode, else images to a list of dicts of
             boxes (M, 4), labels (M,) and scores (M,).
-        num_classes: number of classes K, labelled 0 … K - 1, without a background.
-        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
-        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
-        loss_weights: factors of the net's losses by name, 1 for those left out.
-        class_names: of the K classes, for the names of metrics; their labels when left out.
+        num_classes: number of classes K, labelled 0 … K - 1, without a background class.
+        optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
+            weight_decay=0.01.
+        schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        loss_weights: factors of the net's losses by name. Default to 1.
+        class_names: names of the K classes in the names of metrics. Default to the labels.
 
     Raises:
-        ValueError: a value out of its range, a net for another K, a weight for a loss that there is not, boxes that
-            are none, or a label outside 0 … K - 1.
+        ValueError: a value is out of range, the net has another K, a weight names no loss of the net, boxes are
+            malformed, or a label is outside 0 … K - 1.
     """
 
     loss_name = "the detector's losses"

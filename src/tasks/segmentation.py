@@ -17,20 +17,21 @@ Batch = tuple[Tensor, Tensor]
 class Segmentation(Task):
     """Logits (B, K, H, W) against class masks (B, H, W), measured by intersection over union and pixel accuracy.
 
-    Both are those of all pixels of the set together. miou is the mean over the classes that occur in a mask or a
-    prediction; the others have no value, and count for nothing.
+    Both are computed over all pixels of the set together. miou is the mean over the classes that occur in a mask or a
+    prediction; other classes have no value and are left out.
 
     Args:
         net: maps images (B, C, H, W) to logits (B, K, H, W).
         num_classes: number of classes K, at least 2.
-        loss: what is minimised; names joined by + are added up.
-        ignore_index: class of the pixels that neither train nor count, often 255; every pixel counts when left out.
-        class_names: K names for the metrics, as in val/iou_pet; 0 to K - 1 when left out.
-        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
-        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
+        loss: loss to minimise; losses joined by + are added.
+        ignore_index: class of the pixels that enter neither loss nor metrics, often 255. Defaults to none.
+        class_names: K names for the metrics, as in val/iou_pet. Defaults to 0 to K - 1.
+        optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
+            weight_decay=0.01.
+        schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
 
     Raises:
-        ValueError: a value out of its range, logits of another shape, or a class in a mask outside 0 … K - 1.
+        ValueError: a value is out of range, logits have another shape, or a mask holds a class outside 0 … K - 1.
     """
 
     def __init__(

@@ -133,13 +133,13 @@ def test_an_empty_list_is_named(folder: Path) -> None:
     (folder / "ImageSets/Main/train.txt").write_text("")
     with pytest.raises(UserError, match=r"^--data: VOCDetection has found no train samples$"):
         voc(folder, class_names=["cat", "dog"]).train_dataloader()
-    with pytest.raises(UserError, match=r"^--data.train: \S*/train.txt: names no image, whose boxes would name the"):
+    with pytest.raises(UserError, match=r"^--data.train: \S*/train.txt: lists no images, so the classes are unknown"):
         voc(folder)
 
 
 def test_a_list_in_another_encoding_is_named(folder: Path) -> None:
     (folder / "ImageSets/Main/train.txt").write_bytes(b"train_full\n\xfc\n")
-    with pytest.raises(UserError, match=r"^--data: \S*/train.txt: is no text in UTF-8: 'utf-8' codec can't decode"):
+    with pytest.raises(UserError, match=r"^--data: \S*/train.txt: is not text in UTF-8: 'utf-8' codec can't decode"):
         voc(folder)
 
 
@@ -625,10 +625,10 @@ def test_the_thinnest_boxes_keep_their_area(root: Path, options: dict[str, Any])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON: Expecting property name"),
-        ("[]", "is not as COCO has it: expected a list of categories"),
-        ('{"images": [], "annotations": []}', "is not as COCO has it: expected a list of categories"),
-        ('{"images": 7, "categories": []}', "is not as COCO has it: expected a list of images"),
+        ("{", "is not valid JSON: Expecting property name"),
+        ("[]", "is not in COCO's format: expected a list of categories"),
+        ('{"images": [], "annotations": []}', "is not in COCO's format: expected a list of categories"),
+        ('{"images": 7, "categories": []}', "is not in COCO's format: expected a list of images"),
         ('{"images": [], "categories": [], "annotations": null}', "expected a list of annotations"),
         ('{"images": [7], "categories": []}', r"images\[0\]: expected an entry of keys and values, got 7"),
         ('{"images": [{"width": 1}], "categories": []}', r"images\[0\]: lacks id"),
@@ -677,7 +677,9 @@ def test_a_broken_image_entry_is_an_error_or_a_sample_less(
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_ids_are_of_one_entry(root: Path, on_error: Any) -> None:
     write_coco(root, "train", images=[IMAGE, {**IMAGE, "file_name": "b.png"}])
-    with pytest.raises(UserError, match=r"--data: \S*/train.json: images\[1\]: id 40 is that of another image before"):
+    with pytest.raises(
+        UserError, match=r"--data: \S*/train.json: images\[1\]: id 40 is also the id of an earlier image"
+    ):
         coco(root, on_error=on_error)
     write_coco(root, "train", categories=[*CATEGORIES, {"id": 3, "name": "fox"}])
     with pytest.raises(UserError, match=r"--data: \S*/train.json: categories\[2\]: id 3 is of cat and of fox"):
@@ -716,7 +718,7 @@ def test_crowds_may_be_told_in_text(root: Path, value: Any, expected: list[int])
 
 def test_a_file_in_another_encoding_is_named(root: Path) -> None:
     (root / "val.json").write_bytes(b'{"images": "\xff"}')
-    with pytest.raises(ValueError, match=r"--data: \S*/val.json: is no JSON: 'utf-8' codec"):
+    with pytest.raises(ValueError, match=r"--data: \S*/val.json: is not valid JSON: 'utf-8' codec"):
         coco(root)
 
 

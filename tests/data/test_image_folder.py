@@ -153,10 +153,10 @@ def test_broken_image_is_named_and_can_be_left_out(cli: Cli, root: Path) -> None
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(UserError, match=r"expected folders of images in .*/train, which is not there"):
+    with pytest.raises(UserError, match=r"expected folders of images in .*/train, which does not exist"):
         made(tmp_path)
     (tmp_path / "train/cat").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"expected .*/train/CLASS/…, images of .*there are none"):
+    with pytest.raises(UserError, match=r"expected .*/train/CLASS/…, images of .*found none"):
         made(tmp_path)
     write_images(root / "val", {"dig": 1})
     with pytest.raises(

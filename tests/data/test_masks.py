@@ -382,9 +382,11 @@ def test_two_images_of_one_name_are_an_error(root: Path) -> None:
 def test_folders_that_are_missing_or_empty_are_named(root: Path, tmp_path: Path) -> None:
     for file in (root / "train/images").iterdir():
         file.unlink()
-    with pytest.raises(ValueError, match=r"--data.root: expected images in .*/train/images, .avif, .bmp.*; none there"):
+    with pytest.raises(ValueError, match=r"--data.root: expected images in .*/train/images, .avif, .bmp.*; found none"):
         made(root)
-    with pytest.raises(ValueError, match=r"--data.root: expected a folder .*/nowhere/train/images, which is not there"):
+    with pytest.raises(
+        ValueError, match=r"--data.root: expected a folder .*/nowhere/train/images, which does not exist"
+    ):
         made(tmp_path / "nowhere")
 
 
@@ -476,7 +478,8 @@ def test_pets_that_cannot_be_downloaded_are_an_error_in_one_line(
         raise OSError("<urlopen error no route\nto host>")
 
     monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", unreachable)
-    message = r"holds no OxfordIIITPet \(oxford-iiit-pet/images and annotations\), nor can it .*no route to host"
+    missing = r"holds no OxfordIIITPet \(oxford-iiit-pet/images and annotations\)"
+    message = f"{missing}, and it cannot be downloaded: .*no route to host"
     with pytest.raises(ValueError, match=message) as caught:
         pets(tmp_path)
     assert "\n" not in str(caught.value)

@@ -234,7 +234,7 @@ def test_a_failed_download_leaves_no_folders(tmp_path: Path, module: Any, monkey
     monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", refuse)
     (tmp_path / "own/MNIST").mkdir(parents=True)
     for root in ("own", "typo/further", "."):
-        with pytest.raises(UserError, match="nor can it be downloaded"):
+        with pytest.raises(UserError, match="it cannot be downloaded"):
             module(str(tmp_path / root)).prepare_data()
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "own", tmp_path / "own/MNIST"]
 
@@ -247,7 +247,9 @@ def test_no_data_and_no_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     options = ("--data.root", "nowhere", "--trainer.max_epochs", "1")
     done = cli("fit", "--model", "Classification", "--model.net", "MLP", "--data", "MNIST", *options)
     assert done.code == 2
-    assert done.err.startswith("error: --data.root nowhere: holds no MNIST (raw/train-images-idx3-ubyte), nor can it ")
+    assert done.err.startswith(
+        "error: --data.root nowhere: holds no MNIST (raw/train-images-idx3-ubyte), and it cannot be downloaded: "
+    )
     assert done.err.count("\n") == 1
 
 

@@ -118,7 +118,7 @@ def test_weights_are_read_without_running_code(tmp_path: Path, monkeypatch: pyte
     url = models.ResNet18_Weights.IMAGENET1K_V1.url
     (tmp_path / "hub/checkpoints").mkdir(parents=True)
     torch.save({"conv1.weight": Path}, tmp_path / "hub/checkpoints" / Path(url).name)  # a class, which must be imported
-    with pytest.raises(UserError, match="weights: DEFAULT of resnet18 cannot be had"):
+    with pytest.raises(UserError, match="weights: DEFAULT of resnet18 cannot be loaded"):
         RetinaNet(backbone="resnet18", weights="DEFAULT")
 
 

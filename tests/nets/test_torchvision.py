@@ -84,7 +84,7 @@ def assert_only_the_head_is_new(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def assert_stages_hold_every_parameter_once(net: TorchvisionClassifier) -> None:
     names = {id(parameter): name for name, parameter in net.net.named_parameters()}
-    stages = [[names[id(parameter)] for parameter in stage] for stage in net.stages()]
+    stages = [[names[id(parameter)] for parameter in stage] for stage in net.parameter_stages()]
     assert sorted(name for stage in stages for name in stage) == sorted(names.values())
     assert stages[0] == [name for name in names.values() if name.startswith(f"{net.head}.")]
     assert len(stages) >= 5
@@ -200,13 +200,13 @@ def test_only_the_head_of_a_frozen_net_is_trained() -> None:
 
 def test_stages_can_be_unfrozen_one_by_one() -> None:
     net = TorchvisionClassifier("resnet18", freeze=True)
-    assert [len(stage) for stage in net.stages()] == [2, 15, 15, 15, 12, 2, 1]
-    for parameter in net.stages()[1]:
+    assert [len(stage) for stage in net.parameter_stages()] == [2, 15, 15, 15, 12, 3]
+    for parameter in net.parameter_stages()[1]:
         parameter.requires_grad = True
     norms = {name: m for name, m in net.train().named_modules() if isinstance(m, nn.BatchNorm2d)}
     assert {name for name, norm in norms.items() if norm.training} == {name for name in norms if "layer4" in name}
     net(torch.randn(4, 3, 64, 64)).sum().backward()
-    assert all(parameter.grad is not None for parameter in net.stages()[1])
+    assert all(parameter.grad is not None for parameter in net.parameter_stages()[1])
     assert not any(norm.training for norm in norms.values() if net.eval())
 
 
@@ -235,7 +235,9 @@ def test_code_in_a_file_of_weights_is_not_run(cache: Path) -> None:
     assert ran.exists()
     ran.unlink()
     publish(cache, "squeezenet1_1", content={"features.0.weight": Code(ran)})
-    with pytest.raises(ValueError, match=r"weights: DEFAULT of squeezenet1_1 cannot be had from .*: Weights only load"):
+    with pytest.raises(
+        ValueError, match=r"weights: DEFAULT of squeezenet1_1 cannot be loaded from .*: Weights only load"
+    ):
         TorchvisionClassifier("squeezenet1_1", weights="DEFAULT")
     assert not ran.exists()
 
@@ -243,8 +245,8 @@ def test_code_in_a_file_of_weights_is_not_run(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("net", "options", "message"),
     [
-        (TorchvisionClassifier, {"weights": "IMAGENET1K_V1"}, "weights: IMAGENET1K_V1 of resnet18 cannot be had"),
-        (TorchvisionSegmentation, {"weights": "DEFAULT"}, "weights: DEFAULT of deeplabv3_resnet50 cannot be had"),
+        (TorchvisionClassifier, {"weights": "IMAGENET1K_V1"}, "weights: IMAGENET1K_V1 of resnet18 cannot be loaded"),
+        (TorchvisionSegmentation, {"weights": "DEFAULT"}, "weights: DEFAULT of deeplabv3_resnet50 cannot be loaded"),
         (TorchvisionSegmentation, {"weights_backbone": "DEFAULT"}, "weights_backbone: DEFAULT of resnet50 cannot be"),
     ],
 )

@@ -4,7 +4,7 @@ import torch
 from torch.autograd import gradcheck
 from torchvision.ops import box_iou
 
-from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points
+from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points, stack_targets
 
 
 def test_points_are_the_centres_of_the_cells_row_by_row() -> None:
@@ -47,3 +47,14 @@ def test_gradients() -> None:
     points, sides = (torch.rand(3, count, dtype=torch.float64, requires_grad=True) for count in (2, 4))
     assert gradcheck(distances_to_boxes, (points, sides))
     assert gradcheck(boxes_to_distances, (points, sides))
+
+
+def test_targets_are_padded_to_the_most_objects() -> None:
+    first = {"boxes": torch.tensor([[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]), "labels": torch.tensor([3, 1])}
+    none = {"boxes": torch.empty(0, 4), "labels": torch.empty(0, dtype=torch.long)}
+    boxes, labels, is_object = stack_targets([none, first], like=torch.empty((), dtype=torch.float64))
+    assert boxes.dtype == torch.float64
+    torch.testing.assert_close(boxes[1], first["boxes"].double())
+    assert labels[1].tolist() == [3, 1]
+    assert is_object.tolist() == [[False, False], [True, True]]
+    assert stack_targets([none], like=boxes)[0].shape == (1, 1, 4), "a row even without any object"

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from playbook.data.base import Data
+from playbook.project import current
 from playbook.runs import card
 from playbook.runs.directory import Run
 from playbook.training.trainer import Trainer
@@ -109,10 +111,59 @@ def test_rows_and_what_to_do_next(workdir: Path) -> None:
     lines = rows(card.summary(trainer, Line(), {}))
     assert lines["Optimization"] == f"CPU, {torch.get_num_threads()} threads, fp32, eager, 1 CPU process"
     assert lines["Training"] == "SGD, lr 0.1, 2 epochs in 0 s"
-    quoted = shlex.quote("my runs/a b")
-    assert lines["predict"] == f"python -m example predict --ckpt_path {quoted}"
-    assert lines["test"] == f"python -m example test --ckpt_path {quoted}"
-    assert lines["continue"] == f"python -m example fit --run_dir {quoted} --ckpt_path last --trainer.max_epochs 4"
+    quoted, command = shlex.quote("my runs/a b"), current().command
+    assert lines["predict"] == f"{command} predict --ckpt_path {quoted}"
+    assert lines["test"] == f"{command} test --ckpt_path {quoted}"
+    assert lines["continue"] == f"{command} fit --run_dir {quoted} --ckpt_path last --trainer.max_epochs 4"
+
+
+class Untested(Points):
+    """Is a third-party data module in which `test_set` means nothing."""
+
+    test_set = None
+
+
+class Ours(Data):
+    """Playbook's own loaders, which predict the test set."""
+
+    def setup(self, stage: str) -> None:
+        self.train_set = self.val_set = points().dataset
+        self.test_set = None
+
+
+class Predicting(Ours):
+    """Predicts something else."""
+
+    def predict_dataloader(self) -> DataLoader:
+        return points()
+
+
+class Stepless(Line):
+    """Cannot be tested, nor predict anything but what `forward` returns."""
+
+    test_step = predict_step = None  # type: ignore[assignment]
+
+
+@pytest.mark.filterwarnings("ignore:.*have no `val_dataloader`.*")
+@pytest.mark.parametrize(
+    ("module", "data", "verbs"),
+    [
+        (Line(), Points(), ["predict", "test"]),
+        (Line(), Stream(), []),
+        (Line(), Untested(), ["predict", "test"]),
+        (Line(), Ours(), []),
+        (Line(), Predicting(), ["predict"]),
+        (Stepless(), Points(), []),
+    ],
+)
+def test_only_commands_that_can_run_are_printed(
+    workdir: Path, module: pl.LightningModule, data: Any, verbs: list[str]
+) -> None:
+    trainer = trained(module, data=data, limit_val_batches=0)
+    saved(Run(Path("job")))
+    lines = rows(card.summary(trainer, module, {}))
+    assert [verb for verb in ("predict", "test") if verb in lines] == verbs
+    assert "continue" in lines
 
 
 def test_without_a_number_of_epochs_there_is_none_to_continue_to(workdir: Path) -> None:
@@ -221,11 +272,6 @@ def test_results(metrics: dict[str, Any], test: dict[str, float], text: str) -> 
 @pytest.mark.parametrize("name", ["value", "trainable_norm"])
 def test_results_of_a_metric_whose_name_begins_like_a_stage(name: str) -> None:
     assert results({"metrics": {name: 0.5}}, {}).startswith(f"{name}: ")
-
-
-def test_title() -> None:
-    assert card.title(Run(Path("runs/cnn-digits/2026-01-01-000000"))) == "cnn-digits"
-    assert card.title(Run(Path("elsewhere/mine"))) == "mine"
 
 
 def test_points_are_as_many_as_said() -> None:

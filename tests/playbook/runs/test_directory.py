@@ -39,6 +39,24 @@ def test_no_run_at_all(workdir: Path) -> None:
         newest_run(None)
 
 
+@pytest.mark.parametrize(
+    ("path", "title", "label"),
+    [
+        ("runs/cnn-digits/2026-01-01-000000", "cnn-digits", "cnn-digits/2026-01-01-000000"),
+        ("runs/cnn-digits/2026-01-01-000000-2", "cnn-digits", "cnn-digits/2026-01-01-000000-2"),
+        ("/somewhere/runs/cnn-digits/2026-01-01-000000", "cnn-digits", "cnn-digits/2026-01-01-000000"),
+        ("runs/first", "first", "first"),
+        ("runs/sweep/first", "first", "first"),
+        ("runs/2026-01-01-000000", "2026-01-01-000000", "2026-01-01-000000"),
+        ("elsewhere/mine", "mine", "mine"),
+        ("mine", "mine", "mine"),
+    ],
+)
+def test_a_run_is_titled_by_its_recipe_or_by_its_directory(path: str, title: str, label: str) -> None:
+    run = Run(Path(path))
+    assert (run.title, run.label) == (title, label)
+
+
 def test_new_run_is_dated_and_nobody_elses(workdir: Path) -> None:
     paths = []
     for _ in range(4):

@@ -98,6 +98,7 @@ def test_wandb_offline_has_metrics_and_config_and_goes_on_with_its_run(
     runs = [record.run for record in records if record.HasField("run")]
     assert len({run.run_id for run in runs}) == 1, "the second start continues the first one's run"
     assert runs[0].project == "playbook"
+    assert runs[0].display_name == "run"
     updates = [update for record in records for part in (record.run.config, record.config) for update in part.update]
     config = {(update.key or ".".join(update.nested_key), update.value_json) for update in updates}
     assert any('"example.nets.cnn.CNN"' in value for name, value in config if name == "model"), config

@@ -51,6 +51,16 @@ def test_files_and_next_steps_are_printed(root: Path, capsys: pytest.CaptureFixt
     assert "$" not in "".join(files(root).values())
 
 
+@pytest.mark.parametrize("kind", NEW)
+def test_a_recipe_claims_no_figure_that_was_not_measured(root: Path, kind: str) -> None:
+    name, (_, _, recipe) = NEW[kind]
+    assert run(["new", kind, name], "example") == 0
+    header = [line for line in files(root)[recipe].splitlines() if line.startswith("#")]
+    assert header[0].endswith(f": python -m example fit --config {recipe}")
+    assert header[1].startswith("# Not measured yet: put ")
+    assert not re.search(r"\d\.\d| seeds?\)|CPU core", " ".join(header))
+
+
 @pytest.mark.parametrize(
     ("name", "stem", "class_name"),
     [

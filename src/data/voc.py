@@ -1,0 +1,63 @@
+"""Reads the annotations of Pascal VOC: an XML file for every image."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from src.data.annotations import Annotation, Box, Checks
+from src.data.images import FORMATS
+
+
+def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: bool = False) -> list[Annotation]:
+    """Reads the annotations of a list of images.
+
+    Args:
+        folder: contains Annotations/*.xml and JPEGImages/*.jpg, or images of other formats.
+        names: names of the images, without suffix.
+        checks: handles files that cannot be read.
+        may_lack_boxes: whether all XML files may be missing, as in a published test set.
+    """
+    files = [folder / "Annotations" / f"{name}.xml" for name in names]
+    lack_boxes = may_lack_boxes and not any(file.is_file() for file in files)
+    candidates = [file for file in (folder / "JPEGImages").glob("*") if file.suffix.lower() in FORMATS]
+    candidates.sort(key=lambda file: (file.suffix == ".jpg", file))  # of several images of one name, .jpg is used
+    images = {file.stem: file for file in candidates}
+    annotations = []
+    for index, (name, file) in enumerate(zip(names, files, strict=True)):
+        image = images.get(name, folder / "JPEGImages" / f"{name}.jpg")
+        try:
+            annotations.append(Annotation(image, index) if lack_boxes else Annotation(image, index, *_read_xml(file)))
+        except (OSError, ET.ParseError, ValueError, LookupError, OverflowError) as error:
+            text = f"{file.as_posix()}: {getattr(error, 'strerror', None) or error}"
+            checks.fail(text)
+            annotations.append(Annotation(image, index, failure=text))
+    return annotations
+
+
+def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
+    parser = ET.XMLParser(target=_WithoutDoctype())  # noqa: S314 - without declarations there is nothing to expand
+    root = ET.fromstring(file.read_bytes(), parser)  # noqa: S314 - likewise
+    width, height = (int(float(root.findtext(f"size/{side}", "0"))) for side in ("width", "height"))
+    if min(width, height) < 1:
+        raise ValueError("expected a size with width and height above 0")
+    boxes = []
+    for number, element in enumerate(root.findall("object"), start=1):
+        label = element.findtext("name", "").strip() or None
+        try:
+            left, top, right, bottom = (
+                float(element.findtext(f"bndbox/{side}", "")) for side in ("xmin", "ymin", "xmax", "ymax")
+            )
+        except ValueError:
+            corners = None
+        else:
+            first = 1 if left < right and top < bottom else 0  # a box without area is reported as in the file
+            corners = [left - first, top - first, right, bottom]
+        boxes.append(Box(f"{file.as_posix()}: box {number} ({label or 'without a name'})", label, corners))
+    return (width, height), boxes
+
+
+class _WithoutDoctype(ET.TreeBuilder):
+    """Refuses declarations, which could expand a small file to gigabytes or include other files."""
+
+    def doctype(self, *_: Any) -> None:
+        raise ValueError("has a document type, which no annotation needs")
