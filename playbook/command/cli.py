@@ -20,10 +20,11 @@ from playbook.command.arguments import RESOLVED, Invocation, appended_callbacks,
 from playbook.command.factories import keep_own_defaults, refuse_functions
 from playbook.command.resolve import choose_run, config_of, require_fit, resolve_checkpoint
 from playbook.doctor import batch, source
-from playbook.doctor.command import failure, show
+from playbook.doctor.command import show, show_failure
 from playbook.errors import Stopped
 from playbook.network import restored
 from playbook.processes import is_first_process, is_started_by_lightning, join, require_one_training
+from playbook.project import current
 from playbook.runs.directory import Run, checkpoint_candidates
 from playbook.runs.loggers import MetricsCSV, calm, finish, place_in_run
 from playbook.runs.predictions import WritePredictions
@@ -35,7 +36,7 @@ from playbook.training.record import Record
 from playbook.training.resume.checkpoint import Checkpoint
 from playbook.training.resume.exact import ExactResume
 from playbook.training.resume.signals import StopOnSignal, requeue, stop_at_once_on_sigterm
-from playbook.training.review import Doctor
+from playbook.training.review import Doctor, review_errors
 from playbook.training.trainer import Trainer
 
 SECTIONS = ("seed_everything", "trainer", "model", "data", "checkpoint")  # what a run's config.yaml holds
@@ -65,8 +66,10 @@ def run(invocation: Invocation) -> int:
     yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, value: dumper.represent_str(value.name))
     register_type(torch.device, fail_already_registered=False)  # likewise, StochasticWeightAveraging's device
     stop_at_once_on_sigterm()
-    if invocation.verb == "doctor" and (names := batch.names_in(invocation.args)):
-        return batch.run(names)
+    if invocation.verb == "doctor":
+        with review_errors():
+            if names := batch.names_in(invocation.args):
+                return batch.run(names)
     checkpoint = resolve_checkpoint(invocation)
     run = choose_run(invocation, checkpoint)
     try:
@@ -191,7 +194,7 @@ class CLI(LightningCLI):
         except Exception as error:  # for the review, what the user's own class raises is a finding
             if self.invocation.verb != "doctor" or source.raised_at(error) is None:
                 raise
-            failure(error, self.options.format, self.invocation.recipe or self.options.model.class_path)
+            show_failure(error, self.options.format, self.invocation.recipe or self.options.model.class_path)
             raise SystemExit(1) from None
 
     def _stop_if_finished(self) -> None:
@@ -258,7 +261,9 @@ class CLI(LightningCLI):
         report, options = self.trainer.report, self.options
         assert report is not None
         title = self.invocation.recipe or type(self.model).__name__
-        show(report, options.format, title, options.write_tests, ["doctor", *self.invocation.given])
+        command = ["-m", current().package or "playbook", "doctor", *self.invocation.given]
+        with review_errors():
+            show(report, options.format, title, options.write_tests, command)
         if any(item["severity"] == "critical" for item in report.findings):
             raise SystemExit(1)
 

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 
+from playbook.doctor.errors import ReviewError
 from playbook.doctor.review import review
-from playbook.errors import UserError
 
 
 def names_in(args: list[str]) -> Path | None:
     """The file of `--batch FILE`, if the command has it.
 
     Raises:
-        UserError: the file is missing.
+        ReviewError: the file is missing.
     """
     for index, arg in enumerate(args):
         name, equals, value = arg.partition("=")
         if name == "--batch":
             path = Path(value if equals else "".join(args[index + 1 : index + 2]))
             if not path.is_file():
-                raise UserError(f"--batch {path.as_posix()}: expected a file with a module name a line")
+                raise ReviewError(f"--batch {path.as_posix()}: expected a file with a module name a line")
             return path
     return None
 

@@ -8,8 +8,10 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from playbook.checkpoints.io import describe, load, misfits, weights_of
 from playbook.deploy import export
-from playbook.doctor.command import chosen, examine
-from playbook.doctor.review import Report
+from playbook.doctor import written_tests
+from playbook.doctor.command import examine
+from playbook.doctor.options import select_ids
+from playbook.doctor.report import Report
 from playbook.errors import UserError
 from playbook.insight import finders
 from playbook.insight.sweeps import Sweep, Trial, report, write_trials
@@ -18,6 +20,7 @@ from playbook.runs.directory import Run, is_checkpoint
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
 from playbook.training.resume.checkpoint import Checkpoint
+from playbook.training.review import review_errors
 
 
 class Trainer(pl.Trainer):
@@ -220,10 +223,15 @@ class Trainer(pl.Trainer):
             severity: the least that is reported: critical, warning or advice.
             format: of the report: terminal, json, markdown or sarif.
             write_tests: file for tests that assert what the review has verified.
-            thresholds: of probes, as {dead_units.share: 0.7}.
+            thresholds: of probes, as {dead_units.most: 0.7}.
             ckpt_path: review this run's configuration: best, last, a run directory or a checkpoint file.
         """
-        self.report = examine(self, model, datamodule, chosen(only, skip, severity), thresholds, ckpt_path)
+        if ckpt_path is not None:
+            load(Path(ckpt_path))  # its configuration is all that counts, but the file must be sound
+        with review_errors():
+            if write_tests is not None:
+                written_tests.require_new(Path(write_tests))
+            self.report = examine(self, model, datamodule, select_ids(only, skip, severity), thresholds)
         return self.report
 
     def export(

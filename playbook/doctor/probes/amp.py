@@ -11,11 +11,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Record
 from playbook.doctor.subject import Subject
 
-IDS = ("amp-unsafe",)
+AMP_UNSAFE = Defect("amp-unsafe", "warning", "Training fails or becomes NaN under mixed precision.")
+DEFECTS = (AMP_UNSAFE,)
 
 _LARGEST = 65504
 _LEAST = 2.0**-25  # what is smaller becomes zero in float16
@@ -114,7 +115,7 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
                 "binary_cross_entropy of probabilities is refused under autocast: float16 has no sigmoid close to 1"
             )
             fix = "F.binary_cross_entropy_with_logits(logits, target)  # and no sigmoid before it"
-            yield Finding("amp-unsafe", op.place, message, fix)
+            yield Finding(AMP_UNSAFE, op.place, message, fix)
             return
     if (found := _in_half(subject, batch)) is not None:
         yield found
@@ -253,21 +254,21 @@ def _in_half(subject: Subject, batch: Any) -> Finding | None:
     if half.refused is not None:
         place, name = half.refused
         message = f"{name} gets a number that float16 cannot hold (its largest is {_LARGEST}): an error under autocast"
-        return Finding("amp-unsafe", place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
+        return Finding(AMP_UNSAFE, place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
     if half.overflow is not None:
         place, name, size = half.overflow
         message = f"{name} gives values up to {size:.3g} where float16 ends at {_LARGEST}"
         if loss is not None and not bool(loss.isfinite().all()):
             message += f"; the loss is {float(loss.sum())} under autocast"
         return Finding(
-            "amp-unsafe", place, message, "with torch.autocast(x.device.type, enabled=False):  # and x.float()"
+            AMP_UNSAFE, place, message, "with torch.autocast(x.device.type, enabled=False):  # and x.float()"
         )
     if half.lost is not None:
         place, number = half.lost
         message = (
             f"the {number:g} under this logarithm is zero in float16, and so is a small sigmoid: log(0) under autocast"
         )
-        return Finding("amp-unsafe", place, message, "F.logsigmoid(logits)  # exact in every type")
+        return Finding(AMP_UNSAFE, place, message, "F.logsigmoid(logits)  # exact in every type")
     return None
 
 

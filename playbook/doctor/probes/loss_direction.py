@@ -14,12 +14,13 @@ from playbook.doctor import sandbox
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.losses import SHAPE_ONLY, likelihoods, losses
+from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.samples import from_data
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import optimizer_call, train
 
-IDS = ("loss-not-decreasing",)
+DEFECTS = (LOSS_NOT_DECREASING,)
 
 _OPPOSED, _UPHILL = -0.5, 0.1
 _STEPS, _FAST, _FAR = 100, 10.0, 10.0
@@ -108,7 +109,7 @@ def _constant(subject: Subject, step: Steps) -> Finding | None:
     place = found[-1].op.place if found else _last_line(now.record)
     message = "the loss is constant: the gradient of every parameter is exactly zero on every batch"
     return Finding(
-        "loss-not-decreasing",
+        LOSS_NOT_DECREASING,
         place,
         message,
         "# compute the loss of logits that differ: not over a dimension of size 1, not clamped",
@@ -127,7 +128,7 @@ def _noise(step: Steps) -> Finding | None:
         if id(drawn.out) not in record.ancestors(loss.prediction):
             message = f"the target is what {drawn.name} drew in this step, and the prediction is made without it"
             return Finding(
-                "loss-not-decreasing", loss.op.place, message, "# add the same noise to the input that is to be learned"
+                LOSS_NOT_DECREASING, loss.op.place, message, "# add the same noise to the input that is to be learned"
             )
     return None
 
@@ -148,7 +149,7 @@ def _reordered(subject: Subject, step: Steps) -> Finding | None:
         maker = next((op for op in mixing if id(found[0].target) in {id(out) for out in op.outputs}), found[0].op)
         place, name = maker.place, found[0].op.name
     message = f"{name} compares the predictions with the labels of other samples: they are in another order"
-    return Finding("loss-not-decreasing", place, message, "# predictions and labels in one order")
+    return Finding(LOSS_NOT_DECREASING, place, message, "# predictions and labels in one order")
 
 
 def _is_shuffled(target: Tensor, label: Tensor) -> bool:
@@ -200,7 +201,7 @@ def _opposed(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
         return _climbs(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
     message = "the loss leads away from the labels: "
     message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {plain}"
-    return Finding("loss-not-decreasing", _sign(record, goal), message, "return -loss  # the other sign")
+    return Finding(LOSS_NOT_DECREASING, _sign(record, goal), message, "return -loss  # the other sign")
 
 
 def _runs_away(subject: Subject) -> bool:
@@ -224,7 +225,7 @@ def _moved(losses: list[float | None]) -> float:
 def _climbs(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
-    return Finding("loss-not-decreasing", optimizer_call(subject)[0], message, fix)
+    return Finding(LOSS_NOT_DECREASING, optimizer_call(subject)[0], message, fix)
 
 
 def _cosines(step: _Step, batch: Any) -> list[tuple[float, Goal]]:
@@ -269,7 +270,7 @@ def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
         return _climbs(subject, f"rises with {name}")
     negated = [item for item in record.named(*_NEGATING) if _scalar(item.out)]
     place = negated[-1].place if negated else _last_line(record) if sign < 0 else op.place
-    return Finding("loss-not-decreasing", place, f"the loss falls as {name} rises", "return loss  # the other sign")
+    return Finding(LOSS_NOT_DECREASING, place, f"the loss falls as {name} rises", "return loss  # the other sign")
 
 
 def _is_given(subject: Subject, record: Record, value: Tensor, batch: Any) -> bool:

@@ -14,12 +14,19 @@ from torch.utils.data import DataLoader, TensorDataset
 from playbook.doctor import replay, source
 from playbook.doctor.association import SAMPLES, STRONG, association, features
 from playbook.doctor.batches import num_samples, padded
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.losses import losses
 from playbook.doctor.samples import copies, epoch, leaves, observe, owner, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
-IDS = ("misaligned-labels",)
+MISALIGNED_LABELS = Defect(
+    "misaligned-labels",
+    "critical",
+    "Labels belong to other samples: there is nothing to learn.",
+    explains=("loss-not-decreasing",),
+    long=True,
+)
+DEFECTS = (MISALIGNED_LABELS,)
 
 _FEWEST, _SECONDS = 60, 0.3
 _TOGETHER = 12  # samples for the collate function
@@ -49,7 +56,7 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
         if (paths := _torn(loader)) is not None:
             message = f"collate_fn leaves two parts of a batch in different orders: {paths[0]} and {paths[1]}"
             fix = "return x[order], y[order]  # one order for all parts"
-            yield Finding("misaligned-labels", _ordering(loader.collate_fn), message, fix)
+            yield Finding(MISALIGNED_LABELS, _ordering(loader.collate_fn), message, fix)
             return
     pairs = _pairs(subject)
     if pairs is None:
@@ -65,7 +72,7 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
         message = f"only {kept:.0%} of the inputs have the label that stood beside them when they could be told apart"
         message += f" ({before:.0f} standard deviations over chance then, {max(0.0, final):.0f} now)"
         fix = "order = rng.permutation(len(x)); x, y = x[order], y[order]  # one order for both"
-        yield Finding("misaligned-labels", place, message, fix)
+        yield Finding(MISALIGNED_LABELS, place, message, fix)
 
 
 def _torn(loader: DataLoader) -> tuple[str, str] | None:

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from playbook.doctor.findings import DEFECTS
-from playbook.doctor.review import Report, all_probes, review
+from playbook.doctor.registry import all_probes
+from playbook.doctor.report import Report
+from playbook.doctor.review import review
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(file.stem for file in CASES.glob("*.py"))  # <id with underscores>[__variant], or clean__<what it is>
 DEFECTIVE = [name for name in NAMES if not name.startswith("clean__")]
 
 
-def reviewed(name: str, repaired: bool = False, ids: frozenset[str] = frozenset(DEFECTS)) -> Report:
+def reviewed(name: str, repaired: bool = False, ids: frozenset[str] | None = None) -> Report:
     """The repair of a defective case is `Repaired` in place of Model, `RepairedData` in place of Data."""
     module = import_module(f"tests.playbook.doctor.cases.{name}")
     model = module.Repaired if repaired and hasattr(module, "Repaired") else module.Model
