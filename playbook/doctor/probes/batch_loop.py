@@ -81,7 +81,7 @@ def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
     files = {file for file, _ in turns} | {place.file for op in record.ops for place in op.places}
     counts: dict[Loop, int] = {}
     for file in files:
-        for node in ast.walk(source.tree(file)):
+        for node in (node for node in ast.walk(source.tree(file)) if isinstance(node, ast.expr | ast.stmt)):
             for count, text in _counted(node, file, turns, record, size):
                 if count >= size and count % size == 0 and not any(source.calls(node, *_ALGORITHMS)):
                     counts[file, node.lineno, node.end_lineno or node.lineno, text] = count
@@ -97,7 +97,7 @@ def _loops(file: str) -> list[ast.For | ast.While | ast.comprehension]:
 
 
 def _counted(
-    node: ast.AST, file: str, turns: Counter[tuple[str, Span]], record: Record, size: int
+    node: ast.expr | ast.stmt, file: str, turns: Counter[tuple[str, Span]], record: Record, size: int
 ) -> Iterator[tuple[int, str]]:
     """How often what a syntax node loops over turned, and how it reads; from the outside in for a comprehension."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _MAPS:

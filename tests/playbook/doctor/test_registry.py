@@ -68,7 +68,7 @@ def add_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     yield add
     for name in names:
         sys.modules.pop(f"{probes.__name__}.{name}", None)
-        vars(probes).pop(name, None)
+        probes.__dict__.pop(name, None)
 
 
 class _Softmax(Classifier):
