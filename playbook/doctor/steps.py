@@ -21,13 +21,13 @@ class Step:
         record: of its calls.
         loss: what it returned, or gave to `manual_backward`.
         grads: the loss's gradient at every tensor of the record, by identity.
-        told: values and their log-likelihoods by distributions of torch's.
+        likelihoods: values, and their log-likelihoods by distributions of torch's.
     """
 
     record: Record
     loss: Tensor | None
     grads: dict[int, Tensor]
-    told: list[tuple[Tensor, Tensor]]
+    likelihoods: list[tuple[Tensor, Tensor]]
 
 
 Steps = Callable[[int], Step]  # by the batch's number
@@ -37,20 +37,20 @@ def backward(subject: Subject, batch: Any) -> Step:
     """Runs a training step on a batch and the backward pass of its loss."""
     grads: dict[int, Tensor] = {}
     subject.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
-    kept: list[Tensor] = []
-    subject.model.manual_backward = lambda loss, *_, **__: kept.append(loss)
-    with likelihoods() as told:
+    given_losses: list[Tensor] = []
+    subject.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
+    with likelihoods() as values:
         record, loss = subject.recorded(batch)
     del subject.model.manual_backward
     if not subject.model.automatic_optimization:
-        loss = kept[0] if kept else None
+        loss = given_losses[0] if given_losses else None
     if loss is not None and loss.requires_grad:
         leaves = {id(leaf): leaf for op in record.ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
         hooks = [leaf.register_hook(partial(grads.__setitem__, key)) for key, leaf in leaves.items()]
         loss.sum().backward()
         for hook in hooks:
             hook.remove()
-    return Step(record, loss, grads, told)
+    return Step(record, loss, grads, values)
 
 
 def is_scalar(out: Any) -> bool:
