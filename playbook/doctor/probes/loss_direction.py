@@ -145,7 +145,8 @@ def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
         now = step(number)
         record, grads = now.record, now.grads
         signs = {id(loss.op.out): (loss.op, 1) for loss in losses(record) if is_scalar(loss.op.out)}
-        for value, out in now.likelihoods if len(tensors(batch)) <= 2 else ():  # advantages, as weights, may be negative
+        has_weights = len(tensors(batch)) > 2  # such as advantages, which may be negative
+        for value, out in () if has_weights else now.likelihoods:
             if (maker := record.producer(out)) is not None and _is_given(subject, record, value, batch):
                 signs[id(out)] = (maker, -1)
         known = [sign * grads[key] for key, (_, sign) in signs.items() if key in grads]
