@@ -2,45 +2,49 @@
 
 import gc
 import json
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import lightning.pytorch as pl
 
+from playbook.doctor.errors import ReviewError
 from playbook.doctor.review import review
-from playbook.errors import UserError
 
 
 def names_in(args: list[str]) -> Path | None:
     """The file of `--batch FILE`, if the command has it.
 
     Raises:
-        UserError: the file is missing.
+        ReviewError: the file is missing.
     """
     for index, arg in enumerate(args):
         name, equals, value = arg.partition("=")
         if name == "--batch":
             path = Path(value if equals else "".join(args[index + 1 : index + 2]))
             if not path.is_file():
-                raise UserError(f"--batch {path.as_posix()}: expected a file with a module name a line")
+                raise ReviewError(f"--batch {path.as_posix()}: expected a file with a module name a line")
             return path
     return None
 
 
 def run(names: Path) -> int:
-    """Prints `{"module", "findings", …}` for each module named in a file; returns 1 if any has a critical finding."""
+    """Prints `{"module", "findings", …}` for each module named in a file; returns 1 if any has a critical finding.
+
+    Raises:
+        ReviewError: this system cannot copy a process.
+    """
+    is_severe = False
     gc.collect()
     gc.freeze()  # later collections look only at what the program made
-    severe = False
-    for name in names.read_text(encoding="utf-8").split():
-        report = review(lambda name=name: _build(name))
-        severe |= any(item["severity"] == "critical" for item in report.findings)
-        answer = {"module": name, "findings": report.findings, "notes": report.notes, "seconds": report.seconds}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-    gc.unfreeze()  # or libraries report at the end what was never collected
-    return int(severe)
+    try:
+        for name in names.read_text(encoding="utf-8").split():
+            report = review(lambda name=name: _build(name))
+            is_severe |= any(item["severity"] == "critical" for item in report.findings)
+            answer = {"module": name, "findings": report.findings, "notes": report.notes, "seconds": report.seconds}
+            print(json.dumps(answer), flush=True)
+    finally:
+        gc.unfreeze()  # or libraries report at the end what was never collected
+    return int(is_severe)
 
 
 def _build(name: str) -> tuple[pl.LightningModule, pl.LightningDataModule | None]:

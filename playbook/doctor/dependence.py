@@ -13,7 +13,7 @@ from playbook.doctor.findings import Place
 from playbook.doctor.losses import losses
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
-from playbook.training.nonfinite.trace import unchanged
+from playbook.doctor.unchanged import unchanged
 
 SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
 

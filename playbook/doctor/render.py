@@ -5,11 +5,11 @@ import os
 import textwrap
 from typing import Any
 
-from playbook.doctor.findings import DEFECTS, SEVERITIES
-from playbook.doctor.review import Report
+from playbook.doctor.findings import SEVERITIES
+from playbook.doctor.registry import all_defects
+from playbook.doctor.report import Report
 
-PERFORMANCE = ("host-sync", "slow-loader", "python-loop-over-batch", "dtype-promotion", "bias-before-norm")
-QUALITY = ("swallowed-error", "unused-parameter", "unsafe-load", "adam-l2")
+SECTIONS = ("Critical issues", "Performance", "Practices", "Code quality")
 _LEVELS = {"critical": "error", "warning": "warning", "advice": "note"}  # as SARIF calls them
 
 
@@ -34,14 +34,10 @@ def summary(report: Report) -> str:
 
 
 def _sections(report: Report) -> dict[str, list[dict[str, Any]]]:
-    sections: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in ("Critical issues", "Performance", "Practices", "Code quality")
-    }
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
     for item in report.findings:
-        section = "Critical issues" if item["severity"] == "critical" else "Practices"
-        if section != "Critical issues" and item["id"] in PERFORMANCE + QUALITY:
-            section = "Performance" if item["id"] in PERFORMANCE else "Code quality"
-        sections[section].append(item)
+        is_critical = item["severity"] == "critical"
+        sections["Critical issues" if is_critical else all_defects()[item["id"]].section].append(item)
     return {name: items for name, items in sections.items() if items}
 
 
@@ -106,7 +102,7 @@ def _sarif(report: Report, title: str) -> str:
         }
         for item in report.findings
     ]
-    rules = [{"id": name, "shortDescription": {"text": impact}} for name, (_, impact) in DEFECTS.items()]
+    rules = [{"id": name, "shortDescription": {"text": defect.impact}} for name, defect in all_defects().items()]
     driver = {"name": "playbook doctor", "rules": rules}
     run = {"tool": {"driver": driver}, "automationDetails": {"id": title}, "results": results}
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from playbook.errors import UserError
+from playbook.doctor.errors import ReviewError
 
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 
@@ -46,9 +46,15 @@ def call(function: Callable[[], Any], limit_s: float) -> Any:
 
 
 def calls(functions: list[Callable[[], Any]], limit_s: float) -> list[Any]:
-    """What each of several functions returns that run at the same time; a SandboxError in its place if it does not."""
+    """What each of several functions returns that run at the same time; a SandboxError in its place if it does not.
+
+    Raises:
+        ReviewError: this system has no fork.
+    """
     if not hasattr(os, "fork"):
-        raise UserError("doctor: needs fork, which this system lacks; Linux, macOS and WSL have it")
+        raise ReviewError(
+            "doctor: the review copies its process (os.fork), which this system cannot; Linux, macOS and WSL can"
+        )
     started = [_start(function) for function in functions]
     deadline = time.monotonic() + limit_s
     return [_finish(process, reader, deadline, limit_s) for process, reader in started]
@@ -98,8 +104,8 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
         _reopen_files()
         try:
             answer = {"value": function()}
-        except BaseException as error:  # of any kind: it is told to the original
-            answer = {"error": told(error)}
+        except BaseException as error:  # of any kind: the original gets its description
+            answer = {"error": describe(error)}
         content = json.dumps(answer).encode()
         while content:
             content = content[os.write(writer, content) :]
@@ -122,7 +128,7 @@ def _reopen_files() -> None:
                 os.close(own)
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """An error and where it was raised, in a line."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from playbook.doctor import sandbox
 from playbook.doctor.batches import first
 from playbook.doctor.record import Record, tensors
-from playbook.training.nonfinite.trace import unchanged
+from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples

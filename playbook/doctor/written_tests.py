@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from playbook.doctor.findings import DEFECTS
-from playbook.doctor.review import Report
-from playbook.errors import UserError
+from playbook.doctor.errors import ReviewError
+from playbook.doctor.registry import all_defects
+from playbook.doctor.report import Report
 
 _REPLACED = ("--only", "--skip", "--severity", "--format", "--write_tests")  # options that the tests set themselves
 _TEMPLATE = '''"""What a review has verified: none of these defects is found, and none must be later."""
@@ -22,7 +22,7 @@ VERIFIED = {verified}
 
 @pytest.fixture(scope="module")
 def findings() -> list[dict]:
-    command = [sys.executable, "-m", "src", *COMMAND, "--only", ",".join(VERIFIED), "--format", "json"]
+    command = [sys.executable, *COMMAND, "--only", ",".join(VERIFIED), "--format", "json"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode in (0, 1), answer.stderr
     return json.loads(answer.stdout)["findings"]
@@ -35,31 +35,46 @@ def test_review(findings: list[dict], defect: str) -> None:
 '''
 
 
-def write(file: Path, report: Report, args: list[str]) -> None:
+def write(file: Path, report: Report, command: list[str]) -> None:
     """Writes one test for every defect that was looked for and not found.
 
+    Args:
+        file: a new Python file.
+        report: of the review that the tests repeat.
+        command: of that review, after the name of the Python interpreter: ["-m", "src", "doctor", …]. Options that the
+            tests set themselves are left out.
+
     Raises:
-        UserError: the file is there already, or no Python file.
+        ReviewError: the file is there already, or no Python file.
     """
-    if file.suffix != ".py" or file.exists():
-        raise UserError(
-            f"--write_tests {file.as_posix()}: {'is there already' if file.exists() else 'expected a .py file'}"
-        )
-    found = {item["id"] for item in report.findings}
-    verified = [name for name in DEFECTS if name in report.looked_for and name not in found]
+    require_new(file)
+    reported = {item["id"] for item in report.findings}
+    verified = [name for name in all_defects() if name in report.looked_for and name not in reported]
     listed = "[\n" + "".join(f'    "{name}",\n' for name in verified) + "]"
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = _TEMPLATE.format(command=json.dumps(_kept(args)), verified=listed)
+    text = _TEMPLATE.format(command=json.dumps(_without_replaced(command)), verified=listed)
     file.write_text(text, encoding="utf-8")
     print(f"tests  {file.as_posix()} ({len(verified)})")
 
 
-def _kept(args: list[str]) -> list[str]:
-    kept: list[str] = []
-    remaining = iter(args)
-    for arg in remaining:
+def require_new(file: Path) -> None:
+    """Checks before a review that its tests can be written.
+
+    Raises:
+        ReviewError: the file is there already, or no Python file.
+    """
+    if file.suffix != ".py":
+        raise ReviewError(f"--write_tests {file.as_posix()}: expected a .py file")
+    if file.exists():
+        raise ReviewError(f"--write_tests {file.as_posix()}: is there already")
+
+
+def _without_replaced(command: list[str]) -> list[str]:
+    remaining_args: list[str] = []
+    args = iter(command)
+    for arg in args:
         if arg.partition("=")[0] not in _REPLACED:
-            kept.append(arg)
+            remaining_args.append(arg)
         elif "=" not in arg:
-            next(remaining, None)
-    return kept
+            next(args, None)
+    return remaining_args

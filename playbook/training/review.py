@@ -1,23 +1,26 @@
 """Reviews a run at its start."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from playbook.doctor.command import examine
-from playbook.doctor.findings import DEFECTS
+from playbook.doctor.errors import ReviewError
+from playbook.doctor.options import quick_ids, select_ids
 from playbook.doctor.render import render
 from playbook.errors import UserError
 from playbook.processes import is_first_process
 
-DEAR = {  # what trains for many steps, or reads the data for long
-    "loss-not-decreasing",
-    "learning-rate-too-high",
-    "learning-rate-too-low",
-    "train-val-overlap",
-    "misaligned-labels",
-    "slow-loader",
-}
+
+@contextmanager
+def review_errors() -> Iterator[None]:
+    """Raises what is wrong with the options of a review as a mistake of the user."""
+    try:
+        yield
+    except ReviewError as error:
+        raise UserError(str(error)) from None
 
 
 class Doctor(Callback):
@@ -36,8 +39,9 @@ class Doctor(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit" or not is_first_process():
             return
-        ids = frozenset(DEFECTS) - (set() if self.all_probes else DEAR)
-        report = examine(trainer, pl_module, getattr(trainer, "datamodule", None), ids)
+        ids = select_ids() if self.all_probes else quick_ids()
+        with review_errors():
+            report = examine(trainer, pl_module, getattr(trainer, "datamodule", None), ids)
         title = type(pl_module).__name__
         critical = [item for item in report.findings if item["severity"] == "critical"]
         if report.findings:

@@ -1,8 +1,10 @@
 """doctor: reviews a model and its data by running them."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from playbook import project
 from playbook.command.verb import ModelVerb
 
 if TYPE_CHECKING:
@@ -28,16 +30,18 @@ class Doctor(ModelVerb):
 
     def answer_alone(self, invocation: "Invocation") -> int | None:
         from playbook.doctor import batch
+        from playbook.training.review import review_errors
 
-        names = batch.names_in(invocation.args)
-        return batch.run(names) if names else None
+        with review_errors():
+            names = batch.names_in(invocation.args)
+            return batch.run(names) if names else None
 
     def build_failed(self, session: "Session", error: Exception) -> int | None:
         from playbook.doctor import command, source
 
         if source.raised_at(error) is None:
             return None
-        command.failure(error, session.options.format, session.title)  # what the user's own class raises is a finding
+        command.show_failure(error, session.options.format, session.title)  # what the user's own class raises
         return 1
 
     def run(
@@ -59,15 +63,18 @@ class Doctor(ModelVerb):
             severity: the least that is reported: critical, warning or advice.
             format: of the report: terminal, json, markdown or sarif.
             write_tests: file for tests that assert what the review has verified.
-            thresholds: of probes, as {dead_units.share: 0.7}.
+            thresholds: of probes, as {dead_units.most: 0.7}.
         """
-        from playbook.doctor import command
+        from playbook.doctor import command, options, written_tests
+        from playbook.training.review import review_errors
 
-        path = session.checkpoint and str(session.checkpoint)
-        ids = command.chosen(only, skip, severity)
-        report = command.examine(session.trainer, session.model, session.datamodule, ids, thresholds, path)
-        args = [self.name, *session.invocation.given]
-        command.show(report, format, session.title, write_tests, args)
+        arguments = ["-m", project.current().package or "playbook", self.name, *session.invocation.given]
+        with review_errors():
+            if write_tests is not None:
+                written_tests.require_new(Path(write_tests))
+            ids = options.select_ids(only, skip, severity)
+            report = command.examine(session.trainer, session.model, session.datamodule, ids, thresholds)
+            command.show(report, format, session.title, write_tests, arguments)
         return int(any(finding["severity"] == "critical" for finding in report.findings))
 
 

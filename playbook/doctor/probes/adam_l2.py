@@ -5,10 +5,16 @@ from collections.abc import Iterator
 import torch
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
-IDS = ("adam-l2",)
+ADAM_L2 = Defect(
+    "adam-l2",
+    "advice",
+    "Adam divides the L2 term by the gradients' size, so that weights decay unevenly.",
+    section="Code quality",
+)
+DEFECTS = (ADAM_L2,)
 LIGHT = True
 
 
@@ -27,7 +33,7 @@ def adam_l2(subject: Subject) -> Iterator[Finding | str]:
         fix = f"torch.optim.AdamW(…, weight_decay={decays[0]:g})"
         if name != "Adam":
             fix = f"torch.optim.{name}(…, weight_decay={decays[0]:g}, decoupled_weight_decay=True)"
-        yield Finding("adam-l2", _place(subject, name), message, fix)
+        yield Finding(ADAM_L2, _place(subject, name), message, fix)
 
 
 def _place(subject: Subject, name: str) -> Place | None:

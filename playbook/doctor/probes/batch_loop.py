@@ -1,24 +1,29 @@
 """Python loops over the samples of a batch."""
 
 import ast
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
 
 from playbook.doctor import source
 from playbook.doctor.batches import first, num_samples
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Record
 from playbook.doctor.subject import Subject
+from playbook.doctor.turns import Span, count_turns, turning_point
 
-IDS = ("python-loop-over-batch",)
+PYTHON_LOOP_OVER_BATCH = Defect(
+    "python-loop-over-batch",
+    "warning",
+    "The time grows with the batch, and an accelerator waits for Python.",
+    section="Performance",
+)
+DEFECTS = (PYTHON_LOOP_OVER_BATCH,)
 LIGHT = True
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 _MAPS = ("map", "starmap")
 _ALGORITHMS = (
     "linear_sum_assignment",
@@ -56,7 +61,7 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
         message += f"{shapes[loop]} calls of torch, which one vectorized call each could make: {fewer:.1f} times fewer "
         message += "calls a step, and as much faster where calls are what it waits for"
         yield Finding(
-            "python-loop-over-batch",
+            PYTHON_LOOP_OVER_BATCH,
             Place(file, line),
             message,
             f"# without `for {target}`: call it once on the whole batch",
@@ -70,30 +75,37 @@ Loop = tuple[str, int, int, str]  # file, first line, last line, what follows `f
 
 def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
     """Loops that turn a multiple of B times in a step, and how often."""
-    lines: Counter[tuple[str, int]] = Counter()
-    entries: Counter[tuple[str, int]] = Counter()  # comprehensions have a frame of their own
+    torch.manual_seed(0)
     with Record() as record:
-        _trace(lambda: subject.train(batch), lines, entries)
-    found = {}
-    for file in {file for file, _ in (*lines, *entries)}:
-        for node in ast.walk(source.tree(file)):
-            if isinstance(node, ast.For | ast.While):
-                body = node.body[0]
-                count = max(
-                    (lines[file, line] for line in range(body.lineno, (body.end_lineno or body.lineno) + 1)), default=0
-                )
-                text = ast.unparse(node.target) if isinstance(node, ast.For) else ast.unparse(node.test)
-            elif isinstance(node, _COMPREHENSIONS):
-                count = entries[file, node.lineno]
-                text = ast.unparse(node.generators[0].target)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _MAPS:
-                count = _mapped(record, file, node, size)
-                text = f"_ in {ast.unparse(node.func)}"
-            else:
-                continue
-            if count >= size and count % size == 0 and not any(True for _ in source.calls(node, *_ALGORITHMS)):
-                found[file, node.lineno, node.end_lineno or node.lineno, text] = count
-    return found
+        turns = count_turns(lambda: subject.train(batch), _loops)
+    files = {file for file, _ in turns} | {place.file for op in record.ops for place in op.places}
+    counts: dict[Loop, int] = {}
+    for file in files:
+        for node in (node for node in ast.walk(source.tree(file)) if isinstance(node, ast.expr | ast.stmt)):
+            for count, text in _counted(node, file, turns, record, size):
+                if count >= size and count % size == 0 and not any(source.calls(node, *_ALGORITHMS)):
+                    counts[file, node.lineno, node.end_lineno or node.lineno, text] = count
+                    break
+    return counts
+
+
+@cache
+def _loops(file: str) -> list[ast.For | ast.While | ast.comprehension]:
+    """Loops in a file of the user's."""
+    nodes = ast.walk(source.tree(file)) if source.is_user(file) else ()
+    return [node for node in nodes if isinstance(node, ast.For | ast.While | ast.comprehension)]
+
+
+def _counted(
+    node: ast.expr | ast.stmt, file: str, turns: Counter[tuple[str, Span]], record: Record, size: int
+) -> Iterator[tuple[int, str]]:
+    """How often what a syntax node loops over turned, and how it reads; from the outside in for a comprehension."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _MAPS:
+        yield _mapped(record, file, node, size), f"_ in {ast.unparse(node.func)}"
+    loops = [node] if isinstance(node, ast.For | ast.While) else getattr(node, "generators", [])
+    for loop in loops:
+        if (point := turning_point(loop)) is not None:
+            yield turns[file, point], ast.unparse(loop.test if isinstance(loop, ast.While) else loop.target)
 
 
 def _mapped(record: Record, file: str, node: ast.Call, size: int) -> int:
@@ -102,44 +114,6 @@ def _mapped(record: Record, file: str, node: ast.Call, size: int) -> int:
     inside = (op for op in record.ops if any(place.file == file and place.line in span for place in op.places))
     counts = Counter((op.name, op.place) for op in inside).values()
     return min((count for count in counts if count >= size and count % size == 0), default=0)
-
-
-def _trace(run: Callable[[], Any], lines: Counter[tuple[str, int]], entries: Counter[tuple[str, int]]) -> None:
-    def step(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
-        if event == "line":
-            lines[frame.f_code.co_filename, frame.f_lineno] += 1
-        return step
-
-    def turn(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
-        # a comprehension calls or yields once a turn: count the jumps back, which are opcodes of one line
-        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] in _BACK:
-            entries[frame.f_code.co_filename, frame.f_code.co_firstlineno] += 1
-        return turn
-
-    def enter(frame: FrameType, event: str, _: Any) -> Any:  # pragma: no cover - a tracer is not traced
-        if event != "call" or not source.is_user(frame.f_code.co_filename):
-            return None
-        if frame.f_code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
-            frame.f_trace_opcodes = True
-            return turn
-        return step
-
-    torch.manual_seed(0)
-    old = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        run()
-    finally:
-        sys.settrace(old)
-
-
-def _back() -> set[int]:
-    import dis
-
-    return {code for name, code in dis.opmap.items() if name.startswith("JUMP_BACKWARD")}
-
-
-_BACK = _back()
 
 
 def _shapes(subject: Subject, batch: Any, loops: list[Loop]) -> tuple[dict[Loop, int], int]:

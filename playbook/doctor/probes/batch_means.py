@@ -14,9 +14,10 @@ from playbook.doctor import source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped
 from playbook.doctor.findings import Finding, Place
+from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
 
-IDS = ("metric-misuse",)
+DEFECTS = (METRIC_MISUSE,)
 
 _EXACT = 0.01  # of how far the values of two parts of a batch are apart
 
@@ -58,7 +59,7 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
     for name in sorted(name for name, unweighted in told.items() if unweighted):
         message = f"{name} is a plain mean of batch means: the shorter last batch counts as much as the others"
         fix = f'self.log("{name}", value, on_epoch=True)  # in the step: weighs by batch size; or update(value, len(x))'
-        yield Finding("metric-misuse", places[name], message, fix)
+        yield Finding(METRIC_MISUSE, places[name], message, fix)
         return
     yield "every sample counts the same in a validation"
 

@@ -9,11 +9,17 @@ from torch import Tensor, nn
 from playbook.doctor import source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject
 
-IDS = ("batch-mixing",)
+BATCH_MIXING = Defect(
+    "batch-mixing",
+    "critical",
+    "A sample's result depends on its neighbours: metrics are wrong, serving is random.",
+    explains=("crash",),
+)
+DEFECTS = (BATCH_MIXING,)
 LIGHT = True
 _ROW = 1  # the sample that is replaced
 _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up
@@ -39,9 +45,7 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
         return
     place = _norm(subject) or first_where(before, after, lambda one, other: _mixes(one, other, size))
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
-    yield Finding(
-        "batch-mixing", place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart"
-    )
+    yield Finding(BATCH_MIXING, place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart")
 
 
 def _norm(subject: Subject) -> Place | None:

@@ -5,13 +5,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import REGRESSION, SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.samples import from_data
 from playbook.doctor.subject import Subject
 
-IDS = ("bad-broadcast",)
+BAD_BROADCAST = Defect(
+    "bad-broadcast",
+    "critical",
+    "Every prediction is compared with every target: the optimum is the mean of all targets.",
+    explains=("crash", "loss-not-decreasing"),
+)
+DEFECTS = (BAD_BROADCAST,)
 LIGHT = True
 _PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__sub__", "__rsub__", "mul", "eq", "div")
 
@@ -45,7 +51,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
-        yield Finding("bad-broadcast", op.place, message, _fix(op, left, right))
+        yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right))
         return
     yield "predictions and targets have the same shape in the loss"
 

@@ -9,13 +9,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record
 from playbook.doctor.samples import from_data, leaves, observe
 from playbook.doctor.subject import Subject
 
-IDS = ("channel-order",)
+CHANNEL_ORDER = Defect(
+    "channel-order",
+    "critical",
+    "The convolution takes rows for channels, or ends with an error.",
+    explains=("crash", "unnormalized-input", *POOR_START),
+)
+DEFECTS = (CHANNEL_ORDER,)
 
 _CONVOLUTIONS = {
     "conv1d": 1,
@@ -168,7 +174,7 @@ def _finding(subject: Subject, record: Record, batch: Any, op: Op, channels: int
     fix = f"x = x.permute({order})  # channels first"
     if "memory" in sign:
         fix = "x = x.permute(2, 0, 1)  # in place of view or reshape"
-    return Finding("channel-order", _place(subject, record, batch, x, channels) or op.place, message, fix)
+    return Finding(CHANNEL_ORDER, _place(subject, record, batch, x, channels) or op.place, message, fix)
 
 
 def _place(subject: Subject, record: Record, batch: Any, x: Tensor, channels: int) -> Place | None:

@@ -10,13 +10,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.loading import built, option
 from playbook.doctor.losses import Loss, losses
 from playbook.doctor.samples import epoch, from_data, indices, leaves, observe, size, train_loaders
 from playbook.doctor.subject import Subject
 
-IDS = ("constant-labels",)
+CONSTANT_LABELS = Defect(
+    "constant-labels",
+    "warning",
+    "The model learns to answer with one class.",
+    explains=("input-independent", "train-not-shuffled", *POOR_START),
+)
+DEFECTS = (CONSTANT_LABELS,)
 
 _SECONDS = 1.5
 _ENOUGH = 1000  # labels of a shuffled loader that stand for all
@@ -49,7 +55,7 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
             "print(torch.bincount(labels))  # then correct what makes them: a threshold, a type or a division, perhaps"
         )
         each = loss.target.numel() // max(1, loss.target.shape[:1].numel())
-        yield Finding("constant-labels", _place(subject, value, each) or loss.op.place, message, fix)
+        yield Finding(CONSTANT_LABELS, _place(subject, value, each) or loss.op.place, message, fix)
         return
 
 

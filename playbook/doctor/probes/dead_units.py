@@ -6,12 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.initial import initialisation
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
-IDS = ("dead-units",)
+DEAD_UNITS = Defect(
+    "dead-units",
+    "warning",
+    "Units that are zero for every input have no gradient and do not come back.",
+    explains=("input-independent", "loss-not-decreasing", "vanishing-gradient"),
+)
+DEFECTS = (DEAD_UNITS,)
 LIGHT = True
 
 _MOST = 0.6
@@ -93,7 +99,7 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
         if share > _MOST and is_seen and not _is_chance(units):
             dead = True
             message = f"{share:.0%} of {len(units.alive)} units are zero for all of {units.samples} values"
-            yield Finding("dead-units", *_cause(subject, units, message))
+            yield Finding(DEAD_UNITS, *_cause(subject, units, message))
             break
     if not dead and seen:
         yield "the units of every ReLU are above zero for some input"

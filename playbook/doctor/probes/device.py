@@ -18,10 +18,16 @@ from torch.utils.data import Dataset
 
 from playbook.doctor import faraway, source
 from playbook.doctor.faraway import FAR, Far, elsewhere
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
-IDS = ("device-unsafe-tensor",)
+DEVICE_UNSAFE_TENSOR = Defect(
+    "device-unsafe-tensor",
+    "critical",
+    "The program ends with an error on any accelerator.",
+    explains=("crash",),
+)
+DEFECTS = (DEVICE_UNSAFE_TENSOR,)
 
 
 def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
@@ -104,9 +110,9 @@ def _finding(place: Place, call: str, attribute: str) -> Finding:
             f"self.{attribute} is no buffer: its tensor stays on the CPU when the model moves, and meets it in {call}"
         )
         fix = f'self.register_buffer("{attribute}", {attribute})'
-        return Finding("device-unsafe-tensor", place, message, fix)
+        return Finding(DEVICE_UNSAFE_TENSOR, place, message, fix)
     message = f"a tensor made here stays on the CPU, and meets tensors of the model's device in {call}"
-    return Finding("device-unsafe-tensor", place, message, _with_device(place))
+    return Finding(DEVICE_UNSAFE_TENSOR, place, message, _with_device(place))
 
 
 def _with_device(place: Place) -> str:

@@ -7,11 +7,17 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
-IDS = ("dtype-promotion",)
+DTYPE_PROMOTION = Defect(
+    "dtype-promotion",
+    "warning",
+    "Double precision halves the speed on CPUs and is up to 64 times slower on GPUs.",
+    section="Performance",
+)
+DEFECTS = (DTYPE_PROMOTION,)
 
 _ASKED = ("double", "to", "type", "type_as")
 
@@ -32,7 +38,7 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
             f"{op.name} of float32 {_shape(op)} and float64 {name or tuple(culprit.shape)} gives float64 from here on: "
             f"float32 saves {_saved(record):.0%} of the memory of the step's results"
         )
-        yield Finding("dtype-promotion", op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
+        yield Finding(DTYPE_PROMOTION, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
         return
     yield "the step computes in single precision"
 

@@ -12,12 +12,18 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from playbook.doctor import replay, source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.loading import built, dataset_line
 from playbook.doctor.samples import base, indices, leaves, observe, owner, size, train_loaders
 from playbook.doctor.subject import Subject
 
-IDS = ("eval-augmentation",)
+EVAL_AUGMENTATION = Defect(
+    "eval-augmentation",
+    "warning",
+    "Validation is noisy and not of the data as it is.",
+    explains=("eval-nondeterminism",),
+)
+DEFECTS = (EVAL_AUGMENTATION,)
 
 _ITEMS = 24
 _SHARE = 0.1  # of the samples that change
@@ -53,7 +59,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
                 fix = "if self.trainer.training:  # only then augment"
             elif through == "dataset" and _is_shared(subject, loader):
                 fix = "# validation on a data set of its own, without augmentation: Subset(plain, val.indices)"
-            yield Finding("eval-augmentation", _place(subject, loader, places, through, numbers[0]), message, fix)
+            yield Finding(EVAL_AUGMENTATION, _place(subject, loader, places, through, numbers[0]), message, fix)
             return
     if looked:
         yield "validation samples are the same each time they are read"

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.loading import built, option
 from playbook.doctor.samples import size
 from playbook.doctor.subject import Subject
 
-IDS = ("eval-drops-data",)
+EVAL_DROPS_DATA = Defect("eval-drops-data", "warning", "Part of the data is never evaluated.")
+DEFECTS = (EVAL_DROPS_DATA,)
 
 _SECONDS = 0.5
 
@@ -40,7 +41,7 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
                 if "drop_last" in reason
                 else "DataLoader(dataset, batch_size=…)"
             )
-            yield Finding("eval-drops-data", place, message, fix)
+            yield Finding(EVAL_DROPS_DATA, place, message, fix)
     if good:
         yield (
             "validation and test loaders leave nothing out" if good > 1 else "the validation loader leaves nothing out"

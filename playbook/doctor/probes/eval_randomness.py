@@ -8,12 +8,17 @@ from torch import Tensor, nn
 
 from playbook.doctor import source
 from playbook.doctor.dependence import change
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
 
-IDS = ("eval-nondeterminism",)
+EVAL_NONDETERMINISM = Defect(
+    "eval-nondeterminism",
+    "critical",
+    "Validation and predictions are noisy, and worse than the model is.",
+)
+DEFECTS = (EVAL_NONDETERMINISM,)
 LIGHT = True
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _NOISE = ("randn", "randn_like", "normal", "normal_", "rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
@@ -114,7 +119,7 @@ def _finding(subject: Subject, op: Op, message: str) -> Finding:
         )
     elif len(op.places) > 1 and place is not None and _is_told(place):
         place = op.places[1]  # the caller does not tell it
-    return Finding("eval-nondeterminism", place, message, fix)
+    return Finding(EVAL_NONDETERMINISM, place, message, fix)
 
 
 def _is_told(place: Place) -> bool:

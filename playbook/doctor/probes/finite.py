@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import POOR_START, Defect, Finding
 from playbook.doctor.record import Op, tensors
 from playbook.doctor.subject import Subject
 
-IDS = ("non-finite",)
+NON_FINITE = Defect("non-finite", "critical", "One NaN reaches all weights at the next step.", explains=(*POOR_START,))
+DEFECTS = (NON_FINITE,)
 
 _LIMIT_S = 1.0
 _MASKS = (
@@ -62,7 +63,7 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
             place, name = (found.place, found.name.strip("_")) if found else (None, "")
             message = f"{what} in batch {number}" + (f"; {name} makes the first one, of finite values" if name else "")
             yield Finding(
-                "non-finite", place, message, _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
+                NON_FINITE, place, message, _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
             )
             return
         if time.monotonic() > deadline:

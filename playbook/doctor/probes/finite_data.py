@@ -11,11 +11,17 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.samples import epoch, leaves, observe, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
-IDS = ("non-finite-data",)
+NON_FINITE_DATA = Defect(
+    "non-finite-data",
+    "critical",
+    "One NaN reaches all weights at the next step.",
+    explains=("non-finite", "unnormalized-input", *POOR_START),
+)
+DEFECTS = (NON_FINITE_DATA,)
 
 _SECONDS = 0.3
 _SAMPLES, _TOGETHER = 500, 50
@@ -43,7 +49,7 @@ def finite_data(subject: Subject) -> Iterator[Finding | str]:
                 f"{number} of {leaf.numel()} values{name} are {what} in a {kind} batch, and so is a loss or gradient"
             )
             fix = "mean = np.nanmean(x_train, axis=0); x = np.where(np.isnan(x), mean, x)  # or drop those samples"
-            yield Finding("non-finite-data", _place(subject, leaf), message, fix)
+            yield Finding(NON_FINITE_DATA, _place(subject, leaf), message, fix)
             return
     yield f"all values are finite in {batches} batches" if batches else "no batch"
 

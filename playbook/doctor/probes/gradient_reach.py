@@ -12,11 +12,29 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject, rehearse
 
-IDS = ("detached-graph", "unused-parameter", "parameter-not-optimized")
+DETACHED_GRAPH = Defect(
+    "detached-graph",
+    "critical",
+    "Everything before this line stays as it was initialised.",
+    explains=("loss-not-decreasing",),
+)
+UNUSED_PARAMETER = Defect(
+    "unused-parameter",
+    "warning",
+    "Dead weights cost memory, and DDP ends with an error on them.",
+    section="Code quality",
+)
+PARAMETER_NOT_OPTIMIZED = Defect(
+    "parameter-not-optimized",
+    "critical",
+    "These parameters stay as they were initialised.",
+    explains=("loss-not-decreasing",),
+)
+DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
 _STEPS = 6  # at least: a branch may have nothing to learn in some, as boxes in images without objects
 NO_GRAPH = "does not require grad and does not have a grad_fn"  # what backward says of a loss without gradients
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
@@ -52,18 +70,16 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     unused = [n for n, p in stuck.items() if id(p) not in uses]
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
-        yield Finding("parameter-not-optimized", _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
+        yield Finding(PARAMETER_NOT_OPTIMIZED, _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
     for place, names in _by_place({n: uses[id(stuck[n])][0].place for n in idle}).items():
         message = f"{_listed(names)}: nothing takes the result, and no gradient arrives in {notes.steps} steps"
-        yield Finding(
-            "unused-parameter", place, message, "# use the result, or leave the call out and delete the layer"
-        )
+        yield Finding(UNUSED_PARAMETER, place, message, "# use the result, or leave the call out and delete the layer")
     for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut if n not in idle}).items():
         message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
-        yield Finding("detached-graph", place, message, _CUT_FIX)
+        yield Finding(DETACHED_GRAPH, place, message, _CUT_FIX)
     for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
         message = f"{_listed(names)}: no call takes them, and no gradient arrives in {notes.steps} steps"
-        yield Finding("unused-parameter", place, message, "# use the layer in forward, or delete it")
+        yield Finding(UNUSED_PARAMETER, place, message, "# use the layer in forward, or delete it")
     if not (forgotten or cut or unused):
         yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
 
@@ -141,7 +157,7 @@ def _whole_cut(subject: Subject) -> Finding | None:
     place = source.definition(type(subject.model).training_step)
     if made:
         place = (None if made[-1].grad else source.without_gradients(made[-1].places)) or made[-1].place
-    return Finding("detached-graph", place, "no parameter gets a gradient: the loss has none", _CUT_FIX)
+    return Finding(DETACHED_GRAPH, place, "no parameter gets a gradient: the loss has none", _CUT_FIX)
 
 
 def _leads_to(tensor: Tensor, parameter: Tensor) -> bool:

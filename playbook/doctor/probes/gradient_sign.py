@@ -11,9 +11,10 @@ from torch.autograd.function import BackwardCFunction
 
 from playbook.doctor import source
 from playbook.doctor.findings import Finding
+from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.subject import Subject
 
-IDS = ("loss-not-decreasing",)
+DEFECTS = (LOSS_NOT_DECREASING,)
 LIGHT = True
 
 _STEP, _OPPOSED = 0.01, -0.5
@@ -50,7 +51,7 @@ def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
     message = f"along the gradient the loss changes by {max(ratios):.2f} of what the gradient says: "
     message += f"the backward of {name} has the wrong sign"
     place = source.definition(kind.__dict__.get("backward"))
-    yield Finding("loss-not-decreasing", place, message, "return -grad  # torch.autograd.gradcheck(…) tells")
+    yield Finding(LOSS_NOT_DECREASING, place, message, "return -grad  # torch.autograd.gradcheck(…) tells")
 
 
 def _loss(subject: Subject, batch: Any) -> Tensor | None:

@@ -12,13 +12,20 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from playbook.doctor import sandbox, source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.initial import initialisation
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
-IDS = ("vanishing-gradient", "exploding-gradient")
+VANISHING_GRADIENT = Defect(
+    "vanishing-gradient",
+    "warning",
+    "The first layers hardly learn.",
+    explains=("loss-not-decreasing",),
+)
+EXPLODING_GRADIENT = Defect("exploding-gradient", "warning", "A few steps throw the weights far away.")
+DEFECTS = (VANISHING_GRADIENT, EXPLODING_GRADIENT)
 
 _VANISHED = 1e-5
 _EXPLODED = 1e3
@@ -51,7 +58,7 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
         if deep:
             message += f"; at {first} it is {ratio:.2g} times that at {last}"
         yield Finding(
-            "exploding-gradient",
+            EXPLODING_GRADIENT,
             _wild(subject),
             message,
             "pl.Trainer(gradient_clip_val=1.0)  # and nn.init.xavier_normal_(weight)",
@@ -59,7 +66,7 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
     elif deep and 0 < ratio < _VANISHED and (at_start[0].is_gradual or _stays(subject)):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}"
         message += f", {len(at_start[0].layers) - 1} layers later"
-        yield Finding("vanishing-gradient", *_squashes(subject, message, first))
+        yield Finding(VANISHING_GRADIENT, *_squashes(subject, message, first))
     else:
         yield f"the gradients' norm is {total:.2g}, and at the first layer {ratio:.1g} of that at the last"
 

@@ -12,10 +12,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
-IDS = ("host-sync",)
+HOST_SYNC = Defect(
+    "host-sync",
+    "warning",
+    "An accelerator is waited for in every step instead of being kept busy.",
+    section="Performance",
+)
+DEFECTS = (HOST_SYNC,)
 LIGHT = True
 
 _INDICES = (1, 2, 3, 5, 7)  # so that "every 10 steps" does not count
@@ -62,7 +68,7 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         times = len(rounds[0][place])
         often = "here" if times == 1 else f"{times} times here"
         message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
-        yield Finding("host-sync", place, message, _fix(place, rounds[0][place]))
+        yield Finding(HOST_SYNC, place, message, _fix(place, rounds[0][place]))
     if not every:
         yield "no line of the training step reads a tensor's value in every step"
 

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
-IDS = ("bad-initial-loss",)
+BAD_INITIAL_LOSS = Defect("bad-initial-loss", "warning", "The first epochs are spent on undoing the initialisation.")
+DEFECTS = (BAD_INITIAL_LOSS,)
 LIGHT = True
 
 _MARGIN = SHAPE_ONLY | {"where", "clamp", "acos", "cos", "sqrt", "sum", "add", "sub", "rsub", "mul", "pow"}
@@ -49,7 +50,7 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
             "their mean" if goal.kind == "regression" else f"equal logits ({_formula(goal)})"
         )
         place, fix = _cause(subject, record, goal)
-        yield Finding("bad-initial-loss", place, f"the first loss is {first:.3g}, far above {known}", fix)
+        yield Finding(BAD_INITIAL_LOSS, place, f"the first loss is {first:.3g}, far above {known}", fix)
         return
     yield f"the first loss, {first:.3g}, is near that of a model that knows nothing, {ignorant:.3g}"
 

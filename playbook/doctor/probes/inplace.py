@@ -3,11 +3,17 @@
 import re
 from collections.abc import Iterator
 
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
-IDS = ("inplace-on-graph",)
+INPLACE_ON_GRAPH = Defect(
+    "inplace-on-graph",
+    "critical",
+    "Backward ends with an error, or takes values that have been overwritten.",
+    explains=("crash",),
+)
+DEFECTS = (INPLACE_ON_GRAPH,)
 LIGHT = True
 _SIGNS = (
     "modified by an inplace operation",
@@ -34,7 +40,7 @@ def inplace(subject: Subject) -> Iterator[Finding | str]:
         op = _culprit(changes, record, text)
         name = op.name if op else "a call"
         message = f"{name} changes a tensor that backward needs: {text[:160]}"
-        yield Finding("inplace-on-graph", op.place if op else None, message, _fix(op))
+        yield Finding(INPLACE_ON_GRAPH, op.place if op else None, message, _fix(op))
         return
     yield "nothing that backward needs is changed in place"
 

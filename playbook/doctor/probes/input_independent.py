@@ -9,11 +9,17 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Record
 from playbook.doctor.subject import Subject
 
-IDS = ("input-independent",)
+INPUT_INDEPENDENT = Defect(
+    "input-independent",
+    "critical",
+    "The model can learn the average and nothing else.",
+    explains=("loss-not-decreasing", "vanishing-gradient"),
+)
+DEFECTS = (INPUT_INDEPENDENT,)
 
 _ROUNDING, _FADED = 1e-9, 1e-6
 
@@ -48,7 +54,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
         yield "the input fades before it comes to the predictions"
         return
     message = f"the predictions of {size} samples stay exactly the same when the samples change places"
-    yield Finding("input-independent", place, message, "# let the prediction take what comes from the input")
+    yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")
 
 
 def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Record, Record]:

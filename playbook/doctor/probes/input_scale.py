@@ -9,13 +9,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from playbook.doctor import replay, source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.loading import dataset_line
 from playbook.doctor.record import Op, Record
 from playbook.doctor.samples import base, observe, owner, train_loaders
 from playbook.doctor.subject import Subject
 
-IDS = ("unnormalized-input",)
+UNNORMALIZED_INPUT = Defect(
+    "unnormalized-input",
+    "warning",
+    "Large inputs make large gradients: training is slow or unstable.",
+    explains=("dead-units", "amp-unsafe", *POOR_START),
+)
+DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
 _LAYERS = {
@@ -67,7 +73,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             low, high = operand.min().item(), operand.max().item()
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             fix = "x = x / 255  # pixels" if _is_pixels(operand) else "x = (x - mean) / std  # of the training data"
-            yield Finding("unnormalized-input", _place(subject, leaf, operand) or op.place, message, fix)
+            yield Finding(UNNORMALIZED_INPUT, _place(subject, leaf, operand) or op.place, message, fix)
             return
     if sizes:
         yield f"inputs reach the first layer with a root mean square of at most {max(sizes.values()):.2g}"

@@ -10,13 +10,19 @@ import torch
 from torch import Tensor
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import losses
 from playbook.doctor.record import Op, Record
 from playbook.doctor.samples import copies, epoch, from_data, leaves, observe, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
-IDS = ("label-out-of-range",)
+LABEL_OUT_OF_RANGE = Defect(
+    "label-out-of-range",
+    "critical",
+    "The loss ends with an error; on an accelerator, with an assertion without a line.",
+    explains=("crash", "non-finite", *POOR_START),
+)
+DEFECTS = (LABEL_OUT_OF_RANGE,)
 
 _SECONDS = 0.3
 _TOLERANCE = 1e-3  # of probabilities that were interpolated
@@ -115,7 +121,7 @@ def _finding(subject: Subject, name: str, target: Tensor, low: float, high: floa
         fix = f"num_classes = {target.max().item() + 1:g}  # or F.cross_entropy(…, ignore_index=…)"
     else:
         fix = f"F.cross_entropy(…, ignore_index={shift:g})"
-    return Finding("label-out-of-range", _place(subject, target, high) or place, message, fix)
+    return Finding(LABEL_OUT_OF_RANGE, _place(subject, target, high) or place, message, fix)
 
 
 def _place(subject: Subject, target: Tensor, high: float) -> Place | None:

@@ -8,11 +8,19 @@ from statistics import fmean
 import torch
 
 from playbook.doctor import sandbox
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import optimizer_call, peaks, train
 
-IDS = ("learning-rate-too-high", "learning-rate-too-low")
+LEARNING_RATE_TOO_HIGH = Defect(
+    "learning-rate-too-high",
+    "critical",
+    "Training diverges.",
+    explains=("exploding-gradient",),
+    long=True,
+)
+LEARNING_RATE_TOO_LOW = Defect("learning-rate-too-low", "warning", "The weights hardly move.", long=True)
+DEFECTS = (LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW)
 
 _QUICK, _LONG, _RAMP = 30, 100, 5  # steps
 _LIMIT_S = 3.0
@@ -44,14 +52,14 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     if (not reached <= 0.8 and not change < _SLOW) or change > _THROWN:
         text = _too_high(subject, base if falls else None, reached, change)
         if text:
-            yield _finding(subject, "learning-rate-too-high", f"at lr={rates[-1]:g} {text}", rates[-1] / 100)
+            yield _finding(subject, LEARNING_RATE_TOO_HIGH, f"at lr={rates[-1]:g} {text}", rates[-1] / 100)
             return
     least = min(filter(None, seen["changes"]), default=0.0)  # an optimizer may have its turn later
     if 0 < least < _SLOW and _is_too_low(subject, least, base if falls else None, reached):
         number = seen["changes"].index(least)
         rate = max(peaks(subject)[number])
         message = f"at lr={rate:g} no weight changes by more than {least:.1g} of itself in a step; 1e-3 is usual"
-        yield _finding(subject, "learning-rate-too-low", message, rate * _USUAL / least, number)
+        yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * _USUAL / least, number)
         return
     yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
@@ -148,7 +156,7 @@ def _level(losses: list[float]) -> float:
     return fmean(losses[-8:])
 
 
-def _finding(subject: Subject, defect: str, message: str, better: float, number: int = 0) -> Finding:
+def _finding(subject: Subject, defect: Defect, message: str, better: float, number: int = 0) -> Finding:
     place, call = optimizer_call(subject, number)
     mantissa = f"{better:.0e}".replace("e-0", "e-")
     fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={mantissa})"

@@ -8,11 +8,18 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.samples import alone, train_loaders
 from playbook.doctor.subject import Subject
 
-IDS = ("slow-loader",)
+SLOW_LOADER = Defect(
+    "slow-loader",
+    "warning",
+    "The step waits for its data most of the time.",
+    section="Performance",
+    long=True,
+)
+DEFECTS = (SLOW_LOADER,)
 
 _RATIO, _LEAST_S = 8.0, 0.015
 _SECONDS = 1.2
@@ -47,7 +54,7 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
         together = max(share, step) if loader.num_workers else share + step
         message += f"without the wait an epoch takes {step / together:.0%} of the time"
         fix = "# compute it once, in setup or on disk; or DataLoader(…, num_workers=4, persistent_workers=True)"
-        yield Finding("slow-loader", _hottest(run), message, fix)
+        yield Finding(SLOW_LOADER, _hottest(run), message, fix)
 
 
 def _first(loader: Any) -> Any:

@@ -6,12 +6,30 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import SHAPE_ONLY, losses
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
-IDS = ("double-softmax", "sigmoid-before-logits-loss", "activation-on-logits")
+DOUBLE_SOFTMAX = Defect(
+    "double-softmax",
+    "critical",
+    "The loss cannot approach zero and its gradients are small: training is slow and poor.",
+    explains=("loss-not-decreasing", "bad-initial-loss", "vanishing-gradient"),
+)
+SIGMOID_BEFORE_LOGITS_LOSS = Defect(
+    "sigmoid-before-logits-loss",
+    "critical",
+    "The loss cannot approach zero; probabilities stay between 0.5 and 0.73.",
+    explains=("loss-not-decreasing", "bad-initial-loss", "vanishing-gradient"),
+)
+ACTIVATION_ON_LOGITS = Defect(
+    "activation-on-logits",
+    "critical",
+    "Classes cannot get the logits they need; negative ones have no gradient.",
+    explains=("loss-not-decreasing", "bad-initial-loss", "dead-units"),
+)
+DEFECTS = (DOUBLE_SOFTMAX, SIGMOID_BEFORE_LOGITS_LOSS, ACTIVATION_ON_LOGITS)
 LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 _SIGMOID = ("sigmoid", "sigmoid_", "hardsigmoid", "logsigmoid", "expit")
@@ -58,13 +76,13 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
         seen.add(maker.place)
         if softmax and maker.name in _SOFTMAX:
             yield _finding(
-                subject, "double-softmax", maker, where, "return logits  # without softmax: the loss applies it"
+                subject, DOUBLE_SOFTMAX, maker, where, "return logits  # without softmax: the loss applies it"
             )
         elif not softmax and maker.name in _SIGMOID:
             fix = "return logits  # without the sigmoid: the loss applies it"
-            yield _finding(subject, "sigmoid-before-logits-loss", maker, where, fix)
+            yield _finding(subject, SIGMOID_BEFORE_LOGITS_LOSS, maker, where, fix)
         elif maker.name in (*_LIMITED, *_SIGMOID, *_SOFTMAX):
-            yield _finding(subject, "activation-on-logits", maker, where, "return logits  # without an activation")
+            yield _finding(subject, ACTIVATION_ON_LOGITS, maker, where, "return logits  # without an activation")
         else:
             seen.discard(maker.place)
     if not seen:
@@ -109,7 +127,7 @@ def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
     return next((op for op in reversed(made) if any(id(out) in before for out in op.outputs)), None)
 
 
-def _finding(subject: Subject, defect: str, maker: Op, loss: Op, fix: str) -> Finding:
+def _finding(subject: Subject, defect: Defect, maker: Op, loss: Op, fix: str) -> Finding:
     where = f" at line {loss.place.line}" if loss.place else ""
     layer = maker.module
     made = source.construction(subject.model, layer) if layer is not None and _in_sequence(subject, layer) else None

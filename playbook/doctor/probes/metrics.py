@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject, rehearse
 
-IDS = ("metric-misuse",)
+METRIC_MISUSE = Defect("metric-misuse", "warning", "The figures that are shown are not those of the epoch.")
+DEFECTS = (METRIC_MISUSE,)
 
 
 def metrics(subject: Subject) -> Iterator[Finding | str]:
@@ -31,7 +32,7 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     for name, message, place, fix in problems:
         if name not in seen:
             seen.add(name)
-            yield Finding("metric-misuse", place, message, fix)
+            yield Finding(METRIC_MISUSE, place, message, fix)
     if not problems:
         yield "metrics begin anew with every validation"
 

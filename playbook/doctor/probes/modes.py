@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from torch import nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.samples import observe
 from playbook.doctor.subject import Subject
 
-IDS = ("stuck-in-eval",)
+STUCK_IN_EVAL = Defect(
+    "stuck-in-eval",
+    "critical",
+    "Dropout is off and batch norms keep their first statistics while the weights change.",
+)
+DEFECTS = (STUCK_IN_EVAL,)
 LIGHT = True
 _INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "setup")
 
@@ -30,7 +35,7 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
             message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
             fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
             place = source.first_call([type(subject.model).training_step], "eval") or _place(subject)
-            yield Finding("stuck-in-eval", place, message, fix)
+            yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
     stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and _matters(part)]
     outermost = [
@@ -43,7 +48,7 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
         return
     names = ", ".join(outermost[:3]) or "the module"
     message = f"{names}: in evaluation mode at the first training step, with trainable weights"
-    yield Finding("stuck-in-eval", _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
+    yield Finding(STUCK_IN_EVAL, _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
 
 
 def _matters(part: nn.Module) -> bool:

@@ -8,10 +8,22 @@ from torch import Tensor, nn
 from playbook.doctor import source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped, owner_of
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
-IDS = ("bias-before-norm", "norm-batch-size-one")
+BIAS_BEFORE_NORM = Defect(
+    "bias-before-norm",
+    "advice",
+    "The norm subtracts the bias again: parameters and time for nothing.",
+    section="Performance",
+)
+NORM_BATCH_SIZE_ONE = Defect(
+    "norm-batch-size-one",
+    "warning",
+    "One value has no variance: training ends with an error at that batch.",
+    explains=("crash",),
+)
+DEFECTS = (BIAS_BEFORE_NORM, NORM_BATCH_SIZE_ONE)
 LIGHT = True
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
@@ -58,9 +70,7 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
     for layer in cancelled.values():
         name, kind = owner_of(subject.model, layer), type(layer).__name__
         message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]  # it has a bias
-        yield Finding(
-            "bias-before-norm", source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)"
-        )
+        yield Finding(BIAS_BEFORE_NORM, source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
 
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:
@@ -77,11 +87,11 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
         if _REFUSED in str(error) and lone:
             message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
             fix = "DataLoader(…, drop_last=True)  # or another batch_size"
-            yield Finding("norm-batch-size-one", _loader(subject), message, fix)
+            yield Finding(NORM_BATCH_SIZE_ONE, _loader(subject), message, fix)
         elif _REFUSED in str(error):
             message = f"the step gives its norm one row: {error}"
             fix = "nn.LayerNorm(…)  # or more samples a step"
-            yield Finding("norm-batch-size-one", source.raised_at(error), message, fix)
+            yield Finding(NORM_BATCH_SIZE_ONE, source.raised_at(error), message, fix)
     except RuntimeError:
         return
 

@@ -8,12 +8,13 @@ from torch import nn
 
 from playbook.doctor import sandbox
 from playbook.doctor.batches import first
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.goals import goals
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import budget
 
-IDS = ("loss-not-decreasing",)
+LOSS_NOT_DECREASING = Defect("loss-not-decreasing", "critical", "Nothing is learned.", long=True)
+DEFECTS = (LOSS_NOT_DECREASING,)
 
 _STUCK, _LEARNED = 0.65, 0.4
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
@@ -53,7 +54,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {last / start:.2f} of the first, "
     message += f"where the plain loss reaches {plain_last / plain_first:.2f}"
     fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
-    yield Finding("loss-not-decreasing", found[-1].op.place, message, fix)
+    yield Finding(LOSS_NOT_DECREASING, found[-1].op.place, message, fix)
 
 
 def _learn(subject: Subject, batch: Any, plain: bool) -> tuple[float, float]:

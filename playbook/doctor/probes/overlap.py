@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.loading import built, dataset_line
 from playbook.doctor.replay import array, first_line
 from playbook.doctor.samples import base, indices, leaves, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
-IDS = ("train-val-overlap",)
+TRAIN_VAL_OVERLAP = Defect("train-val-overlap", "critical", "Validation measures what was learned by heart.", long=True)
+DEFECTS = (TRAIN_VAL_OVERLAP,)
 
 _SAMPLES, _SECONDS = 5000, 0.4
 _FEWEST = 8  # samples: a graph whose nodes are split by a mask is one sample of both
@@ -45,7 +46,7 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     if "same data set" in how and vals[0][1]:
         place = vals[0][1][0]
     place = place or _place(subject, vals[0][0].dataset, vals[0][1])
-    yield Finding("train-val-overlap", place, message, fix)
+    yield Finding(TRAIN_VAL_OVERLAP, place, message, fix)
 
 
 def _share(train: Any, val: Any) -> tuple[float, int, str]:

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, first_where, mapped, outputs
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.record import Op, tensors
 from playbook.doctor.subject import Subject
 
-IDS = ("padding-leak",)
+PADDING_LEAK = Defect("padding-leak", "critical", "Results change with the length of the longest sample in the batch.")
+DEFECTS = (PADDING_LEAK,)
 LIGHT = True
 _CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
 _LEAST = 4  # positions of padding
@@ -59,7 +60,7 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
         f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
     )
     fix = "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # or a mask"
-    yield Finding("padding-leak", place, message, fix)
+    yield Finding(PADDING_LEAK, place, message, fix)
 
 
 def _padded(batch: Any) -> tuple[int, int, int] | None:

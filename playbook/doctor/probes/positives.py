@@ -10,11 +10,12 @@ from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, mapped
 from playbook.doctor.findings import Finding
 from playbook.doctor.losses import Loss, losses
+from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.record import Record
 from playbook.doctor.samples import from_data
 from playbook.doctor.subject import Subject
 
-IDS = ("loss-not-decreasing",)
+DEFECTS = (LOSS_NOT_DECREASING,)
 LIGHT = True
 _LOOKED_AT = 6
 _STANDS_OUT = 3.0  # the change of a sample's own row, times that of any other
@@ -54,7 +55,7 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
             )
             message += "their own positives, as rows and columns are in different orders"
             fix = "keys = keys[order.argsort()]  # the order of the queries again"
-            yield Finding("loss-not-decreasing", orders[-1].place if orders else loss.op.place, message, fix)
+            yield Finding(LOSS_NOT_DECREASING, orders[-1].place if orders else loss.op.place, message, fix)
             return
     yield "positives of the contrastive loss are pairs"
 

@@ -6,10 +6,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
-IDS = ("unregistered-submodule",)
+UNREGISTERED_SUBMODULE = Defect(
+    "unregistered-submodule",
+    "critical",
+    "These weights are not trained, not saved and not moved to the device.",
+    explains=("crash", "device-unsafe-tensor"),
+)
+DEFECTS = (UNREGISTERED_SUBMODULE,)
 LIGHT = True
 _DEPTH = 4  # of lists in dicts in objects that are looked into
 
@@ -39,7 +45,7 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
             )
             container = {"list": "nn.ModuleList", "tuple": "nn.ModuleList", "dict": "nn.ModuleDict"}.get(kind)
             fix = f"self.{name} = {container}(…)" if container else f"self.{name} = nn.Parameter(…)"
-            yield Finding("unregistered-submodule", source.assignment(module, name), message, fix)
+            yield Finding(UNREGISTERED_SUBMODULE, source.assignment(module, name), message, fix)
     if not found:
         yield "every trainable tensor is registered"
 

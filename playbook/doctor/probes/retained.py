@@ -10,11 +10,17 @@ import lightning.pytorch as pl
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject, rehearse
 
-IDS = ("graph-retained",)
+GRAPH_RETAINED = Defect(
+    "graph-retained",
+    "critical",
+    "Memory grows with every step until it is full.",
+    explains=("crash",),
+)
+DEFECTS = (GRAPH_RETAINED,)
 _STEPS = 6
 
 
@@ -35,7 +41,7 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     message = (
         f"{name or 'a tensor'} keeps its graph: {counts[0]} nodes after 2 steps, {counts[-1]} after {len(watch.counts)}"
     )
-    yield Finding("graph-retained", place, message, f"self.{name or 'losses'}…(loss.detach())")
+    yield Finding(GRAPH_RETAINED, place, message, f"self.{name or 'losses'}…(loss.detach())")
 
 
 class _Watch(pl.Callback):

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import lightning.pytorch as pl
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.probes.gradient_reach import NO_GRAPH
 from playbook.doctor.subject import Subject, rehearse
 
-IDS = ("crash",)
+CRASH = Defect("crash", "critical", "The program ends with an error.")
+DEFECTS = (CRASH,)
 
 
 def run(subject: Subject) -> Iterator[Finding | str]:
@@ -20,6 +21,6 @@ def run(subject: Subject) -> Iterator[Finding | str]:
         if NO_GRAPH in str(error):  # which gradient_reach tells
             return
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        yield Finding("crash", source.raised_at(error), text, "")
+        yield Finding(CRASH, source.raised_at(error), text, "")
         return
     yield "training and validation run through"

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
-IDS = ("non-scalar-loss",)
+NON_SCALAR_LOSS = Defect("non-scalar-loss", "critical", "Backward ends with an error.", explains=("crash",))
+DEFECTS = (NON_SCALAR_LOSS,)
 LIGHT = True
 
 
@@ -17,7 +18,7 @@ def scalar_loss(subject: Subject) -> Iterator[Finding | str]:
     except RuntimeError as error:
         if "only for scalar outputs" not in str(error):
             raise
-        yield Finding("non-scalar-loss", source.raised_at(error), str(error), "self.manual_backward(loss.mean())")
+        yield Finding(NON_SCALAR_LOSS, source.raised_at(error), str(error), "self.manual_backward(loss.mean())")
         return
     if loss is None:
         return
@@ -27,5 +28,5 @@ def scalar_loss(subject: Subject) -> Iterator[Finding | str]:
     maker = record.producer(loss)
     place = (maker.place if maker else None) or source.definition(type(subject.model).training_step)
     yield Finding(
-        "non-scalar-loss", place, f"training_step returns a loss of shape {tuple(loss.shape)}", "loss = loss.mean()"
+        NON_SCALAR_LOSS, place, f"training_step returns a loss of shape {tuple(loss.shape)}", "loss = loss.mean()"
     )

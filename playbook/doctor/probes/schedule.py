@@ -19,11 +19,17 @@ from torch.optim.lr_scheduler import (
 )
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.loading import call_at
 from playbook.doctor.subject import Subject, rehearse
 
-IDS = ("scheduler-cadence",)
+SCHEDULER_CADENCE = Defect(
+    "scheduler-cadence",
+    "warning",
+    "The learning rate does not follow the schedule that was meant.",
+    explains=("learning-rate-too-low",),
+)
+DEFECTS = (SCHEDULER_CADENCE,)
 _GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
 _DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
 _WITH_END = (CosineAnnealingLR, LambdaLR, LinearLR, PolynomialLR)
@@ -74,11 +80,11 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
             message = (
                 f"{type(scheduler).__name__} is stepped once a{'n epoch' if other == 'step' else ' batch'}: {problem}"
             )
-            yield Finding("scheduler-cadence", _place(subject, scheduler), message, fix)
+            yield Finding(SCHEDULER_CADENCE, _place(subject, scheduler), message, fix)
     if not found and (unstepped := _never_stepped(subject)):
         found = True
         fix = 'return {"optimizer": optimizer, "lr_scheduler": scheduler}  # manual optimization: scheduler.step()'
-        yield Finding("scheduler-cadence", _place(subject, None), f"{unstepped} in two epochs", fix)
+        yield Finding(SCHEDULER_CADENCE, _place(subject, None), f"{unstepped} in two epochs", fix)
     if not found and subject.trainer.lr_scheduler_configs:
         yield "schedules are stepped as they are meant"
 
@@ -96,7 +102,7 @@ def _ignored(subject: Subject) -> Iterator[Finding]:
                 message = f'"{key}" stands beside "lr_scheduler", where Lightning ignores it: '
                 message += f"the {key} is {own[key]!r}, not {entry[key]!r}"
                 fix = f'"lr_scheduler": {{"scheduler": scheduler, "{key}": {entry[key]!r}}}'
-                yield Finding("scheduler-cadence", _key(subject, key) or _place(subject, None), message, fix)
+                yield Finding(SCHEDULER_CADENCE, _key(subject, key) or _place(subject, None), message, fix)
 
 
 def _key(subject: Subject, key: str) -> Place | None:

@@ -9,13 +9,23 @@ from torch import Tensor, nn
 
 from playbook.doctor import replay, source
 from playbook.doctor.dependence import change, first_where
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.losses import Loss, losses
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.samples import copies, leaves, observe, size, train_loaders
 from playbook.doctor.subject import Subject
 
-IDS = ("causal-leak", "unshifted-targets")
+CAUSAL_LEAK = Defect(
+    "causal-leak",
+    "critical",
+    "The model reads the tokens it is to predict: a low loss, and useless generation.",
+)
+UNSHIFTED_TARGETS = Defect(
+    "unshifted-targets",
+    "critical",
+    "The model learns to copy its input instead of predicting what comes next.",
+)
+DEFECTS = (CAUSAL_LEAK, UNSHIFTED_TARGETS)
 LIGHT = True
 _MATCH = 0.99  # share of positions at which target and input are the same
 _LEAK = 1e-5  # change before a change of the future; clean: exactly 0, defective: 0.08 and up
@@ -49,11 +59,11 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
                         f"changing the second half of the input changes predictions in the first half by {leak:.2g}"
                     )
                     fix = "mask = nn.Transformer.generate_square_subsequent_mask(T, device=x.device)  # is_causal=True"
-                    yield Finding("causal-leak", place, message, fix)
+                    yield Finding(CAUSAL_LEAK, place, message, fix)
                 elif shift == 0 and leak <= _LEAK and _copies(subject, module, arguments, read, axis):
                     message = "the target at each position is the input at that position, and the model is causal"
                     fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
-                    yield Finding("unshifted-targets", _made_twice(subject, loss) or loss.op.place, message, fix)
+                    yield Finding(UNSHIFTED_TARGETS, _made_twice(subject, loss) or loss.op.place, message, fix)
                 elif shift == 1:
                     yield "predictions of the next element do not depend on later ones"
                 return

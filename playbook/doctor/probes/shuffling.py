@@ -10,13 +10,18 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
 
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.loading import built, option
 from playbook.doctor.losses import losses
 from playbook.doctor.samples import class_leaf, epoch, from_data, leaves, observe, train_loaders, whole
 from playbook.doctor.subject import Subject
 
-IDS = ("train-not-shuffled",)
+TRAIN_NOT_SHUFFLED = Defect(
+    "train-not-shuffled",
+    "warning",
+    "Each step sees few classes and undoes what the last one learned.",
+)
+DEFECTS = (TRAIN_NOT_SHUFFLED,)
 
 _SECONDS = 0.7
 _DRAWN = 50  # batches
@@ -56,7 +61,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
         fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
         if isinstance(loaders[0].dataset, IterableDataset):
             fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
-        yield Finding("train-not-shuffled", place, message, fix)
+        yield Finding(TRAIN_NOT_SHUFFLED, place, message, fix)
     else:
         yield f"classes are mixed in the training data's order ({changes:.0%} of the changes of a random order)"
 

@@ -7,11 +7,17 @@ from typing import Any
 from torch import nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
-IDS = ("swallowed-error",)
+SWALLOWED_ERROR = Defect(
+    "swallowed-error",
+    "warning",
+    "Failures pass unseen: steps are lost and nobody is told.",
+    section="Code quality",
+)
+DEFECTS = (SWALLOWED_ERROR,)
 LIGHT = True
 
 
@@ -35,7 +41,7 @@ def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
             swallowed = True
             message = f"an error raised inside the model does not come out of {name}"
             fix = "# remove the try, or name the one error that can happen: except torch.cuda.OutOfMemoryError:"
-            yield Finding("swallowed-error", place, message, fix)
+            yield Finding(SWALLOWED_ERROR, place, message, fix)
     if not swallowed:
         yield "errors inside the steps come out of them"
 

@@ -6,10 +6,16 @@ import sys
 from collections.abc import Iterator
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
-IDS = ("unsafe-load",)
+UNSAFE_LOAD = Defect(
+    "unsafe-load",
+    "critical",
+    "Whoever wrote the file can run any code when it is loaded.",
+    section="Code quality",
+)
+DEFECTS = (UNSAFE_LOAD,)
 LIGHT = True
 
 _UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
@@ -30,11 +36,11 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
             if name.rpartition(".")[2] == "load" and _is_false(values.get("weights_only")):
                 found = True
                 fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
-                yield Finding("unsafe-load", place, f"{name} with weights_only=False", fix)
+                yield Finding(UNSAFE_LOAD, place, f"{name} with weights_only=False", fix)
             elif (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and _is_open(call):
                 found = True
                 message = f"{name} reads a pickle from a path that is given from outside"
-                yield Finding("unsafe-load", place, message, "torch.load(path, weights_only=True)  # or safetensors")
+                yield Finding(UNSAFE_LOAD, place, message, "torch.load(path, weights_only=True)  # or safetensors")
     if not found:
         yield "no file is loaded in a way that could run its code"
 

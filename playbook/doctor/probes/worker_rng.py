@@ -13,12 +13,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.loading import built
 from playbook.doctor.samples import base, leaves, size
 from playbook.doctor.subject import Subject
 
-IDS = ("duplicate-worker-rng",)
+DUPLICATE_WORKER_RNG = Defect(
+    "duplicate-worker-rng",
+    "warning",
+    "Workers repeat each other's augmentation: less variety than is paid for.",
+)
+DEFECTS = (DUPLICATE_WORKER_RNG,)
 
 _DRAWS = 4
 _GENERATORS = (np.random.RandomState, np.random.Generator, torch.Generator, random.Random)
@@ -45,7 +50,7 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str]:
             continue
         place, fix = _place(loader)
         message = f"{same} of {both} random samples of one worker are equal to the other's, in the same order"
-        yield Finding("duplicate-worker-rng", place or (places[0] if places else None), message, fix)
+        yield Finding(DUPLICATE_WORKER_RNG, place or (places[0] if places else None), message, fix)
 
 
 def _draws(loader: DataLoader) -> tuple[list[Any], list[Any]]:

@@ -10,10 +10,15 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import source
-from playbook.doctor.findings import Finding, Place
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject, rehearse
 
-IDS = ("missing-zero-grad",)
+MISSING_ZERO_GRAD = Defect(
+    "missing-zero-grad",
+    "critical",
+    "Every step follows the sum of all gradients since the start.",
+)
+DEFECTS = (MISSING_ZERO_GRAD,)
 
 
 def zero_grad(subject: Subject) -> Iterator[Finding | str]:
@@ -44,7 +49,7 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
         return
     message = f"{stale} of {steps} steps added their gradients to those of the step before"
     place = watch.place or source.definition(type(subject.model).optimizer_zero_grad)
-    yield Finding("missing-zero-grad", place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)")
+    yield Finding(MISSING_ZERO_GRAD, place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)")
 
 
 class _Watch(pl.Callback):

@@ -1,7 +1,6 @@
 """Which tensor of a training step is the first that is NaN or infinite: one step under hooks."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves  # private; what is public gives no names
 from torchmetrics import Metric
 
+from playbook.doctor.unchanged import unchanged
 from playbook.training.lightning import loss_of
 
 Kind = Literal["parameter", "batch", "input", "output", "loss", "gradient", "nothing"]
@@ -78,38 +78,6 @@ def trace(module: LightningModule, batch: Any, batch_idx: int) -> Finding:
             watch.look("loss", "", "", loss)
             watch.look_back(loss)
     return watch.found[0] if watch.found else Finding("nothing")
-
-
-@contextmanager
-def unchanged(module: LightningModule) -> Iterator[None]:
-    """Leaves buffers, metrics, counters and lists of a module as they were; what it logs meanwhile goes nowhere."""
-    kept = []
-    for part in module.modules():
-        for holder in (part._buffers, part.__dict__):
-            kept.append((holder, {name: (value, _copy(value)) for name, value in holder.items()}))
-    module.log = module.log_dict = lambda *_, **__: None  # shadowed until deleted below
-    try:
-        yield
-    finally:
-        for holder, values in kept:
-            for name in holder.keys() - values.keys():
-                del holder[name]
-            for name, (value, copy) in values.items():
-                if isinstance(value, Tensor):
-                    if not torch.equal(value, copy):
-                        value.detach().copy_(copy)
-                elif type(value) is list:
-                    value[:] = copy
-                elif isinstance(value, dict | set) and copy is not None:
-                    value.clear()
-                    value.update(copy)
-                holder[name] = value
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    return value.copy() if type(value) in (list, dict, set) else None
 
 
 @dataclass

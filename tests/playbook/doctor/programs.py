@@ -1,12 +1,18 @@
 """A plain module and plain data, as people write them, that the cases spoil and repair."""
 
+import os
 from typing import Any
 
 import lightning.pytorch as pl
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+needs_fork = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="the review copies its process (os.fork), which this system cannot"
+)
 
 
 class Classifier(pl.LightningModule):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ import torch
 from torch import Tensor
 
 from playbook.doctor import batch, sandbox
-from playbook.doctor.findings import DEFECTS, Finding, Place
-from playbook.doctor.review import CAUSES, review
-from tests.playbook.doctor.programs import Blobs, Classifier
-from tests.playbook.running import Cli
+from playbook.doctor.errors import ReviewError
+from playbook.doctor.report import Report
+from playbook.doctor.review import review
+from playbook.doctor.written_tests import write
+from tests.playbook.doctor.programs import Blobs, Classifier, needs_fork
+from tests.playbook.running import Cli, python_path
 
+pytestmark = needs_fork
 ONLY = frozenset({"crash", "double-softmax"})
 
 
@@ -45,10 +50,10 @@ def test_a_program_that_ends_its_process_is_a_note() -> None:
 
 
 def test_a_program_that_hangs_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("playbook.doctor.subject._LONGEST_S", 1.0)  # for its first step alone
+    monkeypatch.setattr("playbook.doctor.subject._LONGEST_S", 0.5)  # for its first step alone
     start = time.monotonic()
-    report = review(lambda: (_Hangs(), Blobs()), ids=frozenset({"double-softmax"}), limit_s=10.0)
-    assert report.notes == ["loss_input: took more than 2 s"]
+    report = review(lambda: (_Hangs(), Blobs()), ids=frozenset({"double-softmax"}), limit_s=5.0)
+    assert report.notes == ["loss_input: took more than 1 s"]
     assert time.monotonic() - start < 20
 
 
@@ -73,11 +78,6 @@ class _Unreasoned(Classifier):
 def test_a_comment_silences_a_finding_if_it_has_a_reason() -> None:
     assert not review(lambda: (_Silenced(), Blobs()), ids=ONLY).findings
     assert review(lambda: (_Unreasoned(), Blobs()), ids=ONLY).findings
-
-
-def test_no_two_causes_hide_each_other() -> None:
-    for cause, hidden in CAUSES.items():
-        assert not any(cause in CAUSES.get(name, set()) for name in hidden), cause
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="a file that is open is opened again by /proc")
@@ -112,11 +112,17 @@ def test_a_batch_of_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert [item["id"] for item in init["findings"]] == ["missing-super-init"]
 
 
-def test_every_defect_has_its_words() -> None:
-    for name, (severity, impact) in DEFECTS.items():
-        assert severity in ("critical", "warning", "advice"), name
-        assert impact.endswith("."), name
-    assert Finding("crash", Place(__file__, 1), "m", "f").as_dict()["code"].startswith('"""')
+def test_a_system_without_fork_is_told(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(ReviewError, match=r"copies its process \(os.fork\), which this system cannot"):
+        review(lambda: (Classifier(), Blobs()))
+    (names := Path("names.txt")).write_text("tests.playbook.doctor.cases.double_softmax\n")
+    for args in (PROGRAM, ("--batch", str(names))):
+        done = cli("doctor", *args)
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+        assert "error: doctor: the review copies its process" in done.err
+    done = cli("fit", "--doctor", *PROGRAM, "--trainer.max_epochs", "1", "--run_dir", "run")
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
 
 
 PROGRAM = (
@@ -133,7 +139,9 @@ def test_the_verb(cli: Cli, workdir: Path) -> None:
     assert done.code == 1, done.err
     assert "critical  double-softmax  " in done.out
     assert "samples of a batch do not change each other" in done.out
-    assert '"batch-mixing",\n]' in Path("test_review.py").read_text()
+    written = Path("test_review.py").read_text()
+    assert 'VERIFIED = [\n    "batch-mixing",\n]' in written
+    assert f"COMMAND = {json.dumps(['-m', 'example', 'doctor', *PROGRAM])}\n" in written
     found = json.loads(cli("doctor", *PROGRAM, *few, "--format", "json").out)["findings"]
     assert [item["id"] for item in found] == ["double-softmax"]
     sarif = json.loads(cli("doctor", *PROGRAM, *few, "--format", "sarif").out)
@@ -145,6 +153,22 @@ def test_the_verb(cli: Cli, workdir: Path) -> None:
     assert cli("doctor", *PROGRAM, "--only", "double-softmax", "--severity", "critical").code == 1
 
 
+@pytest.mark.slow
+def test_written_tests_pass_until_the_defect_comes_back(workdir: Path) -> None:
+    """In processes of their own, by the command that the caller named."""
+    command = ["-m", "example", "doctor", *PROGRAM, "--only=batch-mixing", "--format", "json"]
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PYTHONPATH": python_path()}
+    write(workdir / "test_mixing.py", Report(looked_for=["batch-mixing"]), command)
+    write(workdir / "test_both.py", Report(looked_for=["batch-mixing", "double-softmax"]), command)
+    done = subprocess.run([*run, "test_mixing.py"], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    done = subprocess.run([*run, "test_both.py"], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+
+
 def test_mistakes_are_told(cli: Cli, workdir: Path) -> None:
     assert (
         "--only double-softmx: no such defect. Nearest: double-softmax"
@@ -154,7 +178,10 @@ def test_mistakes_are_told(cli: Cli, workdir: Path) -> None:
     assert (done.code, "dead_units" in done.err) == (2, True), done.err
     assert "--batch none.txt: expected a file" in cli("doctor", "--batch", "none.txt").err
     Path("there.py").write_text("")
-    assert "is there already" in cli("doctor", *PROGRAM, "--only", "batch-mixing", "--write_tests", "there.py").err
+    done = cli("doctor", *PROGRAM, "--only", "batch-mixing", "--write_tests", "there.py")
+    assert (done.code, done.out, done.err) == (2, "", "error: --write_tests there.py: is there already\n"), done
+    done = cli("doctor", *PROGRAM, "--only", "batch-mixing", "--write_tests", "tests.txt")
+    assert (done.code, done.err) == (2, "error: --write_tests tests.txt: expected a .py file\n"), done
 
 
 def test_a_module_that_cannot_be_built(cli: Cli, workdir: Path) -> None:
@@ -165,7 +192,8 @@ def test_a_module_that_cannot_be_built(cli: Cli, workdir: Path) -> None:
 
 
 def test_fit_stops_at_a_critical_finding(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("playbook.training.review.DEAR", set(DEFECTS) - {"double-softmax", "batch-mixing"})
+    few = frozenset({"double-softmax", "batch-mixing"})  # of the quick ones, which take seconds
+    monkeypatch.setattr("playbook.training.review.quick_ids", lambda: few)
     done = cli("fit", "--doctor", *PROGRAM, "--trainer.max_epochs", "1", "--run_dir", "run")
     assert done.code == 2
     assert "error: --doctor: double-softmax, see above" in done.err

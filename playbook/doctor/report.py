@@ -1,0 +1,57 @@
+"""The report of a review: what stays of the findings when consequences and accepted ones are left out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from playbook.doctor.findings import SEVERITIES, Place
+from playbook.doctor.registry import all_defects
+
+
+@dataclass
+class Report:
+    """What the review of one program found.
+
+    Args:
+        findings: as Finding.as_dict has them, each with its probe; the severest first.
+        checked: what was looked at and is as it should be, a sentence each.
+        notes: what could not be looked at, and why.
+        looked_for: ids of the defects whose probes ran to their end.
+        seconds: how long it took.
+    """
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    looked_for: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Findings that are reported, the severest first.
+
+    Left out are consequences of other findings, repetitions at the same line, and what the user accepts by
+    `# doctor: ignore[id] reason` at the line or alone above it.
+    """
+    defects = all_defects()
+    explained = {name for item in findings for name in defects[item["id"]].explains}
+    by_line: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for item in findings:
+        if item["id"] not in explained:
+            by_line.setdefault((item["id"], item["file"], item["line"]), item)
+    reported = [item for item in by_line.values() if not any(_accepts(text, item["id"]) for text in _comments(item))]
+    return sorted(reported, key=lambda item: (SEVERITIES.index(item["severity"]), item["file"], item["line"]))
+
+
+def _comments(item: dict[str, Any]) -> Iterator[str]:
+    """The finding's line, and the one above if it is a comment."""
+    yield Place(item["file"], item["line"]).code
+    above = Place(item["file"], item["line"] - 1).code
+    if above.startswith("#"):
+        yield above
+
+
+def _accepts(text: str, defect: str) -> bool:
+    _, mark, rest = text.partition("# doctor: ignore[")
+    names, _, reason = rest.partition("]")
+    return bool(mark and reason.strip()) and defect in [name.strip() for name in names.split(",")]

@@ -1,0 +1,44 @@
+"""Runs steps of a module without leaving a trace in it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+
+@contextmanager
+def unchanged(module: LightningModule) -> Iterator[None]:
+    """Restores buffers, metrics, counters and lists of a module on exit; what it logs meanwhile is discarded.
+
+    Parameters are left alone: a step without an optimizer does not change them.
+    """
+    states = []
+    for submodule in module.modules():
+        for attributes in (submodule._buffers, submodule.__dict__):
+            states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
+    module.log = module.log_dict = lambda *_, **__: None  # shadowed until deleted below
+    try:
+        yield
+    finally:
+        for attributes, values in states:
+            for name in attributes.keys() - values.keys():
+                del attributes[name]
+            for name, (value, copy) in values.items():
+                if isinstance(value, Tensor):
+                    if not torch.equal(value, copy):
+                        value.detach().copy_(copy)
+                elif type(value) is list:
+                    value[:] = copy
+                elif isinstance(value, dict | set) and copy is not None:
+                    value.clear()
+                    value.update(copy)
+                attributes[name] = value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return value.copy() if type(value) in (list, dict, set) else None
