@@ -11,7 +11,14 @@ from tests.conftest import ROOT
 
 # from the bottom up; a file belongs to the longest name that it begins with, and imports from lower layers or its own
 LAYERS = [
-    ["playbook.errors", "playbook.moved", "playbook.seeding", "playbook.network", "playbook.doctor"],
+    [
+        "playbook.errors",
+        "playbook.moved",
+        "playbook.seeding",
+        "playbook.network",
+        "playbook.batches",
+        "playbook.doctor",
+    ],
     ["playbook.project", "playbook.processes", "playbook.parallel", "playbook.update", "playbook.training.lightning"],
     ["playbook.runs"],
     ["playbook.optim"],

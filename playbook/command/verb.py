@@ -7,13 +7,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from lightning.pytorch import Callback
-
-    from playbook.command.arguments import Invocation
-    from playbook.command.session import Session
+from typing import Any, Literal
 
 PLACE = "playbook.verbs"  # the package that holds them, one a file
 
@@ -46,6 +40,8 @@ class PlainVerb:
 class ModelVerb:
     """A verb that runs a model. Its own options are the parameters of `run` after the session, with their texts.
 
+    Methods get an Invocation (arguments.py) before, and a Session (session.py) once the configuration is parsed.
+
     Attributes:
         name: what is typed after `python -m src`.
         summary: one sentence for the help.
@@ -72,27 +68,27 @@ class ModelVerb:
     def prepare(self) -> None:
         """Sets what must be set before torch is imported."""
 
-    def answer_alone(self, invocation: "Invocation") -> int | None:
+    def answer_alone(self, invocation: Any) -> int | None:
         """Answers without building a model, where the arguments ask for that; None builds it."""
 
-    def before_build(self, session: "Session") -> None:
+    def before_build(self, session: Any) -> None:
         """Looks at the configuration before anything is made of it.
 
         Raises:
             Finished: there is nothing left to do.
         """
 
-    def build_failed(self, session: "Session", error: Exception) -> int | None:
+    def build_failed(self, session: Any, error: Exception) -> int | None:
         """The exit code where a failure to build the model is the answer; None lets the error go on."""
 
-    def after_build(self, session: "Session") -> None:
+    def after_build(self, session: Any) -> None:
         """Follows when model, data and trainer are there."""
 
-    def callbacks(self, session: "Session") -> "list[Callback]":
+    def callbacks(self, session: Any) -> list[Any]:
         """What accompanies this verb, beside what accompanies every training."""
         return []
 
-    def run(self, session: "Session", **options: Any) -> int | None:
+    def run(self, session: Any, **options: Any) -> int | None:
         """Does it; returns the exit code, none for 0."""
         raise NotImplementedError
 

@@ -65,9 +65,12 @@ class Doctor(ModelVerb):
             write_tests: file for tests that assert what the review has verified.
             thresholds: of probes, as {dead_units.most: 0.7}.
         """
+        from playbook.checkpoints.io import load
         from playbook.doctor import command, options, written_tests
         from playbook.training.review import review_errors
 
+        if session.checkpoint is not None:
+            load(session.checkpoint)  # its configuration is all that counts, but the file must be sound
         arguments = ["-m", project.current().package or "playbook", self.name, *session.invocation.given]
         with review_errors():
             if write_tests is not None:

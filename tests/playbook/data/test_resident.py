@@ -36,7 +36,9 @@ def seed(monkeypatch: pytest.MonkeyPatch) -> None:
 def placed(data: ResidentImages, epoch: int = 0, rank: int = 0, world: int = 1) -> ResidentImages:
     data.setup("fit")
     strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    trainer = SimpleNamespace(current_epoch=epoch, global_rank=rank, world_size=world, strategy=strategy)
+    trainer = SimpleNamespace(
+        current_epoch=epoch, global_rank=rank, world_size=world, strategy=strategy, accumulate_grad_batches=1
+    )
     data.trainer = trainer  # type: ignore[assignment]  # what the data ask of one
     return data
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loops.optimization import automatic
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -22,7 +23,6 @@ from tests.playbook.running import ROOT, UNSAVED
 
 FILE = ROOT / "playbook/training/lightning.py"
 OTHER_RULES = ("playbook/doctor", "playbook/command")  # what the review and the command line reach into is their own
-PENDING = ("playbook/task.py", "playbook/training/microbatches.py")  # whose names are still to move
 NUM_BATCHES = 4
 
 
@@ -55,6 +55,7 @@ class Live(NamedTuple):
 
     trainer: Trainer
     result: Any  # of self.log
+    closure: Any  # of a batch
     wandb: WandbLogger
 
 
@@ -74,7 +75,8 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
             results.extend(trainer.fit_loop.epoch_loop._results.values())
 
     trainer = fit(Look())
-    return Live(trainer, results[0], WandbLogger(save_dir=tmp_path_factory.mktemp("wandb"), offline=True))
+    closure = automatic.Closure(lambda: automatic.ClosureResult(None))
+    return Live(trainer, results[0], closure, WandbLogger(save_dir=tmp_path_factory.mktemp("wandb"), offline=True))
 
 
 class Use(NamedTuple):
@@ -121,6 +123,22 @@ USES = [
     Use(
         "_data_parallel_size", "ModelParallelStrategy()", "set_data_parallel_size", "devices left by tensor parallelism"
     ),
+    Use("_AutomaticOptimization", "automatic", "replace_closures", "another closure for the optimizer step"),
+    Use("_make_closure", "automatic._AutomaticOptimization", "replace_closures", "another closure"),
+    Use("_training_step", "automatic._AutomaticOptimization", "BatchClosure", "running a part of a batch"),
+    Use("_step_fn", "live.closure", "BatchClosure", "running a part of a batch"),
+    Use("_backward_fn", "live.closure", "BatchClosure", "gradients of a part of a batch"),
+    Use("_zero_grad_fn", "live.closure", "BatchClosure", "clearing gradients once a step"),
+    Use("_given_hyperparameters", "hparams_mixin", "is_built_by_command_line", "what save_hyperparameters keeps"),
+    Use("_data_connector", "live.trainer", "keep_loaders", "loaders with other samplers"),
+    Use("_prepare_dataloader", "live.trainer._data_connector", "keep_loaders", "loaders with other samplers"),
+    Use(
+        "_requires_distributed_sampler", "live.trainer._data_connector", "keep_loaders", "loaders of several processes"
+    ),
+    Use("_resolve_sampler", "live.trainer._data_connector", "keep_loaders", "loaders with other samplers"),
+    Use("_dataloader_init_kwargs_resolve_sampler", "utilities_data", "keep_loaders", "a training's own batch sampler"),
+    Use("_IndexBatchSamplerWrapper", "distributed", "keep_loaders", "indices of a prediction"),
+    Use("_data_source", LOOP, "keep_loaders", "overfit_batches with shuffled loaders"),
     Use("_wandb_init", "live.wandb", "drop_wandb_setting", "a setting that wandb no longer has"),
 ]
 
@@ -217,12 +235,12 @@ def strays(tree: ast.AST, lightnings: set[str], ours: set[str]) -> set[str]:
 
 
 def sources() -> dict[str, ast.AST]:
-    files = [file for root in ("playbook", "src") for file in sorted((ROOT / root).rglob("*.py"))]
+    files = sorted((ROOT / "playbook").rglob("*.py"))
     named = {file.relative_to(ROOT).as_posix(): file for file in files if file != FILE}
     return {
         name: ast.parse(file.read_text(encoding="utf-8"))
         for name, file in named.items()
-        if not name.startswith((*OTHER_RULES, *PENDING))
+        if not name.startswith(OTHER_RULES)
     }
 
 

@@ -130,7 +130,7 @@ class Data(pl.LightningDataModule):
 @pytest.mark.parametrize("name", LOADERS)
 def test_every_verb_takes_every_loader(name: str, keeps: bool) -> None:
     module, data = Identity(), Data(name, keeps)
-    trainer = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0, barebones=False)
+    trainer = Trainer(run_dir=False, **UNSAVED, max_epochs=1, num_sanity_val_steps=0, barebones=False)
     if name not in ("several", "combined"):  # a training would zip them
         trainer.fit(module, datamodule=data)
         full = {"drops the last": 8, "a subclass as batch sampler": 8}.get(name, NUM_SAMPLES)
@@ -151,7 +151,7 @@ def test_a_loader_keeps_its_class_and_attributes() -> None:
     module, data = Identity(), Data("own arguments", keeps=True)
     assert isinstance(data.kept_loader, Own)
     data.kept_loader.note = "mine"  # type: ignore[attr-defined]
-    trainer = Trainer(**UNSAVED)
+    trainer = Trainer(run_dir=False, **UNSAVED)
     trainer.predict(module, datamodule=data)
     used = trainer.predict_dataloaders
     assert type(used) is Own
@@ -166,7 +166,7 @@ def test_a_prediction_writer_gets_the_indices(tmp_path: Path) -> None:
             indices.append(args[3])
 
     indices: list[Any] = []
-    trainer = Trainer(**UNSAVED, callbacks=[Writer("batch")])
+    trainer = Trainer(run_dir=False, **UNSAVED, callbacks=[Writer("batch")])
     for name in ("own arguments", "a list as batch sampler"):
         indices.clear()
         trainer.predict(Identity(), datamodule=Data(name, keeps=False))
@@ -215,7 +215,7 @@ def test_a_shuffled_loader_by_position(overfit: int) -> None:
 
     module = Identity()
     module.validation_step = None  # type: ignore[assignment,method-assign]
-    Trainer(**UNSAVED, max_epochs=2, overfit_batches=overfit).fit(module, datamodule=Shuffled())
+    Trainer(run_dir=False, **UNSAVED, max_epochs=2, overfit_batches=overfit).fit(module, datamodule=Shuffled())
     assert module.num_seen["fit"] == 2 * (8 if overfit else NUM_SAMPLES)
 
 

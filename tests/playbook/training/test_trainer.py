@@ -302,5 +302,6 @@ def test_two_trainers_in_one_process_have_a_run_each(workdir: Path) -> None:
 
 @pytest.mark.parametrize("settings", [{"run_dir": False}, {"fast_dev_run": True}])
 def test_no_run_where_none_is_wanted(workdir: Path, settings: dict[str, Any]) -> None:
-    Trainer(**{"max_epochs": 1} | settings).fit(line(), datamodule=Points())
+    options: dict[str, Any] = {"max_epochs": 1} | settings
+    Trainer(**options).fit(line(), datamodule=Points())
     assert list(workdir.iterdir()) == []

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.optim import SGD, lr_scheduler
 
-from playbook.training.nonfinite.rollback import _lower
+from playbook.optim.schedules import scale_rates
 
 SCHEDULES = {
     "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1)),
@@ -27,10 +27,7 @@ def test_a_lowered_schedule_goes_on_at_a_part_of_its_rates(name: str) -> None:
         rates[factor] = []
         for step in range(9):
             if step == 4:
-                for group in optimizer.param_groups:
-                    for key in ("lr", "initial_lr"):
-                        group[key] *= factor
-                _lower(scheduler, factor)
+                scale_rates([optimizer], [scheduler], factor)
             optimizer.step()
             scheduler.step()
             rates[factor].append(optimizer.param_groups[0]["lr"])
