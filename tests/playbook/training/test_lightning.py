@@ -89,6 +89,9 @@ class Use(NamedTuple):
 
 
 LOOP = "live.trainer.fit_loop"
+HPARAMS = "lightning.pytorch.core.mixins.hparams_mixin"
+UTILITIES = "lightning.pytorch.utilities.data"
+OVERRIDES = "lightning.pytorch.overrides.distributed"
 EPOCH_LOOP = f"{LOOP}.epoch_loop"
 USES = [
     Use("_num_ready_batches_reached", EPOCH_LOOP, "ends_epoch", "the last batch of an epoch"),
@@ -129,16 +132,27 @@ USES = [
     Use("_step_fn", "live.closure", "BatchClosure", "running a part of a batch"),
     Use("_backward_fn", "live.closure", "BatchClosure", "gradients of a part of a batch"),
     Use("_zero_grad_fn", "live.closure", "BatchClosure", "clearing gradients once a step"),
-    Use("_given_hyperparameters", "hparams_mixin", "is_built_by_command_line", "what save_hyperparameters keeps"),
+    Use(
+        "_given_hyperparameters",
+        HPARAMS,
+        "is_built_by_command_line",
+        "plain values",
+    ),
     Use("_data_connector", "live.trainer", "keep_loaders", "loaders with other samplers"),
     Use("_prepare_dataloader", "live.trainer._data_connector", "keep_loaders", "loaders with other samplers"),
     Use(
         "_requires_distributed_sampler", "live.trainer._data_connector", "keep_loaders", "loaders of several processes"
     ),
     Use("_resolve_sampler", "live.trainer._data_connector", "keep_loaders", "loaders with other samplers"),
-    Use("_dataloader_init_kwargs_resolve_sampler", "utilities_data", "keep_loaders", "a training's own batch sampler"),
-    Use("_IndexBatchSamplerWrapper", "distributed", "keep_loaders", "indices of a prediction"),
+    Use(
+        "_dataloader_init_kwargs_resolve_sampler",
+        UTILITIES,
+        "keep_loaders",
+        "batch samplers",
+    ),
+    Use("_IndexBatchSamplerWrapper", OVERRIDES, "keep_loaders", "indices of a prediction"),
     Use("_data_source", LOOP, "keep_loaders", "overfit_batches with shuffled loaders"),
+    Use("_iterator", "DataLoader([])", "keep_loaders", "copies of loaders"),
     Use("_wandb_init", "live.wandb", "drop_wandb_setting", "a setting that wandb no longer has"),
 ]
 

@@ -99,7 +99,7 @@ def rows(pixel: float = 0.0, num: int = 32) -> DataLoader:
 
 def fit(folder: Path, module: pl.LightningModule, callback: NonFinite, loader: Any = None, **settings: Any) -> Trainer:
     settings = {**SETTINGS, "default_root_dir": folder, **settings}
-    trainer = Trainer(callbacks=[*settings.pop("callbacks", []), callback], run_dir=False, **settings)
+    trainer = pl.Trainer(callbacks=[*settings.pop("callbacks", []), callback], **settings)
     pl.seed_everything(1, verbose=False)
     trainer.fit(module, loader or rows())
     return trainer
