@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader
 from playbook.errors import UserError
 from playbook.training.nonfinite.callback import NonFinite
 from playbook.training.nonfinite.replay import replay
-from playbook.training.trainer import Trainer
 from tests.playbook.running import CNN_DIGITS, UNSAVED, Cli, cli_process, python_path
 
 BAD = 13  # the sample that breaks; in batches of four, the second row of the fourth
@@ -97,7 +96,9 @@ def rows(pixel: float = 0.0, num: int = 32) -> DataLoader:
     return DataLoader(samples, batch_size=4)  # type: ignore[arg-type]
 
 
-def fit(folder: Path, module: pl.LightningModule, callback: NonFinite, loader: Any = None, **settings: Any) -> Trainer:
+def fit(
+    folder: Path, module: pl.LightningModule, callback: NonFinite, loader: Any = None, **settings: Any
+) -> pl.Trainer:
     settings = {**SETTINGS, "default_root_dir": folder, **settings}
     trainer = pl.Trainer(callbacks=[*settings.pop("callbacks", []), callback], **settings)
     pl.seed_everything(1, verbose=False)
