@@ -66,50 +66,67 @@ def read(verb: ModelVerb, args: list[str]) -> Invocation:
     """Splits the arguments and looks into the configs.
 
     Raises:
-        UserError: a config is missing, is no YAML, or has a list under `config:`.
+        UserError: a config is missing, is not YAML, or has a list under `config:`.
     """
-    rest: list[str] = []
-    configs: list[Path] = []
-    inlines: list[str] = []
-    settings: dict[str, str | None] = {}
     args = [_underscored(arg) for arg in args]
-    remaining = iter(args)
+    parts = _split(args)
+    invocation = Invocation(verb, parts.rest, parts.configs, {}, given=args, inline=bool(parts.inlines))
+    for path in parts.configs:
+        invocation.settings |= _resolved_options(_check(path, "--config", invocation.nodes))
+    for text in parts.inlines:
+        with contextlib.suppress(yaml.YAMLError):  # the parser says what is wrong with it
+            invocation.settings |= _resolved_options(yaml.safe_load(text))
+    invocation.settings |= parts.settings
+    if parts.settings.get("init_from") and verb.checkpoint != "continued":
+        raise UserError(f"--init_from: only fit starts from weights; {verb.name} takes --ckpt_path")
+    if parts.settings.get("init_from") and parts.settings.get("ckpt_path", "last") != "last":
+        raise UserError(
+            "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
+        )
+    return invocation
+
+
+@dataclass
+class _Parts:
+    """What a command line consists of: YAML files, YAML texts, options resolved here, and the rest for the parser."""
+
+    rest: list[str] = field(default_factory=list)
+    configs: list[Path] = field(default_factory=list)
+    inlines: list[str] = field(default_factory=list)
+    settings: dict[str, str | None] = field(default_factory=dict)
+
+    def add_config(self, value: str) -> None:
+        if "\n" in value or value.lstrip().startswith("{"):  # YAML itself instead of a file
+            self.inlines.append(value)
+            self.rest += ["--config", value]
+            return
+        self.configs.append(Path(value))
+        if not _is_empty(Path(value)):  # which the parser would refuse
+            self.rest += ["--config", value]
+
+
+def _split(args: list[str]) -> _Parts:
+    parts, remaining = _Parts(), iter(args)
     for arg in remaining:
         name, equals, value = arg.partition("=")
         option = {"-c": "config"}.get(name, name.removeprefix("--") if name.startswith("--") else "")
         if option not in ("config", *RESOLVED):
-            rest.append(arg)
+            parts.rest.append(arg)
             continue
         if not equals:
             value = next(remaining, "")
         if not value or (value.startswith("--") and not equals):
             raise UserError(f"--{option}: expected a value, got {value or 'nothing'}")
-        if option != "config":
-            settings[option] = value
-            continue
-        inline = "\n" in value or value.lstrip().startswith("{")  # YAML itself instead of a file
-        if inline:
-            inlines.append(value)
-        if inline or not _is_empty(Path(value)):  # which the parser would refuse
-            rest += ["--config", value]
-        if not inline:
-            configs.append(Path(value))
-    invocation = Invocation(verb, rest, configs, {}, given=args, inline=bool(inlines))
-    for path in configs:
-        content = _check(path, "--config", invocation.nodes)
-        invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
-    for text in inlines:
-        with contextlib.suppress(yaml.YAMLError, TypeError):  # the parser says what is wrong with it
-            content = yaml.safe_load(text)
-            invocation.settings |= {name: content[name] for name in RESOLVED if isinstance(content.get(name), str)}
-    invocation.settings |= settings
-    if settings.get("init_from") and verb.checkpoint != "continued":
-        raise UserError(f"--init_from: only fit starts from weights; {verb.name} takes --ckpt_path")
-    if settings.get("init_from") and settings.get("ckpt_path", "last") != "last":
-        raise UserError(
-            "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
-        )
-    return invocation
+        if option == "config":
+            parts.add_config(value)
+        else:
+            parts.settings[option] = value
+    return parts
+
+
+def _resolved_options(content: Any) -> dict[str, str | None]:
+    values = content if isinstance(content, dict) else {}
+    return {name: values[name] for name in RESOLVED if isinstance(values.get(name), str)}
 
 
 def _underscored(arg: str) -> str:

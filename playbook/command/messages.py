@@ -79,25 +79,7 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
         return _of_user_code(cause, invocation)
     if isinstance(error, ArgumentError):
         return rejected_option(str(error), invocation)
-    text = one_line(str(cause))
-    for words, line in _told_by_words(text, invocation):
-        if words in text:
-            return line
-    # outside the training step, which splits its batches
-    if is_out_of_memory(cause):
-        return _out_of_memory(text)
-    if isinstance(cause, MisconfigurationException):
-        return _named(text, invocation)
-    if isinstance(cause, OSError) and (cause.errno in FULL or not invocation.running):
-        name = cause.filename or (os.environ.get("PLAYBOOK_RUN_DIR") if cause.errno in FULL else None)
-        return f"{name}: {cause.strerror}" if name else text
-    if missing := _missing_extra(text, invocation):
-        return missing
-    if isinstance(cause, ImportError) and not invocation.running:
-        return text
-    if isinstance(cause, ValueError | TypeError):
-        return _of_values(cause, text, invocation)
-    return None
+    return _of_libraries(cause, one_line(str(cause)), invocation)
 
 
 def origin(error: BaseException) -> BaseException:
@@ -109,6 +91,25 @@ def origin(error: BaseException) -> BaseException:
     if in_user_code:
         return in_user_code[-1]
     return causes[-1] if "Does not validate against any" in str(error) else error
+
+
+def _of_libraries(error: BaseException, text: str, invocation: Invocation) -> str | None:
+    """What Playbook, Lightning and torch raise by themselves."""
+    for words, line in _told_by_words(text, invocation):
+        if words in text:
+            return line
+    if is_out_of_memory(error):  # outside the training step, which splits its batches
+        return _out_of_memory(text)
+    if isinstance(error, MisconfigurationException):
+        return _named(text, invocation)
+    if isinstance(error, OSError) and (error.errno in FULL or not invocation.running):
+        name = error.filename or (os.environ.get("PLAYBOOK_RUN_DIR") if error.errno in FULL else None)
+        return f"{name}: {error.strerror}" if name else text
+    if isinstance(error, ImportError) and not invocation.running:
+        return _missing_extra(text, invocation) or text
+    if isinstance(error, ValueError | TypeError):
+        return _missing_extra(text, invocation) or _of_values(error, text, invocation)
+    return _missing_extra(text, invocation)
 
 
 def _of_user_code(error: BaseException, invocation: Invocation) -> str | None:

@@ -164,28 +164,34 @@ def _parse(name: str, file: Path, mtime_ns: int, size: int) -> Source | None:
     for statement in _statements(tree.body):
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             bindings.setdefault(statement.name, []).append(statement)
-        elif isinstance(statement, ast.Import):
-            for alias in statement.names:
-                origin = alias.name if alias.asname else alias.name.partition(".")[0]
-                bindings.setdefault(alias.asname or origin, []).append(_with_origin(alias, origin))
-        elif isinstance(statement, ast.ImportFrom):
-            base = _absolute(package, statement)
-            for alias in statement.names:
-                if alias.name == "*":
-                    stars.append(base)
-                else:
-                    entry = _with_origin(alias, f"{base}.{alias.name}")
-                    bindings.setdefault(alias.asname or alias.name, []).append(entry)
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            for name_here, alias in _imported(statement, package):
+                bindings.setdefault(name_here, []).append(alias)
         elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             for target in targets:
                 if isinstance(target, ast.Name) and statement.value is not None:
                     bindings.setdefault(target.id, []).append(statement.value)
+        if isinstance(statement, ast.ImportFrom) and any(alias.name == "*" for alias in statement.names):
+            stars.append(_absolute(package, statement))
     for value in bindings.values():  # `import a.b` and `import a.c` bind the same `a`
         origins = {getattr(node, "origin", id(node)) for node in value}
         if len(origins) == 1:
             del value[1:]
     return Source(name, is_package, bindings, tuple(stars))
+
+
+def _imported(statement: ast.Import | ast.ImportFrom, package: str) -> list[tuple[str, ast.alias]]:
+    """Names that an import binds, with the dotted paths that they stand for."""
+    names = []
+    for alias in statement.names:
+        if isinstance(statement, ast.Import):
+            origin = alias.name if alias.asname else alias.name.partition(".")[0]
+            names.append((alias.asname or origin, _with_origin(alias, origin)))
+        elif alias.name != "*":
+            origin = f"{_absolute(package, statement)}.{alias.name}"
+            names.append((alias.asname or alias.name, _with_origin(alias, origin)))
+    return names
 
 
 def _statements(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -77,6 +79,7 @@ class Loader(DataLoader):
                 return
             for failure in failures:
                 if self.on_error == "stop":
+                    print(failure.trace, end="", file=sys.stderr)
                     raise DataError(f"--data: {failure.text}")
                 self.skipped(failure.name, failure.text)
             if batch is None:
@@ -181,9 +184,10 @@ def _time_out(*_: Any) -> None:
 class _Failure:
     """Stands for a sample that could not be loaded: an exception itself would lose its text on its way to a worker."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, trace: str) -> None:
         self.name = name
         self.text = text
+        self.trace = trace
 
 
 class _Guarded(Dataset):
@@ -214,10 +218,8 @@ class _Guarded(Dataset):
         try:
             return self.dataset[key]
         except Exception as error:  # whatever the user's data set raises
-            text = getattr(error, "strerror", None) or " ".join(str(error).split())
-            cause = f"{type(error).__name__}: {text}".removesuffix(": ")
             place = self.describe(_index(key), getattr(error, "filename", None))
-            return _Failure(f"{self.name} {_index(key)}", f"{place}: {cause}")
+            return _Failure(f"{self.name} {_index(key)}", f"{place}: {_cause(error)}", _trace(error))
         finally:
             if worker is not None:
                 self.in_hand[worker.id] = -1
@@ -237,6 +239,18 @@ class _GuardedBatches(_Guarded):
 
     def __getitems__(self, keys: list[Any]) -> Any:
         return self.dataset.__getitems__(keys)
+
+
+def _cause(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def _trace(error: Exception) -> str:
+    """The traceback from the data set on; nothing where a file or the data set itself says what is wrong."""
+    if isinstance(error, OSError | UserError) or error.__traceback__ is None:
+        return ""
+    return "\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__.tb_next))
 
 
 def _index(key: Any) -> int:

@@ -31,7 +31,6 @@ def read_coco(
     ids = {name: category for category, name in (known or {}).items()}
     if known and all(ids.get(name, category) == category for category, name in names.items()):
         names = known | names
-    used: dict[str, Any] = {}  # category by name
     boxes: dict[Any, list[Box]] = {}
     for place, image in _entries(file, content, "images", "id"):
         if image["id"] in boxes:
@@ -40,7 +39,29 @@ def read_coco(
     has_boxes = "annotations" in content
     if needs_boxes and not has_boxes:
         raise UserError(f"--data: {file.as_posix()}: has no annotations; only images to test with may lack them")
-    for where, entry in _entries(file, content, "annotations") if has_boxes else []:
+    if has_boxes:
+        _sort_boxes(_entries(file, content, "annotations"), names, boxes, checks)
+    annotations = []
+    for place, image in _entries(file, content, "images", "id"):
+        size: Any = image.get("width"), image.get("height")
+        flaw = _flaw(image, "file_name", kinds=(str,))
+        if has_boxes and not flaw and not all(isinstance(side, int | float) and side > 0 for side in size):
+            flaw = f"expected width and height above 0, got {size[0]!r} and {size[1]!r}"
+        if flaw:
+            checks.fail(f"{place}: {flaw}")
+            annotations.append(Annotation(folder, image["id"], failure=f"{place}: {flaw}"))
+        else:
+            own_boxes = boxes[image["id"]] if has_boxes else None
+            annotations.append(Annotation(folder / image["file_name"], image["id"], size, own_boxes))
+    return names, annotations
+
+
+def _sort_boxes(
+    entries: Iterator[tuple[str, dict[str, Any]]], names: dict[Any, str], boxes: dict[Any, list[Box]], checks: Checks
+) -> None:
+    """Adds each box to those of its image."""
+    used: dict[str, Any] = {}  # category by name
+    for where, entry in entries:
         if flaw := _flaw(entry, "image_id", "category_id"):
             checks.leave_out(f"{where}: {flaw}")
             continue
@@ -58,19 +79,6 @@ def read_coco(
             checks.leave_out(f"{place}: iscrowd: expected 0 or 1, got {entry['iscrowd']!r}")
         else:
             boxes[image_id].append(Box(place, name, _corners(entry.get("bbox")), is_crowd))
-    annotations = []
-    for place, image in _entries(file, content, "images", "id"):
-        size: Any = image.get("width"), image.get("height")
-        flaw = _flaw(image, "file_name", kinds=(str,))
-        if has_boxes and not flaw and not all(isinstance(side, int | float) and side > 0 for side in size):
-            flaw = f"expected width and height above 0, got {size[0]!r} and {size[1]!r}"
-        if flaw:
-            checks.fail(f"{place}: {flaw}")
-            annotations.append(Annotation(folder, image["id"], failure=f"{place}: {flaw}"))
-        else:
-            own_boxes = boxes[image["id"]] if has_boxes else None
-            annotations.append(Annotation(folder / image["file_name"], image["id"], size, own_boxes))
-    return names, annotations
 
 
 def _entries(file: Path, content: Any, kind: str, *keys: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -268,13 +268,13 @@ class _Detections(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, dict[str, Any]]:
         annotation = self.annotations[index]
         if annotation.failure:
-            raise ValueError(annotation.failure)
+            raise UserError(annotation.failure)
         image = with_mode(read_image(annotation.file), "RGB")
         target: dict[str, Any] = {"image_id": annotation.image_id}
         if annotation.boxes is not None:
             if image.size != annotation.size:
                 sizes = " × ".join(map(str, image.size)), " × ".join(map(str, annotation.size))
-                raise ValueError(f"{annotation.file.as_posix()}: is {sizes[0]} pixels, {sizes[1]} in its annotation")
+                raise UserError(f"{annotation.file.as_posix()}: is {sizes[0]} pixels, {sizes[1]} in its annotation")
             canvas: Any = image.size[::-1]
             boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]  # takes tensors
             target |= {"boxes": boxes, "labels": self.labels[index]}

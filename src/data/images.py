@@ -75,7 +75,7 @@ def with_mode(image: Image.Image, mode: str) -> Image.Image:
     if image.mode[0] in "IF":
         values = np.asarray(image)
         if image.mode == "F" or values.min() < 0 or values.max() >= 2**16:
-            raise ValueError(f"expected 8 or 16 bits a channel, got values from {values.min()} to {values.max()}")
+            raise UserError(f"expected 8 or 16 bits a channel, got values from {values.min()} to {values.max()}")
         is_8_bit = image.mode == "I" and image.format == "TIFF" and values.max() < 2**8
         image = Image.fromarray((values.astype(np.int64) >> (0 if is_8_bit else 8)).astype(np.uint8))
     return image.convert(mode)

@@ -231,10 +231,10 @@ class _Pairs(Dataset):
         image_file, mask_file = self.pairs[index]
         image, mask = with_mode(read_image(image_file), "RGB"), read_image(mask_file)
         if mask.mode not in ("1", "L", "P", "I", "I;16"):
-            raise ValueError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
+            raise UserError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
         if mask.size != image.size:
             sizes = " × ".join(map(str, mask.size)), " × ".join(map(str, image.size))
-            raise ValueError(f"{mask_file.as_posix()}: is {sizes[0]} pixels, its image {sizes[1]}")
+            raise UserError(f"{mask_file.as_posix()}: is {sizes[0]} pixels, its image {sizes[1]}")
         sample = v2.functional.pil_to_tensor(image), torch.from_numpy(self._classes(mask, mask_file))
         return sample if self.change is None else self.change(sample)
 
@@ -244,5 +244,5 @@ class _Pairs(Dataset):
         if (classes < 0).any():
             unknown = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
             known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
-            raise ValueError(f"{file.as_posix()}: holds {unknown}, expected {known} alone{self.hint}")
+            raise UserError(f"{file.as_posix()}: holds {unknown}, expected {known} alone{self.hint}")
         return classes

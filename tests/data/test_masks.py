@@ -289,16 +289,16 @@ BROKEN: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "truncated mask": ("masks", truncate, r"masks/02.png\): OSError: .*(truncated|broken)"),
     "no image": ("images", lambda file: file.write_text("?"), r"images/02.png\): OSError: cannot identify image file"),
     "no mask": ("masks", lambda file: file.write_bytes(b""), r"masks/02.png\): OSError: cannot identify image file"),
-    "size": ("masks", enlarge, r"ValueError: .*masks/02.png: is 70 × 40 pixels, its image 60 × 40"),
+    "size": ("masks", enlarge, r": .*masks/02.png: is 70 × 40 pixels, its image 60 × 40"),
     "value": (
         "masks",
         lambda file: Image.fromarray(regions(2) + 2).save(file),
-        r"ValueError: .*masks/02.png: holds 3, 4, expected 0, 1, 2 alone; see --data.num_classes",
+        r": .*masks/02.png: holds 3, 4, expected 0, 1, 2 alone; see --data.num_classes",
     ),
     "colours": (
         "masks",
         lambda file: Image.fromarray(COLOURS[regions(2)]).save(file),
-        r"ValueError: .*masks/02.png: expected palette or grey values, it is RGB",
+        r": .*masks/02.png: expected palette or grey values, it is RGB",
     ),
 }
 

@@ -30,7 +30,7 @@ DEVICE_UNSAFE_TENSOR = Defect(
 DEFECTS = (DEVICE_UNSAFE_TENSOR,)
 
 
-def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
+def device_unsafe(subject: Subject) -> Iterator[Finding | str]:  # noqa: C901  # three closures over what one step meets
     """Runs a training and a validation step with model and batch on a pretended accelerator.
 
     A call that gets a tensor of the CPU beside the others fails on a real one, except for copies, indices, packing
@@ -44,7 +44,7 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
 
     def made(tensor: Tensor, args: Any) -> None:
         alive.append(tensor)
-        given = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor) and not isinstance(leaf, Far)]
+        given = _near_tensors(args)
         before = [origins[id(leaf)] for leaf in given if id(leaf) in origins]
         place = _maker(_getframe(1))
         if before:
@@ -62,10 +62,7 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         """RNNs compare the devices of input and state before any call that is seen: the state is sent along."""
         if not isinstance(module, nn.RNNBase | nn.RNNCellBase) or not isinstance(args[0], Far):
             return None
-        states = [
-            leaf for leaf in pytree.tree_leaves(args[1:]) if isinstance(leaf, Tensor) and not isinstance(leaf, Far)
-        ]
-        meeting(type(module).__name__, states)
+        meeting(type(module).__name__, _near_tensors(args[1:]))
         return (args[0], *pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), tuple(args[1:])))
 
     hook = nn.modules.module.register_module_forward_pre_hook(arrive)
@@ -80,6 +77,11 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield _finding(place, call, attribute)
     if not found:
         yield "every tensor follows the model to its device"
+
+
+def _near_tensors(values: Any) -> list[Tensor]:
+    """Tensors of the CPU."""
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor) and not isinstance(leaf, Far)]
 
 
 def _maker(frame: FrameType | None) -> Place | None:

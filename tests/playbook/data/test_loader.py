@@ -27,6 +27,7 @@ from torchvision.datasets import ImageFolder
 
 from playbook.data.base import Data
 from playbook.data.loader import DataError, Loader, file_of
+from playbook.errors import UserError
 from tests.playbook.running import Cli, Result, cli_process
 from tests.playbook.training.resume.test_exact import PowerCutError
 
@@ -570,3 +571,48 @@ def test_workers_killed_at_random_moments(cli: Cli, workdir: Path, seed: int) ->
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Buggy(Data):
+    """A data set with a bug, and one that names what is wrong with a file."""
+
+    def __init__(self, error: Exception, num_workers: int = 0) -> None:
+        super().__init__(2, num_workers)
+        self.error = error
+
+    def setup(self, stage: str) -> None:
+        self.train_set = self.val_set = self.test_set = FailsAt3(self.error)
+
+
+class FailsAt3(Dataset):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> int:
+        if index == 3:
+            raise self.error
+        return index
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_bug_in_a_data_set_keeps_its_traceback(num_workers: int, capfd: pytest.CaptureFixture[str]) -> None:
+    data = Buggy(KeyError("caption"), num_workers)
+    data.setup("fit")
+    with pytest.raises(DataError, match="val sample 3: KeyError: 'caption'"):
+        list(data.val_dataloader())
+    trace = capfd.readouterr().err
+    assert "raise self.error" in trace
+    assert f'{Path(__file__).name}"' in trace
+    assert trace.rstrip().endswith("KeyError: 'caption'")
+
+
+@pytest.mark.parametrize("error", [OSError(5, "cannot be read", "3.png"), UserError("3.png: holds 7")])
+def test_what_a_file_is_to_blame_for_is_one_line(error: Exception, capfd: pytest.CaptureFixture[str]) -> None:
+    data = Buggy(error)
+    data.setup("fit")
+    with pytest.raises(DataError, match="val sample 3"):
+        list(data.val_dataloader())
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,55 @@
+"""What the command line takes from the inside of jsonargparse and argparse is there, and is taken in one file alone."""
+
+import ast
+from typing import Any
+
+import jsonargparse
+import jsonargparse._typehints as typehints
+import pytest
+from jsonargparse import _util
+from torch import nn
+
+from playbook.command import parser
+from tests.playbook.running import ROOT
+
+FILE = ROOT / "playbook/command/parser.py"
+# name, where it is, and what it is used for
+USES: list[tuple[str, Any, str]] = [
+    ("resolve_class_path_by_name", typehints, "short names that mean the project's classes first"),
+    ("adapt_partial_callable_class", typehints, "no function where a class is expected"),
+    ("import_object", _util, "the class that a class path names"),
+    ("_option_string_actions", jsonargparse.ArgumentParser(), "the nearest option to a misspelt one"),
+]
+
+
+@pytest.mark.parametrize(("name", "owner", "purpose"), USES, ids=[name for name, _, _ in USES])
+def test_name_is_there(name: str, owner: Any, purpose: str) -> None:
+    assert hasattr(owner, name), f"{name} is gone from jsonargparse {jsonargparse.__version__}; used for {purpose}"
+    assert name in FILE.read_text(encoding="utf-8"), f"{name} is no longer used; take it out of this list"
+
+
+def test_no_other_file_takes_private_names_of_jsonargparse() -> None:
+    strays = []
+    for file in (ROOT / "playbook").rglob("*.py"):
+        if file == FILE:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += (
+                [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+            )
+            private = [name for name in modules if name.startswith("jsonargparse.") and "._" in name]
+            strays += [f"{file.relative_to(ROOT)}: {name}" for name in private]
+    assert not strays
+
+
+def test_short_names_mean_our_classes() -> None:
+    parser.prepare()
+    assert typehints.resolve_class_path_by_name(nn.Module, "MLP") == "example.nets.mlp.MLP"
+    assert typehints.resolve_class_path_by_name(nn.Module, "torch.nn.ReLU") == "torch.nn.ReLU"
+
+
+def test_option_names_have_no_dashes() -> None:
+    options = jsonargparse.ArgumentParser()
+    options.add_argument("--size.width", type=int)
+    assert "size.width" in parser.option_names(options)
