@@ -41,7 +41,8 @@ def modules(root: str) -> dict[str, Path]:
     return dict(zip(names, files, strict=True))
 
 
-def imports(module: str, file: Path, lazily: bool = True) -> set[str]:
+@cache
+def imports(module: str, file: Path) -> set[str]:
     """Modules of either root that a file imports; those inside of functions and for types alone as well."""
     known = modules("playbook") | modules("src")
     names: set[str] = set()
@@ -60,23 +61,26 @@ def graph(root: str) -> dict[str, set[str]]:
     return {name: imports(name, file) for name, file in modules(root).items() if name not in FACE}
 
 
-@pytest.mark.parametrize("name", modules("playbook"))
-def test_the_machine_never_imports_what_is_the_users(name: str) -> None:
-    text = modules("playbook")[name].read_text(encoding="utf-8")
-    assert not [other for other in imports(name, modules("playbook")[name]) if other.partition(".")[0] == "src"]
-    assert not re.search(r"import_module\([f\"']+src\b", text)
+def arrows(root: str) -> list[tuple[str, str]]:
+    """Who imports whom, of all files of a root."""
+    return [(name, other) for name, file in modules(root).items() for other in imports(name, file)]
 
 
-@pytest.mark.parametrize("name", modules("src"))
-def test_the_users_files_import_the_face_alone(name: str) -> None:
-    others = imports(name, modules("src")[name])
-    assert not [other for other in others if other.startswith("playbook.")], "from playbook import …"
+def test_the_machine_never_imports_what_is_the_users() -> None:
+    assert not [f"{name} → {other}" for name, other in arrows("playbook") if other.partition(".")[0] == "src"]
+    texts = {name: file.read_text(encoding="utf-8") for name, file in modules("playbook").items()}
+    assert not [name for name, text in texts.items() if re.search(r"import_module\([f\"']+src\b", text)]
 
 
-@pytest.mark.parametrize("name", [name for name in modules("playbook") if name.startswith("playbook.doctor")])
-def test_the_review_imports_nothing_else_of_the_machine(name: str) -> None:
-    others = imports(name, modules("playbook")[name])
-    assert not [other for other in others if not other.startswith("playbook.doctor")]
+def test_the_users_files_import_the_face_alone() -> None:
+    inner = [f"{name} → {other}" for name, other in arrows("src") if other.startswith("playbook.")]
+    assert not inner, "expected: from playbook import …"
+
+
+def test_the_review_imports_nothing_else_of_the_machine() -> None:
+    review = [(name, other) for name, other in arrows("playbook") if name.startswith("playbook.doctor")]
+    assert review
+    assert not [f"{name} → {other}" for name, other in review if not other.startswith("playbook.doctor")]
 
 
 def layer(name: str, layers: list[list[str]]) -> int:
@@ -133,7 +137,7 @@ def test_there_is_no_circle(root: str, depth: int) -> None:
                     todo.append(other)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "tests/playbook").rglob("*.py")), ids=lambda file: file.stem)
-def test_the_machines_tests_need_nothing_of_the_users(file: Path) -> None:
-    names = imports("", file)
-    assert not [name for name in names if name.partition(".")[0] == "src"]
+def test_the_machines_tests_need_nothing_of_the_users() -> None:
+    files = sorted((ROOT / "tests/playbook").rglob("*.py"))
+    needed = {file.relative_to(ROOT).as_posix(): imports("", file) for file in files}
+    assert not {file for file, names in needed.items() if any(name.partition(".")[0] == "src" for name in names)}
