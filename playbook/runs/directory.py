@@ -146,16 +146,21 @@ class Run:
         write_atomically(self.path / "git.diff", "".join(changes))
 
 
-def new_run(recipe: str) -> Run:
-    """A dated run directory that no other run has, made at once so that no other takes it."""
+def new_run(recipe: str, root: Path = ROOT) -> Run:
+    """A dated run directory that no other run has, made at once so that no other takes it.
+
+    Args:
+        recipe: name of the folder that collects its runs.
+        root: folder that the former lies in, named `runs`.
+    """
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    path, number = ROOT / recipe / stamp, 1
+    path, number = root / recipe / stamp, 1
     while True:
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             number += 1
-            path = ROOT / recipe / f"{stamp}-{number}"
+            path = root / recipe / f"{stamp}-{number}"
         except OSError as error:
             raise UserError(f"--run_dir {path.as_posix()}: cannot be made: {error.strerror or error}") from error
         else:

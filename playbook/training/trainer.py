@@ -15,7 +15,7 @@ from playbook.errors import Stopped, UserError
 from playbook.network import networks
 from playbook.processes import is_started_by_lightning
 from playbook.runs import card
-from playbook.runs.directory import Run, checkpoint_candidates, is_checkpoint, new_run
+from playbook.runs.directory import ROOT, Run, checkpoint_candidates, is_checkpoint, new_run
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
 from playbook.training.lightning import keep_loaders
@@ -38,7 +38,7 @@ class Trainer(pl.Trainer):
     prints no more than that.
 
     Args:
-        run_dir: directory of the run; a dated one below `runs/` by default, none at all if False.
+        run_dir: directory of the run; by default a dated one in `runs/` below default_root_dir, none at all if False.
         checkpoint: when checkpoints are saved, and which one is the best.
         run: the directory, made by the command line; from Python, give run_dir.
         config: text of the run's config.yaml, which every checkpoint carries.
@@ -62,6 +62,7 @@ class Trainer(pl.Trainer):
         self.config = config
         self.has_run = run is not None or (run_dir is not False and not settings.get("fast_dev_run"))
         self._folder = Path(run_dir) if run_dir else None
+        self._root = Path(settings.get("default_root_dir") or ".") / ROOT
         self.continues: str | None = None  # the checkpoint that this process found; Checkpoint compares them
         self._from_python = run is None
         self._record = Record(run or Run(Path()), config, values or {})
@@ -153,7 +154,7 @@ class Trainer(pl.Trainer):
         """The directory that was asked for, else a dated one, which processes that Lightning starts share."""
         if self._folder is None and is_started_by_lightning() and "PLAYBOOK_RUN_DIR" in os.environ:
             return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))
-        run = Run(self._folder) if self._folder else new_run(name)
+        run = Run(self._folder) if self._folder else new_run(name, self._root)
         if self.num_devices > 1:
             os.environ["PLAYBOOK_RUN_DIR"] = str(run)
         return run

@@ -305,3 +305,12 @@ def test_no_run_where_none_is_wanted(workdir: Path, settings: dict[str, Any]) ->
     options: dict[str, Any] = {"max_epochs": 1} | settings
     Trainer(**options).fit(line(), datamodule=Points())
     assert list(workdir.iterdir()) == []
+
+
+def test_runs_lie_below_the_default_root_dir(workdir: Path) -> None:
+    trainer = Trainer(max_steps=1, default_root_dir="out")
+    trainer.fit(line(), datamodule=Points())
+    assert trainer.run is not None
+    assert trainer.run.path.parent == Path("out/runs/Linear")
+    assert trainer.run.title == "Linear"
+    assert [path.name for path in workdir.iterdir()] == ["out"]
