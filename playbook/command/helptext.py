@@ -1,8 +1,10 @@
 """The help pages, answered without importing torch; `--help.all` builds the real parser and shows every option."""
 
 from playbook import __version__, project
+from playbook.command import discovery
 from playbook.command.verb import ModelVerb, own_options, verbs
 
+EXAMPLE = "configs/vision/cnn-digits.yaml"  # that the examples of the verbs name
 COMMON = {
     "--config FILE": "a recipe or a partial file; later ones override earlier ones",
     "--run_dir DIR": "directory of the run [runs/<recipe>/<date-time>]",
@@ -16,6 +18,12 @@ COMMON = {
 }
 
 
+def _with_own_recipe(text: str) -> str:
+    """An example with a recipe that this project has."""
+    paths = [entry.path for entry in discovery.recipes()]
+    return text if EXAMPLE in paths else text.replace(EXAMPLE, paths[0] if paths else "RECIPE")
+
+
 def overview() -> str:
     """The page of `python -m src --help`."""
     command = project.current().command
@@ -25,7 +33,7 @@ def overview() -> str:
             "",
             *(f"  {verb.name:<15} {verb.summary}" for verb in verbs().values()),
             "",
-            f"Start with: {command} fit --config configs/vision/cnn-digits.yaml",
+            f"Start with: {command} fit --config {_with_own_recipe(EXAMPLE)}",
             f"Options of a verb: {command} VERB --help; every one of them: --help.all",
         ]
     )
@@ -44,7 +52,7 @@ def verb_page(verb: ModelVerb) -> str:
             *(f"  {name:<32} {text}" for name, text in options.items()),
             "",
             "Examples:",
-            *(f"  {command} {example}" for example in verb.examples),
+            *(f"  {command} {_with_own_recipe(example)}" for example in verb.examples),
             "",
             f"Every option: {command} --help.all",
         ]

@@ -14,6 +14,7 @@ from playbook.errors import UserError, nearest
 TEMPLATES = Path(__file__).parent / "templates"  # <kind>.py.txt, test_<kind>.py.txt and <kind>.yaml
 USAGE = "new net|task|data NAME"
 SPELLING = "NAME in any spelling: TinyNet, tiny_net and tiny-net are class TinyNet in tiny_net.py"
+BORROWED = ("Classification", "CNN", "Digits", "MLP")  # classes of the template that the written files name
 LONGEST_NAME = 40  # of a file; the templates keep to the project's line length up to here
 # what each kind writes: module, test and recipe
 TARGETS = {
@@ -50,6 +51,8 @@ class New(PlainVerb):
         texts = {own.root / target: text for target, text in zip(targets, contents, strict=True)}
         _write(f"new {kind} {name}", texts)
         print("\n".join(f"wrote  {_shown(path)}" for path in texts))
+        if missing := [name for name in BORROWED if name in " ".join(contents) and not discovery.class_paths(name)]:
+            print(f"\nedit   the files name {', '.join(missing)} of the template, which {own.package} does not have")
         print(f"\ntrain  {own.command} fit --config {_shown(own.root / targets[2])}")
         print(f"test   python -m pytest {_shown(own.root / targets[1])}")
         return 0

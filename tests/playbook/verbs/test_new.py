@@ -135,3 +135,13 @@ def test_when_one_file_cannot_be_written_none_is(root: Path, capsys: pytest.Capt
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["new", "--help"], "example") == 0
     assert capsys.readouterr().out.startswith(f"python -m example {new.USAGE}")
+
+
+def test_classes_that_a_project_lacks_are_named(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("playbook.command.discovery.class_paths", lambda name: [])
+    assert run(["new", "net", "TinyNet"], "example") == 0
+    assert "edit   the files name Classification, Digits of the template, which example does not have" in (
+        capsys.readouterr().out
+    )
