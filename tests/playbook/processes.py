@@ -110,6 +110,7 @@ class Group:
         args: of the command line.
         cwd: where they run, or one for each of them; they write their output to `rank<i>-<n>.log` there.
         env: what the launcher tells a rank; as torchrun does when left out.
+        package: whose command line it is.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Group:
         *args: str,
         cwd: Path | list[Path],
         env: Callable[[int, int], dict[str, str]] | None = None,
+        package: str = "example",
     ) -> None:
         if not hasattr(os, "fork"):
             pytest.skip("forks processes, which this system cannot")
@@ -128,7 +130,9 @@ class Group:
         _start_server()
         for rank, log in enumerate(self.logs):
             variables = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **told(rank, world)}
-            self.ranks.append(context.Process(target=_run, args=(log.parent, variables, [str(a) for a in args], log)))
+            self.ranks.append(
+                context.Process(target=_run, args=(log.parent, variables, package, [str(a) for a in args], log))
+            )
         for rank in self.ranks:
             rank.start()
 
@@ -197,19 +201,19 @@ def _start_server() -> None:
     os.environ.pop("PYTHONPATH") if former is None else os.environ.update(PYTHONPATH=former)
 
 
-def _run(cwd: Path, env: dict[str, str], args: list[str], log: Path) -> None:
+def _run(cwd: Path, env: dict[str, str], package: str, args: list[str], log: Path) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    sys.argv = ["example", *args]
+    sys.argv = [package, *args]
     sys.path.insert(0, str(cwd))
     set_start_method("fork", force=True)  # of loader workers; it is what a process of its own has
     from playbook.command.main import run
 
-    sys.exit(run(args, "example"))
+    sys.exit(run(args, package))
 
 
 def read(file: Path) -> list[dict[str, str]]:

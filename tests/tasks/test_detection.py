@@ -344,7 +344,7 @@ def test_processes_with_different_numbers_of_images_measure_what_one_does(tmp_pa
     (tmp_path / "images.py").write_text(IMAGES)
     options = ("--model", "Detection", "--model.net", "tests.tasks.test_detection.Known", "--model.num_classes", "3")
     options = (*options, "--data", "images.Images", "--trainer.max_epochs", "1", *on(2, batch=4), "--run_dir", "run")
-    Group(2, "fit", *options, cwd=tmp_path).finish()
+    Group(2, "fit", *options, cwd=tmp_path, package="src").finish()
     expected = Trainer(**UNSAVED).test(Detection(Known(), K), loader(samples(7)), verbose=False)[0]
     assert len(expected) == 5
     assert json.loads((tmp_path / "run/metrics.json").read_text())["test"] == pytest.approx(expected)
