@@ -6,19 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from playbook.command import discovery
+from playbook import project
+from playbook.command import arguments, discovery
+from playbook.command import cli as building
 from tests.conftest import CNN_DIGITS, MLP_DIGITS, ROOT, Cli
 from tests.data.test_detection import write_voc
 from tests.data.test_image_archive import archive, usual
 from tests.data.test_masks import write_pets
 from tests.data.test_vision import write_cifar10, write_cifar100, write_mnist
+from tests.playbook.running import model_verb, sampled
 
 RECIPES = [entry.path for entry in discovery.recipes()]
 PARTIALS = [entry.path for entry in discovery.partials() if "/trainer/" not in entry.path]  # in test_trainer_configs.py
 SHRUNK = ("--config", str(ROOT / "configs/debug/one-batch.yaml"))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few made-up samples of every data set that is not embedded, where and as they are published."""
     for name in ("MNIST", "FashionMNIST"):
@@ -31,9 +34,25 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_voc(Path("data/bccd"), ("Platelets", "RBC"))
 
 
-@pytest.mark.parametrize(
-    "recipe", [pytest.param(name, marks=pytest.mark.slow) if "retinanet" in name else name for name in RECIPES]
-)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipe_is_parsed_and_built(workdir: Path, recipe: str) -> None:
+    project.choose("src")
+    args = ["--config", str(ROOT / recipe), "--run_dir", "run"]
+    session = building.open_session(arguments.read(model_verb("fit"), args))
+    try:
+        building.build(session)
+    finally:
+        session.run.release()
+    assert session.title == Path(recipe).stem
+    assert sum(parameter.numel() for parameter in session.model.parameters()) > 0
+    assert session.datamodule is not None
+
+
+ONE_A_TASK = ("cnn-digits", "unet-scenes", "yolo-n-scenes")  # CI runs all of them
+
+
+@pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/vision/{name}.yaml" for name in ONE_A_TASK]))
+@pytest.mark.usefixtures("published")
 def test_recipe(cli: Cli, recipe: str) -> None:
     done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", "run")
     assert done.code == 0, done.err
@@ -50,9 +69,11 @@ def test_recipe(cli: Cli, recipe: str) -> None:
     assert any(Path("run/predictions").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe", [name if "digits" in name else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
 )
+@pytest.mark.usefixtures("published")
 def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
     import torch
 
@@ -67,6 +88,7 @@ def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.usefixtures("published")
 def test_recipe_passes_the_review(cli: Cli, recipe: str) -> None:
     done = cli("doctor", "--config", str(ROOT / recipe), "--format", "json")
     assert done.code == 0, done.err
@@ -83,6 +105,7 @@ def test_partial_stacks_on_a_recipe(cli: Cli, partial: str) -> None:
     assert Path("run/checkpoints/last.ckpt").is_file()
 
 
+@pytest.mark.slow
 def test_overfit_learns_its_batch_by_heart(cli: Cli) -> None:
     for recipe in (CNN_DIGITS, MLP_DIGITS):
         run = Path(recipe).stem

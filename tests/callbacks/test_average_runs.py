@@ -33,6 +33,7 @@ def sweep(cli: Cli, steps: Iterable[int], *args: str) -> None:
         assert_same(load(Path(f"cut-{step}/checkpoints/last.ckpt"))[RAW], whole[RAW])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average", AVERAGES)
 def test_continues_exactly(cli: Cli, average: str) -> None:
     sweep(cli, [BATCHES + 3], *AVERAGES[average])

@@ -31,6 +31,7 @@ def steps_of(run: str) -> int:
     return torch.load(f"{run}/checkpoints/last.ckpt", weights_only=True)["global_step"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [(), ("--trainer.val_check_interval", "2")], ids=["epochs", "validation within"])
 def test_patience_is_kept_over_a_cut(cli: Cli, variant: tuple[str, ...]) -> None:
     assert fit(cli, CNN_DIGITS, "whole", *STOPPING, *variant).code == 0

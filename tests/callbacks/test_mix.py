@@ -195,6 +195,7 @@ def test_probabilities_of_other_classes_are_an_error_in_words() -> None:
         trainer.fit(task, DataLoader(data, batch_size=B), DataLoader(data, batch_size=B))
 
 
+@pytest.mark.slow
 def test_command_line_mixes_training_alone_and_continues_exactly(cli: Cli) -> None:
     args = ("--trainer.callbacks+=Mix", "--trainer.callbacks.probability=0.7")
     assert fit(cli, CNN_DIGITS, "whole", *args).code == 0

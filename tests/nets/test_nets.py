@@ -27,10 +27,14 @@ from torch.utils.data import DataLoader
 from playbook.command.discovery import Entry, classes
 from src.tasks.classification import Classification
 from tests.conftest import Cli
+from tests.playbook.running import sampled
 
 Inputs = Tensor | dict[str, Any]
 
-each_net = pytest.mark.parametrize("entry", classes("nets"), ids=lambda entry: entry.name)
+# those with a backbone of torchvision take most of the time
+LARGE = [entry for entry in classes("nets") if entry.name in ("TorchvisionSegmentation", "FasterRCNN", "RetinaNet")]
+SMALL = [entry for entry in classes("nets") if entry not in LARGE]
+each_net = pytest.mark.parametrize("entry", sampled(SMALL + LARGE, SMALL), ids=lambda entry: entry.name)
 
 
 def net_class(entry: Entry) -> Callable[..., nn.Module]:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,3 +105,8 @@ def model_verb(name: str) -> ModelVerb:
     verb = verbs()[name]
     assert isinstance(verb, ModelVerb), name
     return verb
+
+
+def sampled(cases: Iterable[Any], sample: Container[Any]) -> list[Any]:
+    """Parameters of a test, of which those in the sample run by default and the others in CI alone."""
+    return [case if case in sample else pytest.param(case, marks=pytest.mark.slow) for case in cases]

@@ -67,6 +67,7 @@ def test_four_processes(own: Path, alone: Path) -> None:
     assert_same_metrics(own / "four", alone)
 
 
+@pytest.mark.slow
 def test_sync_dist_is_wrong_where_ours_is_exact(own: Path, alone: Path) -> None:
     """The trap that Task.log_step avoids: Lightning cuts the mean number of samples over ranks to a whole one."""
     Group(2, *PLAIN, *on(2), "--run_dir", "averaged", cwd=own).finish()

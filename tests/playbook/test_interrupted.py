@@ -27,6 +27,7 @@ def whole(own: Path) -> Path:
     return own / "whole"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "victims"), [("0", [1]), pytest.param("2", [1, 0, 0, 1], marks=pytest.mark.slow)], ids=["0", "2"]
 )

@@ -132,6 +132,7 @@ def run_without_names(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("unshare") is None or run_without_names("true").returncode != 0,
     reason="needs the right to make a network namespace",

@@ -224,6 +224,7 @@ def test_tags_in_a_recipe(cli: Cli, honest: Path, mark: Path, verb: str) -> None
     assert_refused(cli(verb, "--ckpt_path", honest, "--model", TAG.removeprefix("model: ").strip()))
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own(honest: Path, mark: Path) -> None:
     """As a user starts it: other tests may have imported what this one must refuse."""
     evil = folder_metadata(mark.parent / "evil.ckpt", load(honest), Payload(mark))

@@ -20,7 +20,10 @@ from playbook.errors import UserError
 from tests.playbook.running import python_path
 from tests.playbook.sharded_jobs import train
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable.*")  # it is a range
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable.*"),  # it is a range
+    pytest.mark.slow,  # test_distributed.py has a mesh of processes by default
+]
 
 CLOSE = 1e-6  # another order of sums; 6e-8 was seen
 

@@ -373,6 +373,7 @@ def test_a_worker_that_dies_amid_a_step_lets_it_end(cli: Cli) -> None:
     assert_ends_like_a_whole_run(cli, "run", *TWO, "--trainer.callbacks", "null")
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_death_is_noticed_in_a_thread_too() -> None:
     """Where no signal can be handled, at the end of the timeout."""

@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,6 +9,7 @@ from playbook.doctor.registry import all_probes
 from playbook.doctor.report import Report
 from playbook.doctor.review import review
 from tests.playbook.doctor.programs import needs_fork
+from tests.playbook.running import sampled
 
 pytestmark = needs_fork
 CASES = Path(__file__).parent / "cases"
@@ -23,14 +23,8 @@ SAMPLE = {  # runs by default; CI runs all of them
     "device_unsafe_tensor",  # in the place of tensors
     "train_val_overlap",  # in the data
     "python_loop_over_batch",  # in the source
-    "clean__norm_first",
     "clean__rare_class",
-    "clean__two_players",
 }
-
-
-def sampled(names: list[str]) -> list[Any]:
-    return [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def reviewed(name: str, repaired: bool = False, ids: frozenset[str] | None = None) -> Report:
@@ -46,7 +40,7 @@ def defect_of(name: str) -> str:
     return name.partition("__")[0].replace("_", "-")
 
 
-@pytest.mark.parametrize("name", sampled(DEFECTIVE))
+@pytest.mark.parametrize("name", sampled(DEFECTIVE, SAMPLE))
 def test_finds_the_defect_and_not_its_repair(name: str) -> None:
     defect = defect_of(name)
     report = reviewed(name, ids=frozenset({defect}))
@@ -68,7 +62,7 @@ def test_the_gain_of_single_precision_is_told() -> None:
     assert "float32 saves 3% of the memory" in finding["message"]
 
 
-@pytest.mark.parametrize("name", sampled(CLEAN))
+@pytest.mark.parametrize("name", sampled(CLEAN, SAMPLE))
 def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
     report = reviewed(name)
     assert not report.findings, report

@@ -49,6 +49,7 @@ def test_a_program_that_ends_its_process_is_a_note() -> None:
     assert report.notes == ["loss_input: ended its process with 3"]
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("playbook.doctor.subject._LONGEST_S", 0.5)  # for its first step alone
     start = time.monotonic()
@@ -102,6 +103,7 @@ def test_sandbox() -> None:
     assert (str(first), second) == ("ended its process with 7", "fine")
 
 
+@pytest.mark.slow
 def test_a_batch_of_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = tmp_path / "names.txt"
     names.write_text("tests.playbook.doctor.cases.double_softmax\ntests.playbook.doctor.cases.missing_super_init\n")

@@ -139,6 +139,7 @@ def test_batch_sizes_double_until_memory_ends() -> None:
     assert len(seen.rates) == 3 * 4
 
 
+@pytest.mark.slow
 def test_batch_sizes_end_with_the_data_and_the_maximum() -> None:
     def sizes(**options: int) -> list[int]:
         return [t.batch_size for t in find_batch_size(Trainer(**SETTINGS), Hungry(1000), Points(), **options)]
@@ -243,6 +244,7 @@ def test_find_batch_size_from_the_command_line(cli: Cli) -> None:
     assert [path.name for path in Path("run").iterdir()] == ["find_batch_size.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*max_epochs.*")
 def test_both_work_with_strangers(cli: Cli, workdir: Path) -> None:
     (workdir / "stranger.py").write_text(

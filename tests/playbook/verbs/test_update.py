@@ -14,7 +14,7 @@ import pytest
 
 from playbook.command.main import run
 from playbook.project import Project
-from tests.playbook.running import ROOT, Result
+from tests.playbook.running import ROOT, Result, sampled
 from tests.playbook.update.upstream import (
     changelog,
     commit,
@@ -285,7 +285,14 @@ def expect_new_version(project: Path, upstream: Path, version: str, edited: set[
             assert present.get(path) == new.get(path), path
 
 
-@pytest.mark.parametrize("name", EDITS)
+SAMPLE = (  # CI runs all of them
+    *("nothing", "own net", "uncommitted edits of own files", "other line of a changed file", "same line as 0.2.0"),
+    *("deleted here, changed there", "edited here, deleted there", "edited here, renamed there", "new file"),
+    *("uncommitted edits of the machine", "detached HEAD"),
+)
+
+
+@pytest.mark.parametrize("name", sampled(EDITS, SAMPLE))
 def test_edits_over_two_versions(project: Path, upstream: Path, update: Update, name: str) -> None:
     edit = EDITS[name]
     apply(edit, project)
@@ -918,6 +925,7 @@ def test_ctrl_c_while_fetching_changes_nothing(project: Path, tmp_path: Path) ->
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs process groups and a shell")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_amid_the_replacement_come_too_late(

@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
 from playbook.checkpoints.io import load
-from tests.playbook.running import MLP_DIGITS, Cli, Result
+from tests.playbook.running import MLP_DIGITS, Cli, Result, sampled
 from tests.playbook.training.resume.test_exact import PowerCutError
 
 PLAIN = ("--model.schedule", "null")  # a constant rate
@@ -118,7 +118,7 @@ SCHEDULES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SCHEDULES)
+@pytest.mark.parametrize("case", sampled(SCHEDULES, ("gamma", "warmup and cosine", "constant")))
 def test_rates_are_those_of_a_run_that_had_the_change_from_its_start(cli: Cli, case: str) -> None:
     former, now = SCHEDULES[case]
     whole = fit(cli, "whole", *now)
@@ -298,6 +298,7 @@ LENGTHS = {  # steps of every epoch; seven were done, two of them in the second 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LENGTHS)
 def test_the_length_of_epochs(cli: Cli, case: str) -> None:
     args, expected = LENGTHS[case]
@@ -357,6 +358,7 @@ class Poisoned(Callback):
             loss.data.fill_(float("inf"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [(), ("--model.optimizer.weight_decay", "0.1"), ("--model.schedule.final", "0.2")])
 def test_a_rate_that_nonfinite_has_lowered_stays_low(cli: Cli, change: tuple[str, ...]) -> None:
     lowered = (f"--trainer.callbacks+={__name__}.Poisoned", "--trainer.callbacks+=NonFinite",
@@ -414,6 +416,7 @@ def own(cli: Cli, run: str, *args: str, cut: int = 0) -> Result:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [("--model.lr", "0.01"), ("--model.factor", "0.8"), ("--model.decay", "0.3")])
 @pytest.mark.parametrize("cut", [3, 8])
 def test_a_module_that_makes_its_optimizer_itself(cli: Cli, workdir: Path, change: tuple[str, str], cut: int) -> None:
@@ -432,6 +435,7 @@ def test_a_module_that_makes_its_optimizer_itself(cli: Cli, workdir: Path, chang
         assert [row["groups"][0][key] for row in rows] == pytest.approx(values), key
 
 
+@pytest.mark.slow
 def test_what_changed_in_the_source_takes_effect_too(cli: Cli, workdir: Path) -> None:
     (workdir / "own.py").write_text(OWN)
     with pytest.raises(PowerCutError):
@@ -472,6 +476,7 @@ def test_a_checkpoint_of_an_earlier_version(cli: Cli) -> None:
 AVERAGE = ("--trainer.callbacks+=lightning.pytorch.callbacks.EMAWeightAveraging", "--trainer.callbacks.decay", "0.9")
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_raw_weights_without_their_average(cli: Cli, workdir: Path) -> None:
     """The checkpoint's state_dict is the average; steps with a rate of 0 leave what training goes on from."""
     (workdir / "own.py").write_text(OWN)
@@ -488,6 +493,7 @@ def test_training_goes_on_from_the_raw_weights_without_their_average(cli: Cli, w
     assert torch.equal(now["state_dict"]["net.weight"], raw["net.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The checkpoint was not created with WeightAveraging")
 def test_an_average_that_begins_later(cli: Cli, workdir: Path) -> None:
     (workdir / "own.py").write_text(OWN)

@@ -62,6 +62,7 @@ def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
     assert_ends_like(cli, workdir, "run", "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [signal.SIGUSR1, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGTERM))]
 )
