@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.playbook.processes import PLAIN, SMALL, TIMEOUT_S, Group, assert_same_run, on, read, steps, values
-from tests.playbook.running import ROOT, python_path
+from tests.playbook.running import ROOT, python_path, sampled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -103,7 +103,8 @@ def test_every_sample_is_predicted_once(own: Path, alone: Path, predicted: list[
     assert [(row["label"], row["target"]) for row in found] == [(row["label"], row["target"]) for row in predicted]
 
 
-@pytest.mark.parametrize(("first", "then"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2)])
 def test_another_number_of_processes_goes_on_in_the_same_order(own: Path, alone: Path, first: int, then: int) -> None:
     run = f"from-{first}-to-{then}"
     group = Group(first, *PLAIN, *on(first), "--run_dir", run, "--trainer.log_every_n_steps", "1", cwd=own)
@@ -153,9 +154,7 @@ def vit_alone(own: Path) -> Path:
     return own / "vit"
 
 
-@pytest.mark.parametrize(
-    "mesh", [pytest.param(mesh, marks=pytest.mark.slow if world > 2 else ()) for mesh, world in MESHES.items()]
-)
+@pytest.mark.parametrize("mesh", sampled(MESHES, ["fsdp2"]))
 def test_a_mesh_of_processes_trains_what_one_process_trains(own: Path, vit_alone: Path, mesh: str) -> None:
     shares = 1 if mesh == "tensor-parallel" else 2
     partial = ("--config", str(ROOT / f"configs/trainer/{mesh}.yaml"), "--trainer.devices", str(MESHES[mesh]))

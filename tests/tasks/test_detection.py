@@ -375,7 +375,10 @@ def build_detector(name: str) -> Detection:
     return Detection(net, K, lambda p: torch.optim.SGD(p, lr=0.0), loss_weights=None)
 
 
-@pytest.mark.parametrize(("name", "accumulate"), [("known", 1), ("known", 3), ("yolo", 3), ("retinanet", 2)])
+@pytest.mark.parametrize(
+    ("name", "accumulate"),
+    [("known", 1), ("known", 3), ("yolo", 3), pytest.param("retinanet", 2, marks=pytest.mark.slow)],
+)
 def test_a_step_is_the_same_however_it_is_split(name: str, accumulate: int) -> None:
     """Images have 0 to 3 objects; the losses are means over images, whatever their number of objects."""
     images, targets = zip(*samples(11 if name == "known" else 7), strict=True)

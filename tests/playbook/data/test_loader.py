@@ -139,7 +139,7 @@ def assert_one_line(done: Result, pattern: str) -> None:
 # broken samples
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_truncated_training_image_stops_with_a_checkpoint(cli: Cli, workers: str) -> None:
     index, number = image_at(batch=6)
     truncate(number)
