@@ -9,14 +9,20 @@ from types import ModuleType
 from typing import Any
 
 FORMER = "src"  # the package that checkpoints name which were saved before it was renamed
-# what a configuration or a checkpoint may name, by module of then and of now
+# what a configuration, a checkpoint or a user's own file may name, by module of then and of now
 MOVED = {
     "src.callbacks.checkpoint": "playbook.training.resume.checkpoint",
     "src.callbacks.nonfinite": "playbook.training.nonfinite.callback",
     "src.checkpoints": "playbook.checkpoints",
     "src.checkpoints.sharded": "playbook.checkpoints.sharded",
     "src.data.base": "playbook.data.base",
+    "src.data.loader": "playbook.data.loader",
     "src.data.resident": "playbook.data.resident",
+    "src.engine": "playbook.training",
+    "src.engine.networks": "playbook.network",
+    "src.engine.parallel": "playbook.parallel",
+    "src.engine.replay": "playbook.training.nonfinite.replay",
+    "src.errors": "playbook.errors",
     "src.optim": "playbook.optim",
     "src.optim.groups": "playbook.optim.groups",
     "src.optim.muon": "playbook.optim.muon",
