@@ -21,16 +21,16 @@ ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
 
 class Task(LightningModule):
-    """A net, what is minimised, what is measured. Subclasses write the steps.
+    """Trains a net: what is optimised and measured. Subclasses write the steps.
 
     Metrics are kept as objects and read once an epoch: logging at every step made a small net's step 18 % longer
     (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
 
     Args:
-        net: any module; called with the batch's inputs, by name if they are a dict.
-        optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
-        schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
-        metrics: what is measured beside the mean loss, copied for train, val and test.
+        net: any module, called with the inputs of the batch, by name if they are a dict.
+        optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3.
+        schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        metrics: metrics to log beside the mean loss, copied for train, val and test.
     """
 
     loss_name = ""  # what is minimised, for the card at the end of a run

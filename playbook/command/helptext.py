@@ -8,13 +8,13 @@ EXAMPLE = "configs/vision/cnn-digits.yaml"  # that the examples of the verbs nam
 COMMON = {
     "--config FILE": "a recipe or a partial file; later ones override earlier ones",
     "--run_dir DIR": "directory of the run [runs/<recipe>/<date-time>]",
-    "--ckpt_path X": "best, last, a run directory or a checkpoint file",
-    "--seed_everything N": "seed of weights, order and augmentation [0]",
-    "--model CLASS": "task, by short name or full path; --model.help CLASS shows its options",
-    "--data CLASS": "data module, likewise; --data.help CLASS shows its options",
+    "--ckpt_path X": "checkpoint: best, last, a run directory or a file",
+    "--seed_everything N": "seed of initialisation, data order and augmentation [0]",
+    "--model CLASS": "task, by short name or full path; --model.help CLASS lists its options",
+    "--data CLASS": "data module, likewise; --data.help CLASS lists its options",
     "--trainer.devices N": "devices to use [auto]",
     "--trainer.precision P": "32-true, bf16-mixed, 16-mixed, … [32-true]",
-    "--debug": "show the traceback of an error",
+    "--debug": "show the traceback of every error",
 }
 
 

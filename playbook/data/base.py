@@ -32,7 +32,7 @@ class Data(LightningDataModule):
     nor repeats a sample.
 
     Args:
-        batch_size: samples a batch and process, B, at least 1.
+        batch_size: samples per batch and process, B, at least 1.
         num_workers: number of loader processes; 0 loads in the main process.
         on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
             `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json). predict

@@ -15,21 +15,21 @@ NUM_DRAWS = 7  # random numbers a sample and epoch
 
 
 class ResidentImages(Data):
-    """Keeps a whole data set on the device as uint8 and makes batches of it there; subclasses say what it holds.
+    """Keeps a whole data set in device memory as uint8 and augments it there, batch by batch. Subclasses read the data.
 
     What is drawn for sample i in epoch e comes from a table that (seed, e) makes, so batches are bitwise the same from
     any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data. Images are
     normalised by the mean and deviation of each channel over the training images.
 
     Args:
-        batch_size: samples a batch and process, B, at least 1.
-        val_share: part of the training images that validates instead, cut off with a fixed seed, in (0, 1).
-        num_train: train on this many of the other images, the same ones for every seed; all of them when left out.
-        flip: mirror half of the training images left to right.
-        translate: move training images by up to this many pixels up, down and sideways; their reflection comes in.
-        crop: smallest share of a training image's area that is cut out and stretched to the whole, in (0, 1];
-            1 cuts nothing. Sides differ by up to 4:3.
-        cutout: side in pixels of a square of each training image that is blanked; 0 blanks nothing.
+        batch_size: samples per batch and process, B, at least 1.
+        val_share: share of the training images used for validation, split off with a fixed seed, in (0, 1).
+        num_train: number of the remaining images to train on, the same ones for every seed. Defaults to all of them.
+        flip: whether to flip training images horizontally with probability 0.5.
+        translate: largest translation of training images in pixels, padded by reflection; 0 turns it off.
+        crop: smallest share of a training image's area that a random resized crop takes, in (0, 1]; 1 turns it off.
+            The aspect ratio varies by up to 4:3.
+        cutout: side in pixels of a square that is set to the mean in each training image; 0 turns it off.
         loader: further options of Data; with num_workers above 0 the images stay in the memory of the host, and
             batches are made by workers.
 

@@ -28,13 +28,13 @@ class Muon(Optimizer):
     split by order and dimensions: 2-D and 4-D ones are hidden, apart from the first and the last of them.
 
     Args:
-        params: parameters or groups; in a group, `hidden` says whether it gets Muon or AdamW.
+        params: parameters or groups. The key `hidden` of a group selects Muon (True) or AdamW.
         lr: learning rate of both parts.
-        weight_decay: decoupled, of both parts.
-        momentum: of Muon, in [0, 1), looking ahead as Nesterov's.
-        betas: of AdamW, each in [0, 1).
-        eps: of AdamW, added to the root of the second moment.
-        iterations: Newton-Schulz iterations, at least 1.
+        weight_decay: decoupled weight decay of both parts.
+        momentum: Nesterov momentum of Muon, in [0, 1).
+        betas: decay rates of AdamW's moments, each in [0, 1).
+        eps: term that AdamW adds to the root of the second moment.
+        iterations: number of Newton-Schulz iterations, at least 1.
 
     Raises:
         ValueError: a value out of its range, or no hidden matrix.

@@ -13,8 +13,8 @@ class WarmupCosine(LambdaLR):
     """Linear warm-up to the optimizer's rate, then half a cosine down to `final` (Loshchilov & Hutter 2017).
 
     Args:
-        optimizer: whose rates are scheduled, every group from its own `lr`.
-        total_steps: optimizer steps of the whole training; filled in from the trainer when left out.
+        optimizer: optimizer to schedule; each group starts from its own `lr`.
+        total_steps: optimizer steps of the whole training. Defaults to those of the trainer.
         warmup: share of the steps spent warming up, in [0, 1).
         final: rate at the end, as a share of the peak, in [0, 1].
 
@@ -45,17 +45,17 @@ class WarmupCosine(LambdaLR):
 
 
 class ReduceLROnPlateau(TorchReduceLROnPlateau):
-    """Cuts the rate when a metric stops improving; torch's class plus the name of the metric.
+    """Lowers the rate when a metric stops improving: torch's class with the name of the metric.
 
     Args:
-        optimizer: whose rates are cut.
+        optimizer: optimizer to schedule.
         monitor: logged metric that is watched.
         mode: whether the metric should fall (min) or rise (max).
-        factor: what the rate is multiplied by, below 1.
-        patience: epochs without improvement that are let pass.
+        factor: factor that lowers the rate, below 1.
+        patience: number of epochs without improvement before the rate is lowered.
         threshold: relative change that counts as an improvement.
-        cooldown: epochs to wait after a cut.
-        min_lr: the rate never falls below this.
+        cooldown: number of epochs to wait after the rate was lowered.
+        min_lr: lower bound of the rate.
     """
 
     def __init__(

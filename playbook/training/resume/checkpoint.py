@@ -29,16 +29,16 @@ class Checkpoint(LightningCheckpoint):
     other callback has its turn.
 
     Args:
-        monitor: logged metric that decides which epoch is saved as best.ckpt; none keeps last.ckpt alone.
-        mode: whether the best is the smallest (min) or largest (max) value.
+        monitor: logged metric that decides which epoch is saved as best.ckpt. Without one, only last.ckpt is saved.
+        mode: whether the smallest (min) or the largest (max) value is the best.
         every_n_steps: optimizer steps between two saves of last.ckpt.
         every_n_minutes: minutes between two saves of last.ckpt.
         every_n_epochs: epochs between two saves of last.ckpt.
-        requeue_exit_code: exit code after SIGTERM or SIGUSR1, for schedulers that requeue on one of their own (99 in
-            Grid Engine); 128 + the signal's number when left out, 143 and 138.
+        requeue_exit_code: exit code after SIGTERM or SIGUSR1, for schedulers that requeue a job on a certain code (99
+            in Grid Engine). Defaults to 128 plus the signal's number: 143 and 138.
 
     Raises:
-        ValueError: a cadence that is not above 0.
+        ValueError: an interval that is not above 0.
     """
 
     def __init__(
