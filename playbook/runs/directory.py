@@ -22,7 +22,7 @@ import sys
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from playbook.errors import UserError, nearest
 from playbook.processes import is_first_process
@@ -35,7 +35,7 @@ except ImportError:  # Windows
 
 ROOT = Path("runs")
 MOST_NEW_FILES = 100  # that git.diff takes up
-_locks: dict[Path, TextIO] = {}
+_locks: dict[Path, int] = {}
 PACKAGES = ("torch", "torchvision", "lightning", "torchmetrics", "jsonargparse", "numpy", "scikit-learn", "wandb")
 
 
@@ -89,19 +89,19 @@ class Run:
         """
         if self.path.absolute() in _locks:
             return
-        file = (self.path / ".lock").open("w")
+        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)  # open as long as the process lives
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                file.close()
+                os.close(file)
                 raise UserError(f"--run_dir {self}: another process is training in it") from None
         _locks[self.path.absolute()] = file
 
     def release(self) -> None:
         """Lets other processes in, and removes a directory that nothing was written to."""
-        if file := _locks.pop(self.path.absolute(), None):
-            file.close()
+        if (file := _locks.pop(self.path.absolute(), None)) is not None:
+            os.close(file)
             (self.path / ".lock").unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # what is not empty stays
             self.path.rmdir()
