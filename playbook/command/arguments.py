@@ -11,6 +11,7 @@ import yaml
 from playbook.command import discovery
 from playbook.command.verb import ModelVerb
 from playbook.errors import UserError, nearest
+from playbook.runs.directory import require_there
 
 RESOLVED = ("run_dir", "ckpt_path", "init_from")  # options that are resolved before the parser sees them
 
@@ -47,6 +48,24 @@ class Invocation:
     def recipe(self) -> str | None:
         """Name of the first config."""
         return self.configs[0].stem if self.configs else None
+
+    @property
+    def shows_help(self) -> bool:
+        """Whether help is asked for, so that nothing runs."""
+        return any(arg == "--help" or arg.partition("=")[0].endswith(".help") for arg in self.args)
+
+    def require_checkpoint(self) -> None:
+        """Refuses a checkpoint that does not exist, before torch is imported; `best` and `last` are looked for later.
+
+        Raises:
+            UserError: there is no such file or run directory.
+        """
+        if self.shows_help:
+            return
+        if spec := self.settings.get("ckpt_path"):
+            require_there(spec, "--ckpt_path")
+        elif self.verb.checkpoint == "continued" and (spec := self.settings.get("init_from")):
+            require_there(spec, "--init_from")
 
     def where(self, key: str) -> str:
         """«file:line: » of a dotted key in the last config that has it; empty if none does.

@@ -114,7 +114,7 @@ def check(invocation: Invocation) -> None:
     Raises:
         UserError: an option or a class that does not exist, a value of the wrong type, or a missing argument.
     """
-    if any(arg == "--help" or arg.partition("=")[0].endswith(".help") for arg in invocation.args):
+    if invocation.shows_help:
         return
     try:
         command = _Command(invocation)

@@ -15,7 +15,7 @@ from playbook.checkpoints.io import first_valid
 from playbook.command import parser as parsing
 from playbook.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from playbook.command.defaults import keep_own_defaults
-from playbook.command.resolve import choose_run, require_fit, resolve_checkpoint, shows_only
+from playbook.command.resolve import choose_run, require_fit, resolve_checkpoint
 from playbook.command.session import Session
 from playbook.network import restored
 from playbook.runs.directory import checkpoint_candidates
@@ -102,7 +102,7 @@ class CLI(LightningCLI):
                     callback for callback in callbacks if callback["class_path"].rpartition(".")[2] not in again
                 ]
             args = ["--config", yaml.safe_dump(config), *args]
-        if not shows_only(invocation):  # --x.help takes what follows for its own
+        if not invocation.shows_help:  # --x.help takes what follows for its own
             args += [f"--run_dir={self.session.run.path}", f"--ckpt_path={checkpoint or 'null'}"]
             args += [f"--init_from={self.session.init_from or 'null'}"]
         return args

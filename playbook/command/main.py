@@ -77,6 +77,7 @@ def _dispatch(args: list[str], debug: bool) -> int:
     try:
         invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
         check(invocation)
+        invocation.require_checkpoint()
     except UserError:
         if not is_first_process():
             time.sleep(FIRST_SPEAKS_S)

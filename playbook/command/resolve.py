@@ -17,11 +17,6 @@ from playbook.task import Task
 BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change which weights a module has
 
 
-def shows_only(invocation: Invocation) -> bool:
-    """Whether the command prints help or a configuration, and runs nothing."""
-    return any(arg == "--help" or arg.partition("=")[0].endswith(".help") for arg in invocation.args)
-
-
 def resolve_checkpoint(invocation: Invocation) -> Opened | None:
     """The checkpoint that --ckpt_path means; None where a run is to start.
 
@@ -29,8 +24,8 @@ def resolve_checkpoint(invocation: Invocation) -> Opened | None:
         UserError: there is none, or it is damaged.
     """
     spec = invocation.settings.get("ckpt_path")
-    if not spec or shows_only(invocation):
-        if invocation.verb.checkpoint == "required" and not shows_only(invocation):
+    if not spec or invocation.shows_help:
+        if invocation.verb.checkpoint == "required" and not invocation.shows_help:
             raise UserError(invocation.verb.lacks_checkpoint)
         return None
     folder = invocation.settings.get("run_dir")
@@ -64,7 +59,7 @@ def choose_run(invocation: Invocation, checkpoint: Opened | None) -> Run:
         return Run(Path(os.environ["PLAYBOOK_RUN_DIR"]))  # a further process of the same run
     folder = invocation.settings.get("run_dir")
     run = Run(Path(folder)) if folder else run_of(checkpoint.path) if checkpoint else None
-    if shows_only(invocation):
+    if invocation.shows_help:
         return run or Run(ROOT / "none")
     if run is None or (not folder and not os.access(run.path, os.W_OK)):
         if not is_first_process():

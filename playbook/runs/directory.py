@@ -201,6 +201,19 @@ def run_of(checkpoint: Path) -> Run | None:
     return Run(checkpoint.parent.parent)
 
 
+def require_there(spec: str, option: str) -> None:
+    """Refuses the name of a checkpoint or a run that does not exist; best and last always pass.
+
+    Raises:
+        UserError: there is no such file or directory.
+    """
+    path = Path(spec)
+    if spec in ("best", "last") or path.is_dir() or path.is_file():
+        return
+    siblings = [entry.as_posix() for entry in path.parent.glob("*")] if path.parent.is_dir() else []
+    raise UserError(f"{option} {spec}: no such file or run directory{nearest(spec, [*siblings, 'best', 'last'])}")
+
+
 def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option: str) -> list[Path]:
     """Checkpoints that an option may mean, the one to prefer first.
 
@@ -214,14 +227,10 @@ def checkpoint_candidates(spec: str, run: Run | None, recipe: str | None, option
         UserError: nothing of that name exists.
     """
     if spec not in ("best", "last"):
+        require_there(spec, option)
         path = Path(spec)
         if is_checkpoint(path):
             return [path]
-        if not path.is_dir():
-            siblings = [entry.as_posix() for entry in path.parent.glob("*")] if path.parent.is_dir() else []
-            raise UserError(
-                f"{option} {spec}: no such file or run directory{nearest(spec, [*siblings, 'best', 'last'])}"
-            )
         run = Run(path.parent if path.name == "checkpoints" else path)
     elif run is None:
         run = newest_run(recipe)

@@ -237,3 +237,19 @@ def test_appended_callbacks() -> None:
     args += ["--trainer.callbacks+={class_path: Timer}", "--trainer.callbacks+", "[A, {class_path: b.B}]", "--x", "EMA"]
     assert appended_callbacks(args) == {"EMA", "Mix", "Timer", "A", "B"}
     assert appended_callbacks(["--trainer.callbacks+={", "--trainer.callbacks", "null"]) == set()
+
+
+@pytest.mark.parametrize("verb", ["fit", "test"])
+@pytest.mark.parametrize("spec", ["nosuch.ckpt", "runs/nosuch"])
+def test_a_missing_checkpoint_is_told_before_torch_is_imported(verb: str, spec: str) -> None:
+    with pytest.raises(UserError, match=f"--ckpt_path {spec}: no such file or run directory"):
+        read(model_verb(verb), ["--ckpt_path", spec]).require_checkpoint()
+    read(model_verb(verb), ["--ckpt_path", spec, "--help"]).require_checkpoint()
+    read(model_verb(verb), ["--ckpt_path", "best"]).require_checkpoint()
+
+
+def test_weights_to_start_from_are_looked_for_by_the_first_start_alone() -> None:
+    with pytest.raises(UserError, match="--init_from nosuch: no such file"):
+        read(model_verb("fit"), ["--init_from", "nosuch"]).require_checkpoint()
+    read(model_verb("fit"), ["--init_from", "nosuch", "--ckpt_path", "last"]).require_checkpoint()
+    read(model_verb("doctor"), ["--config", '{"init_from": "nosuch"}']).require_checkpoint()
