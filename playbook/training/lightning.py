@@ -6,7 +6,6 @@ release of Lightning lacks one.
 """
 
 import copy
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -23,7 +22,7 @@ from lightning.pytorch.utilities.data import _dataloader_init_kwargs_resolve_sam
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import DataLoader
 
 # Where a checkpoint continues exactly. Lightning counts a batch as ready before its hooks run, so a checkpoint saved in
 # most hooks skips or repeats something when it is continued: a validation, a plateau step, a whole epoch. Each context
@@ -269,11 +268,16 @@ def logged_names(trainer: Trainer) -> set[str]:
     return names
 
 
+def logged_values(trainer: Trainer) -> Any:
+    """By key, the metric objects in which self.log collects the values of the training epoch."""
+    return trainer.fit_loop.epoch_loop._results
+
+
 def epoch_sums(trainer: Trainer) -> dict[str, dict[str, Any]]:
     """Sums over the training epoch so far of what self.log collects with on_epoch; checkpoints lack them."""
     return {
         key: {"value": metric.value, "size": getattr(metric, "cumulated_batch_size", None)}
-        for key, metric in trainer.fit_loop.epoch_loop._results.items()
+        for key, metric in logged_values(trainer).items()
         if metric.is_tensor and metric.meta.on_epoch
     }
 
@@ -283,7 +287,7 @@ def add_epoch_sums(trainer: Trainer, sums: dict[str, dict[str, Any]]) -> None:
 
     Lightning creates a sum at the first call of self.log, so this is asked after every batch until all are added.
     """
-    results: Mapping[str, Any] = trainer.fit_loop.epoch_loop._results if sums else {}
+    results: Mapping[str, Any] = logged_values(trainer) if sums else {}
     for key, metric in results.items():
         former = sums.pop(key, None)
         if former is None:
@@ -310,7 +314,60 @@ def restart_fetching(trainer: Trainer) -> None:
         iter(trainer.fit_loop._data_fetcher)
 
 
-# Signals, strategies, loggers
+def replace_preparation(trainer: Trainer, prepare: Callable[[Any, bool, RunningStage], Any]) -> None:
+    """Before loaders are set up: has this function make them ready.
+
+    Args:
+        trainer: whose loaders they are.
+        prepare: takes a loader, whether to shuffle, and the stage; returns the loader to use.
+    """
+    connector: Any = trainer._data_connector
+    connector._prepare_dataloader = prepare
+
+
+def requires_distributed_sampler(trainer: Trainer, loader: DataLoader) -> bool:
+    """Whether several processes share the samples of a loader that does not split them itself."""
+    return trainer._data_connector._requires_distributed_sampler(loader)
+
+
+def resolve_sampler(trainer: Trainer, loader: DataLoader, shuffle: bool, mode: RunningStage) -> Any:
+    """The sampler of this process, which has its share of the samples where several processes share them."""
+    return trainer._data_connector._resolve_sampler(loader, shuffle=shuffle, mode=mode)
+
+
+def training_batch_sampler(loader: DataLoader, sampler: Any) -> Any:
+    """A training's custom batch sampler, built anew from the arguments that Lightning reads off it."""
+    return _dataloader_init_kwargs_resolve_sampler(loader, sampler, RunningStage.TRAINING)["batch_sampler"]
+
+
+def recorded(batches: Any) -> Any:
+    """The same batches of indices, recorded for a BasePredictionWriter."""
+    return _IndexBatchSamplerWrapper(batches)
+
+
+def with_samplers(loader: DataLoader, sampler: Any, batch_sampler: Any) -> DataLoader:
+    """A copy of a loader; DataLoader refuses to set these attributes, though it reads them at every pass."""
+    clone = copy.copy(loader)
+    clone.__dict__.update(sampler=sampler, batch_sampler=batch_sampler, _iterator=None)
+    return clone
+
+
+def replace_fit_loaders(trainer: Trainer, replace: Callable[[DataLoader], DataLoader]) -> None:
+    """Before a fit: passes every DataLoader that the hooks for training and validation return through a function."""
+
+    def load(source: Any) -> Any:
+        loaders = type(source).dataloader(source)
+        if isinstance(loaders, CombinedLoader):
+            loaders.flattened = [replace(each) if isinstance(each, DataLoader) else each for each in loaders.flattened]
+            return loaders
+        return apply_to_collection(loaders, DataLoader, replace)
+
+    for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
+        source: Any = loop._data_source
+        source.dataloader = partial(load, source)
+
+
+# Signals, strategies, loggers, the command line
 
 
 def leave_signals_alone(trainer: Trainer) -> None:
@@ -334,130 +391,6 @@ def drop_wandb_setting(logger: Any, name: str) -> None:
     logger._wandb_init.pop(name, None)
 
 
-def logged_values(trainer: Trainer) -> Any:
-    """By key, the metric objects in which self.log collects the values of the training epoch."""
-    return trainer.fit_loop.epoch_loop._results
-
-
 def is_built_by_command_line() -> bool:
     """In the constructor of a module: whether the command line builds it, from plain values."""
     return _given_hyperparameters.get() is not None
-
-
-# Loaders that Lightning would build anew
-
-
-def keep_loaders(trainer: Trainer) -> None:
-    """Gives a copy of a DataLoader another sampler, where Lightning would build the loader anew.
-
-    For prediction and for several processes, Lightning calls the constructor of the loader's class again, with
-    arguments that it reads off the loader. That fails for `DataLoader(dataset, 50)` and for a class with arguments of
-    its own. A copy keeps the class, the collate function and every other attribute.
-
-    Uses `_data_connector` with `_prepare_dataloader`, `_requires_distributed_sampler` and `_resolve_sampler`;
-    `_dataloader_init_kwargs_resolve_sampler`, which builds a training's own batch sampler anew; and
-    `_IndexBatchSamplerWrapper`, which records the indices of a prediction for a BasePredictionWriter. With
-    overfit_batches also each loop's `_data_source`, before Lightning builds shuffled loaders anew.
-
-    Args:
-        trainer: whose loaders are not set up yet.
-    """
-    connector: Any = trainer._data_connector
-
-    def prepare(loader: Any, shuffle: bool, mode: RunningStage) -> Any:
-        is_predicting = mode == RunningStage.PREDICTING
-        if not isinstance(loader, DataLoader):
-            return loader
-        if isinstance(loader.dataset, IterableDataset):
-            if is_predicting and trainer.world_size > 1 and trainer.is_global_zero:
-                _warn_of_repeats(loader.dataset, trainer.world_size)
-            return loader
-        is_split = connector._requires_distributed_sampler(loader)
-        if not is_split and not is_predicting:
-            return loader
-        sampler = connector._resolve_sampler(loader, shuffle=shuffle, mode=mode)
-        if loader.batch_sampler is None:  # batch_size=None: the data set returns whole batches
-            return _with_samplers(loader, sampler, None)
-        if type(loader.batch_sampler) is BatchSampler:
-            drop_last = loader.batch_sampler.drop_last and not is_predicting
-            batches: Any = BatchSampler(sampler, loader.batch_sampler.batch_size, drop_last)
-        elif mode == RunningStage.TRAINING:
-            batches = _dataloader_init_kwargs_resolve_sampler(loader, sampler, mode)["batch_sampler"]
-        else:
-            batches = _whole(loader.batch_sampler) if is_predicting else loader.batch_sampler
-            share: Any = trainer.distributed_sampler_kwargs if is_split else {}
-            batches = _ShareOfBatches(batches, **share)
-        return _with_samplers(loader, sampler, _IndexBatchSamplerWrapper(batches) if is_predicting else batches)
-
-    connector._prepare_dataloader = prepare
-    if cast(Any, trainer).overfit_batches > 0:  # set by a connector
-        for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
-            source: Any = loop._data_source
-            source.dataloader = partial(_unshuffled, source)
-
-
-class _ShareOfBatches:
-    """One process' samples of the batches that a custom batch sampler yields: every num_replicas-th sample.
-
-    Args:
-        batches: an iterable of lists of indices, the same ones in every process.
-        num_replicas: processes that share them.
-        rank: of this process.
-    """
-
-    def __init__(self, batches: Any, num_replicas: int = 1, rank: int = 0) -> None:
-        self.batches = batches
-        self.num_replicas = num_replicas
-        self.rank = rank
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        num_samples = 0
-        for batch in self.batches:
-            first = (self.rank - num_samples) % self.num_replicas
-            num_samples += len(batch)
-            if share := list(batch)[first :: self.num_replicas]:
-                yield share
-
-    def __len__(self) -> int:
-        num_batches = len(self.batches)  # a TypeError where it has no length, and may have no end
-        return num_batches if self.num_replicas == 1 else sum(1 for _ in self)
-
-
-def _with_samplers(loader: DataLoader, sampler: Any, batch_sampler: Any) -> DataLoader:
-    """A copy of the loader; DataLoader refuses to set these attributes, though it reads them at every pass."""
-    clone = copy.copy(loader)
-    clone.__dict__.update(sampler=sampler, batch_sampler=batch_sampler, _iterator=None)
-    return clone
-
-
-def _unshuffled(source: Any) -> Any:
-    """What the source's hook returns, with every DataLoader in the order of its data set."""
-
-    def in_order(loader: DataLoader) -> DataLoader:
-        if type(loader.batch_sampler) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
-            return loader
-        sampler = SequentialSampler(cast(Any, loader.dataset))
-        batches = BatchSampler(sampler, loader.batch_sampler.batch_size, loader.batch_sampler.drop_last)
-        return _with_samplers(loader, sampler, batches)
-
-    loaders = type(source).dataloader(source)
-    if isinstance(loaders, CombinedLoader):
-        loaders.flattened = [in_order(each) if isinstance(each, DataLoader) else each for each in loaders.flattened]
-        return loaders
-    return apply_to_collection(loaders, DataLoader, in_order)
-
-
-def _whole(batch_sampler: Any) -> Any:
-    """The same batch sampler, keeping a short last batch."""
-    if getattr(batch_sampler, "drop_last", False):
-        batch_sampler = copy.copy(batch_sampler)
-        batch_sampler.drop_last = False
-    return batch_sampler
-
-
-def _warn_of_repeats(dataset: Any, num_processes: int) -> None:
-    print(
-        f"warning: --data: {type(dataset).__name__} is an IterableDataset, so each of the {num_processes} processes "
-        "predicts every sample that it yields there; split it by rank, or use --trainer.devices 1",
-        file=sys.stderr,
-    )

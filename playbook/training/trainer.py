@@ -18,7 +18,7 @@ from playbook.runs import card
 from playbook.runs.directory import ROOT, Run, checkpoint_candidates, is_checkpoint, new_run
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
-from playbook.training.lightning import keep_loaders
+from playbook.training.loaders import keep_loaders
 from playbook.training.microbatches import MicroBatches
 from playbook.training.monitors import CheckMonitors
 from playbook.training.nonfinite.callback import NonFinite

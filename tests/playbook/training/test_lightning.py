@@ -93,6 +93,7 @@ HPARAMS = "lightning.pytorch.core.mixins.hparams_mixin"
 UTILITIES = "lightning.pytorch.utilities.data"
 OVERRIDES = "lightning.pytorch.overrides.distributed"
 EPOCH_LOOP = f"{LOOP}.epoch_loop"
+CONNECTOR = "live.trainer._data_connector"
 USES = [
     Use("_num_ready_batches_reached", EPOCH_LOOP, "ends_epoch", "the last batch of an epoch"),
     Use("_should_accumulate", LOOP, "gradients_accumulate", "whether an optimizer step is due"),
@@ -132,27 +133,15 @@ USES = [
     Use("_step_fn", "live.closure", "BatchClosure", "running a part of a batch"),
     Use("_backward_fn", "live.closure", "BatchClosure", "gradients of a part of a batch"),
     Use("_zero_grad_fn", "live.closure", "BatchClosure", "clearing gradients once a step"),
-    Use(
-        "_given_hyperparameters",
-        HPARAMS,
-        "is_built_by_command_line",
-        "plain values",
-    ),
-    Use("_data_connector", "live.trainer", "keep_loaders", "loaders with other samplers"),
-    Use("_prepare_dataloader", "live.trainer._data_connector", "keep_loaders", "loaders with other samplers"),
-    Use(
-        "_requires_distributed_sampler", "live.trainer._data_connector", "keep_loaders", "loaders of several processes"
-    ),
-    Use("_resolve_sampler", "live.trainer._data_connector", "keep_loaders", "loaders with other samplers"),
-    Use(
-        "_dataloader_init_kwargs_resolve_sampler",
-        UTILITIES,
-        "keep_loaders",
-        "batch samplers",
-    ),
-    Use("_IndexBatchSamplerWrapper", OVERRIDES, "keep_loaders", "indices of a prediction"),
-    Use("_data_source", LOOP, "keep_loaders", "overfit_batches with shuffled loaders"),
-    Use("_iterator", "DataLoader([])", "keep_loaders", "copies of loaders"),
+    Use("_given_hyperparameters", HPARAMS, "is_built_by_command_line", "plain values"),
+    Use("_data_connector", "live.trainer", "replace_preparation", "loaders with other samplers"),
+    Use("_prepare_dataloader", CONNECTOR, "replace_preparation", "loaders with other samplers"),
+    Use("_requires_distributed_sampler", CONNECTOR, "requires_distributed_sampler", "loaders of several processes"),
+    Use("_resolve_sampler", CONNECTOR, "resolve_sampler", "loaders with other samplers"),
+    Use("_dataloader_init_kwargs_resolve_sampler", UTILITIES, "training_batch_sampler", "batch samplers"),
+    Use("_IndexBatchSamplerWrapper", OVERRIDES, "recorded", "indices of a prediction"),
+    Use("_data_source", LOOP, "replace_fit_loaders", "overfit_batches with shuffled loaders"),
+    Use("_iterator", "DataLoader([])", "with_samplers", "copies of loaders"),
     Use("_wandb_init", "live.wandb", "drop_wandb_setting", "a setting that wandb no longer has"),
 ]
 

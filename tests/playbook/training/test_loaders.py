@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 
-from playbook.training.lightning import _ShareOfBatches
+from playbook.training.loaders import ShareOfBatches
 from playbook.training.trainer import Trainer
 from tests.playbook.processes import Group
 from tests.playbook.running import UNSAVED, Cli
@@ -181,7 +181,7 @@ def test_shares_of_batches_deal_samples_out(sizes: list[int], num_replicas: int)
     ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
     batches = [list(range(first, end)) for first, end in pairwise(ends)]
     for rank in range(num_replicas):
-        share = _ShareOfBatches(batches, num_replicas, rank)
+        share = ShareOfBatches(batches, num_replicas, rank)
         yielded = list(share)
         assert list(chain.from_iterable(yielded)) == list(range(rank, sum(sizes), num_replicas))
         assert all(any(set(part) <= set(batch) for batch in batches) for part in yielded)
