@@ -66,8 +66,9 @@ class Fit(ModelVerb):
             session: the model, its data and the trainer.
             doctor: review the program first, and stop if it is wrong.
         """
-        path = session.checkpoint and str(session.checkpoint)
-        session.trainer.fit(session.model, datamodule=session.datamodule, ckpt_path=path, init_from=session.init_from)
+        session.trainer.fit(
+            session.model, datamodule=session.datamodule, ckpt_path=session.checkpoint, init_from=session.init_from
+        )
 
 
 VERB = Fit()

@@ -24,8 +24,9 @@ class Predict(ModelVerb):
 
     def run(self, session: "Session") -> None:
         """Predicts; the data's predict loader is its test loader unless it says otherwise."""
-        path = session.checkpoint and str(session.checkpoint)
-        session.trainer.predict(session.model, None, session.datamodule, return_predictions=False, ckpt_path=path)
+        session.trainer.predict(
+            session.model, None, session.datamodule, return_predictions=False, ckpt_path=session.checkpoint
+        )
 
 
 VERB = Predict()

@@ -23,8 +23,7 @@ class Test(ModelVerb):
             session: the model, its data and the trainer.
             verbose: print Lightning's table as well.
         """
-        path = session.checkpoint and str(session.checkpoint)
-        session.trainer.test(session.model, None, path, verbose, session.datamodule)
+        session.trainer.test(session.model, None, session.checkpoint, verbose, session.datamodule)
 
 
 VERB = Test()
