@@ -151,7 +151,7 @@ class Settings:
                 with warnings.catch_warnings():  # that no step of the optimizer comes between
                     warnings.simplefilter("ignore")
                     for _ in range(0 if config.reduce_on_plateau else num_steps):
-                        module.lr_scheduler_step(config.scheduler, None)  # type: ignore[arg-type]  # as Lightning does
+                        module.lr_scheduler_step(config.scheduler, None)
             except ValueError as error:
                 name = type(config.scheduler).__name__
                 raise UserError(f"schedule: {name} cannot go on from its step {num_steps:,}: {error}") from error

@@ -150,7 +150,7 @@ def test_every_verb_takes_every_loader(name: str, keeps: bool) -> None:
 def test_a_loader_keeps_its_class_and_attributes() -> None:
     module, data = Identity(), Data("own arguments", keeps=True)
     assert isinstance(data.kept_loader, Own)
-    data.kept_loader.note = "mine"  # type: ignore[attr-defined]
+    data.kept_loader.note = "mine"
     trainer = Trainer(run_dir=False, **UNSAVED)
     trainer.predict(module, datamodule=data)
     used = trainer.predict_dataloaders

@@ -154,7 +154,7 @@ def test_a_training_step_may_leave_a_batch_out(name: str) -> None:
     batches, _ = random_split(samples(), 0, 1)
     batches = batches[1:4]
 
-    class Leaves(build):  # type: ignore[misc,valid-type]
+    class Leaves(build):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             loss = super().training_step(batch, batch_idx)
             return loss if batch_idx != 1 else None
@@ -289,7 +289,7 @@ def test_a_factor_of_0_hides_what_is_no_number(factor: Any) -> None:
 
 
 class NoMean(Plain):
-    def weight(self, batch: Any) -> None:  # type: ignore[override]
+    def weight(self, batch: Any) -> None:
         return None
 
 
@@ -321,12 +321,12 @@ def test_halving_a_loss_without_weight_is_told(capsys: pytest.CaptureFixture[str
 
 class Property(Plain):
     @property
-    def weight(self) -> int:  # type: ignore[override]
+    def weight(self) -> int:
         raise AssertionError("a property says nothing of batches")
 
 
 class OtherArguments(Plain):
-    def weight(self, batch: Any, layer: str) -> float:  # type: ignore[override]
+    def weight(self, batch: Any, layer: str) -> float:
         raise AssertionError("a method with other arguments says nothing of batches")
 
 
