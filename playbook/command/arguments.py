@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from playbook import project
 from playbook.command import discovery
 from playbook.command.verb import ModelVerb
 from playbook.errors import UserError, nearest
@@ -67,6 +68,14 @@ class Invocation:
         elif self.verb.checkpoint == "continued" and (spec := self.settings.get("init_from")):
             require_there(spec, "--init_from")
 
+    @property
+    def lacks_model(self) -> str:
+        """The message where nothing says which model to use."""
+        return (
+            f"--model: required; name a recipe with --config ({project.current().command} list recipes), "
+            "a checkpoint with --ckpt_path, or a task"
+        )
+
     def where(self, key: str) -> str:
         """«file:line: » of a dotted key in the last config that has it; empty if none does.
 
@@ -79,6 +88,11 @@ class Invocation:
             if line is not None:
                 return f"{path.as_posix()}:{line}: "
         return ""
+
+
+def is_inline(config: str) -> bool:
+    """Whether a value of --config is YAML itself instead of a file."""
+    return "\n" in config or config.lstrip().startswith("{")
 
 
 def read(verb: ModelVerb, args: list[str]) -> Invocation:
@@ -115,7 +129,7 @@ class _Parts:
     settings: dict[str, str | None] = field(default_factory=dict)
 
     def add_config(self, value: str) -> None:
-        if "\n" in value or value.lstrip().startswith("{"):  # YAML itself instead of a file
+        if is_inline(value):
             self.inlines.append(value)
             self.rest += ["--config", value]
             return

@@ -4,17 +4,14 @@ Only what is certainly wrong is reported. Whatever the source does not tell is l
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import yaml
 
-from playbook import project
 from playbook.command import annotations, class_names, signatures
-from playbook.command.arguments import RESOLVED, Invocation, near_option, same_last_word
-from playbook.command.signatures import Signature
+from playbook.command.arguments import RESOLVED, Invocation, is_inline, near_option, same_last_word
+from playbook.command.slots import Finding, Place, Slot
 from playbook.command.verb import own_options
 from playbook.errors import UserError, nearest
 
@@ -23,89 +20,6 @@ CHECKPOINT = "playbook.training.resume.checkpoint.Checkpoint"
 COMMON = ("config", "print_config", "seed_everything", "trainer", "model", "data", "checkpoint", *RESOLVED)
 FACTORIES = ("optimizer", "schedule")  # classes whose first argument the task gives
 LISTED = 20  # names of options that a message lists; the Trainer has twice as many
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value is written: a line of a file, or the command line."""
-
-    file: Path | None = None
-    line: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file.as_posix()}:{self.line}: " if self.file is not None else ""
-
-    @property
-    def folder(self) -> Path:
-        """What paths in a value are relative to."""
-        return self.file.parent if self.file is not None else Path()
-
-    def at(self, node: yaml.Node) -> "Place":
-        """Of a node in the same file."""
-        return Place(self.file, node.start_mark.line + 1) if self.file is not None else self
-
-
-@dataclass
-class Finding:
-    """Something wrong with one option.
-
-    Args:
-        rank: findings are reported in the order in which they were met.
-        text: what follows the place.
-        parent: dotted name of what has no such option, with a dot at its end.
-        keys: of an option that does not exist, below its parent, for which the nearest are looked up in the end.
-        accepted: what the parent takes in its place.
-    """
-
-    rank: int
-    place: Place
-    text: str
-    parent: str = ""
-    keys: str = ""
-    accepted: list[str] = field(default_factory=list)
-
-
-class Slot:
-    """An option that holds a class, and what the command says of it so far.
-
-    Args:
-        path: dotted, as on the command line, without init_args.
-        kind: of class: task, data, net, optimizer, …; empty if any.
-        class_path: of a class that never changes, whose options stand directly below, as the Trainer's do.
-    """
-
-    def __init__(self, path: str, kind: str = "", class_path: str | None = None) -> None:
-        self.path = path
-        self.kind = kind
-        self.is_fixed = class_path is not None
-        self.signature = signatures.signature(class_path) if class_path else None
-        self.children: dict[str, Slot] = {}
-        self.elements: list[Slot] = []  # of children that are lists
-        self.findings: dict[str, Finding] = {}
-        self.assigned: set[str] = set()
-        self.is_opaque = False  # whether it holds what is not followed here
-        self.place = Place()
-
-    def slots(self) -> Iterator["Slot"]:
-        """This one and all below it."""
-        yield self
-        for child in [*self.children.values(), *self.elements]:
-            yield from child.slots()
-
-    def transparent_slots(self) -> Iterator["Slot"]:
-        """Those of which everything that the command says was followed."""
-        if not self.is_opaque:
-            yield self
-            for child in [*self.children.values(), *self.elements]:
-                yield from child.transparent_slots()
-
-    def choose(self, chosen: Signature | None) -> None:
-        """Takes another class: what was said of the former one no longer counts."""
-        if self.signature is None or chosen is None or chosen.class_path != self.signature.class_path:
-            self.children.clear()
-            self.elements.clear()
-            self.findings.clear()
-        self.signature = chosen
 
 
 def check(invocation: Invocation) -> None:
@@ -155,7 +69,7 @@ class _Command:
                 value = None if not args or args[0].startswith("--") else args.pop(0)
             if name != "config":
                 self._option(name, value)
-            elif value is not None and ("\n" in value or value.lstrip().startswith("{")):
+            elif value is not None and is_inline(value):
                 self._inline_config(value)
             else:
                 path = Path(value or "")
@@ -200,10 +114,7 @@ class _Command:
         if self.invocation.verb.checkpoint == "required":
             return self.invocation.verb.lacks_checkpoint
         if "model" not in self.root.assigned and not self.root.is_opaque:
-            return (
-                f"--model: required; name a recipe with --config ({project.current().command} list recipes), "
-                "a checkpoint with --ckpt_path, or a task"
-            )
+            return self.invocation.lacks_model
         for slot in self.root.transparent_slots():
             if slot.signature is None or slot.is_fixed:
                 continue

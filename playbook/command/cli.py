@@ -143,7 +143,7 @@ class CLI(LightningCLI):
         try:
             with restored(from_checkpoint=self.session.checkpoint is not None):
                 super().instantiate_classes()
-        except Exception as error:
+        except Exception as error:  # of any kind; the verb may have an answer
             if (code := self.verb.build_failed(self.session, error)) is None:
                 raise
             raise SystemExit(code) from None

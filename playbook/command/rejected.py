@@ -5,7 +5,6 @@ import re
 from importlib import import_module
 from typing import Any
 
-from playbook import project
 from playbook.command import discovery
 from playbook.command.arguments import Invocation, near_option
 from playbook.errors import nearest
@@ -27,12 +26,7 @@ def rejected_option(message: str, invocation: Invocation) -> str:
         return f"{found[1]}: expected a value, got none"
     if found := re.match(r"the following arguments are required: (.+)", message):
         missing = found[1].replace(f"{invocation.verb.name}.", "")
-        if missing == "model":
-            return (
-                f"--model: required; name a recipe with --config ({project.current().command} list recipes), "
-                "a checkpoint with --ckpt_path, or a task"
-            )
-        return f"--{missing}: required"
+        return invocation.lacks_model if missing == "model" else f"--{missing}: required"
     return _parsing_error(message, invocation)
 
 
