@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric, MetricCollection
 
 from playbook.batches import num_samples
+from playbook.facts import unpack
 from playbook.optim.groups import parameter_groups
 from playbook.optim.schedules import scheduler_config
 from playbook.training.lightning import is_built_by_command_line
@@ -31,6 +32,10 @@ class Task(LightningModule):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
         metrics: metrics to log beside the mean loss, copied for train, val and test.
+
+    Attributes:
+        facts: what is known of the training data, such as the names of `classes`: the data's own while training, the
+            checkpoint's after loading. Filled before `setup`.
     """
 
     loss_name = ""  # what is minimised, for the card at the end of a run
@@ -48,6 +53,7 @@ class Task(LightningModule):
         names = [] if is_built_by_command_line() else ["net", "optimizer", "schedule", "metrics"]
         self.save_hyperparameters(ignore=names)
         self.net = net
+        self.facts: dict[str, Any] = {}
         self._is_split = False
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
         self.schedule = schedule
@@ -74,6 +80,7 @@ class Task(LightningModule):
         self._is_split = True
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.facts = self.facts or unpack(checkpoint, "the checkpoint") or {}
         # a model that load_from_checkpoint has rebuilt keeps how, so that its own checkpoints rebuild it again
         if "net" not in self.hparams:
             self.hparams.update(checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}))

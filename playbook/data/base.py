@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from playbook.data.loader import DataError, Loader
+from playbook.data.loader import DataError, Loader, file_of
 from playbook.errors import UserError
+from playbook.facts import plain_facts
 from playbook.processes import gathered, shard_of
 from playbook.seeding import derived_seed, seeded
 from playbook.training.lightning import position
@@ -39,6 +41,11 @@ class Data(LightningDataModule):
             always stops.
         timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
 
+    Attributes:
+        facts: plain values learnt from the training data that whoever uses the model needs, such as the names of
+            `classes`. `setup` fills in what is not there yet; a checkpoint has filled it in before, so that its
+            classes keep their numbers. Saved in every checkpoint.
+
     Raises:
         ValueError: a value out of its range.
     """
@@ -50,6 +57,9 @@ class Data(LightningDataModule):
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
     collate: Callable[[list[Any]], Any] | None = staticmethod(default_collate)  # makes a batch of samples
+    # what `draw` paints on: bytes (3, H, W) from a path or bytes of a file; None where inputs are no images
+    picture: Callable[[Any], Tensor] | None = None
+    formats: tuple[str, ...] = ()  # suffixes of the files that `read` takes; all files if none is named
     train_set: Dataset
     val_set: Dataset
     test_set: Dataset | None  # None if there is none: `fit` then ends without a test
@@ -72,6 +82,7 @@ class Data(LightningDataModule):
         self.num_workers = num_workers
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
+        self.facts: dict[str, Any] = {}
         self.skipped_samples: set[str] = set()
         self._num_named = 0
         self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
@@ -81,6 +92,36 @@ class Data(LightningDataModule):
     @property
     def seed(self) -> int:
         return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
+
+    def ids(self, dataset: Any) -> Sequence[str] | None:
+        """Names each sample of a data set: its file relative to `root`, or its row as in train.csv:17.
+
+        Args:
+            dataset: of one of the loaders.
+
+        Returns:
+            One name a sample; None where samples come from no files, which are then numbered.
+        """
+        files = [file_of(dataset, index) for index in range(len(dataset))]
+        if not files or None in files:
+            return None
+        root = getattr(self, "root", None)
+        return [relative_name(str(file), root) for file in files]
+
+    def read(self, source: Any) -> Any:
+        """Reads one raw input without a label, exactly as evaluation prepares it; needs `facts`, but no `setup`.
+
+        Args:
+            source: path or bytes of a file.
+
+        Returns:
+            The inputs of one sample, as in a batch but without its dimension B.
+        """
+        raise NotImplementedError
+
+    def unlabelled(self, source: Any) -> Any:
+        """The sample that `collate` takes for a raw input: what `read` returns, and -1 for an unknown target."""
+        return self.read(source), -1
 
     def train_dataloader(self) -> DataLoader:
         return self._loader("train", _Seeded(self.train_set, self.seed, self.augment), shuffle=True)
@@ -136,14 +177,13 @@ class Data(LightningDataModule):
             print(f"warning: left out {text}", file=sys.stderr)
 
     def state_dict(self) -> dict[str, Any]:
-        if self.trainer is None:
-            return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}
-        epoch, batch = position(self.trainer)
+        epoch, batch = (0, 0) if self.trainer is None else position(self.trainer)
         return {
             "epoch": epoch,
             "batch": batch,
             "batch_size": self._global_batch_size(),
             "skipped_samples": sorted(self.gather_skipped()),
+            **({"facts": plain_facts(self.facts)} if self.facts else {}),
         }
 
     def gather_skipped(self) -> set[str]:
@@ -161,6 +201,9 @@ class Data(LightningDataModule):
         return {**self.counts, **({"skipped_samples": len(samples)} if samples else {})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.facts = self.facts or state_dict.get(
+            "facts", {}
+        )  # of load_from_checkpoint; a trainer has given them before
         batch, size = state_dict["batch"], self._global_batch_size()
         former = state_dict.get("batch_size", size)
         steps = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -194,6 +237,14 @@ class Data(LightningDataModule):
         # a schedule that asks for the number of steps has Lightning build the loader before it restores the epoch; a
         # run that goes on with a validation asks for its first batch an epoch later
         return start if start and start[0] >= epoch else (epoch, 0)
+
+
+def relative_name(file: str, root: str | os.PathLike[str] | None) -> str:
+    """A file's path relative to a folder that it lies in, with / between the parts."""
+    path = Path(file)
+    if root is not None and path.is_relative_to(root):
+        path = path.relative_to(root)
+    return path.as_posix()
 
 
 def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> list[list[int]]:

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from playbook import Data, UserError
 from src.data.annotations import LEAST_SHARE, Annotation, Checks
 from src.data.coco import read_coco
-from src.data.images import lines_of, read_image, with_mode
+from src.data.images import FORMATS, lines_of, read_image, read_picture, with_mode
 from src.data.voc import read_voc
 
 GREY = [124, 116, 104]  # ImageNet's mean
@@ -31,6 +31,8 @@ class _Detection(Data):
     """Base of the data sets below: checks boxes and changes images together with their boxes."""
 
     collate = staticmethod(detection_collate)
+    formats = FORMATS
+    picture = staticmethod(read_picture)
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class _Detection(Data):
         chosen = [change for change, is_chosen in changes.items() if is_chosen]
         resize = [v2.Resize(list(image_size))] if image_size is not None else []
         finish = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
+        self.as_floats = v2.Compose(finish)
         self.evaluated = v2.Compose([*resize, *finish])
         # boxes of which a crop left nothing are dropped
         clean = [v2.ClampBoundingBoxes(), _without_empty]
@@ -76,6 +79,7 @@ class _Detection(Data):
             val: annotations to validate with.
             test: annotations to test with, or to predict with if their boxes are not known; None for neither.
         """
+        self.facts["classes"] = self.class_names
         self.train_set = _Detections(train, classes, self.checks)
         self.val_set = _Detections(val, classes, self.checks, self.evaluated, with_crowds=True)
         self.predict_set = None
@@ -87,6 +91,17 @@ class _Detection(Data):
         self.counts = {name: count for name, count in counts.items() if count}
         if self.trainer is None or self.trainer.is_global_zero:
             self.checks.tell()
+
+    def read(self, source: Any, resize: bool = True) -> Tensor:
+        """Reads an image (3, H, W) in [0, 1] from a path or bytes; without resize, of the size of its file."""
+        return self._prepared(with_mode(read_image(source), "RGB"), resize)
+
+    def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Any]]:
+        image = with_mode(read_image(source), "RGB")
+        return self._prepared(image, resize), {"file_size": image.size}
+
+    def _prepared(self, image: Any, resize: bool) -> Tensor:
+        return (self.evaluated if resize else self.as_floats)(tv_tensors.Image(image))
 
     def predict_dataloader(self) -> DataLoader:
         if self.predict_set is None:
@@ -151,13 +166,14 @@ class VOCDetection(_Detection):
             for file in self.lists
             if file.is_file()
         )
-        if not train and self.given_names is None:
+        if not train and self.given_names is None and "classes" not in self.facts:
             raise UserError(
                 f"--data.train: {self.lists[0].as_posix()}: lists no images, so the classes are unknown; "
                 "--data.class_names gives them"
             )
         labels = {box.label for annotation in train for box in annotation.boxes or [] if box.label is not None}
-        self.class_names = sorted(labels) if self.given_names is None else list(self.given_names)
+        known = self.given_names or self.facts.get("classes")
+        self.class_names = sorted(labels) if known is None else list(known)
         self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
 
 
@@ -220,7 +236,11 @@ class COCODetection(_Detection):
             known = dict(sorted(names.items())) if known is None else known  # by category id
             read.append(annotations)
         assert known is not None
+        if "classes" in self.facts:  # of a checkpoint
+            ids = {name: category for category, name in known.items()}
+            known = {ids.get(name, f"no category {k}"): name for k, name in enumerate(self.facts["classes"])}
         self.class_names = list(known.values())
+        self.facts["category_ids"] = self.facts.get("category_ids") or list(known)
         train, val, *test = read
         self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
 
@@ -269,7 +289,7 @@ class _Detections(Dataset):
         annotation = self.annotations[index]
         if annotation.failure:
             raise UserError(annotation.failure)
-        image = with_mode(read_image(annotation.file), "RGB")
+        image = with_mode(read_image(annotation.file, annotation.size), "RGB")
         target: dict[str, Any] = {"image_id": annotation.image_id}
         if annotation.boxes is not None:
             if image.size != annotation.size:
