@@ -14,11 +14,13 @@ from torchvision.transforms import v2
 
 from playbook import Data, UserError
 from src.data.annotations import LEAST_SHARE, Annotation, Checks
+from src.data.channels import ChannelReader
 from src.data.coco import read_coco
-from src.data.images import FORMATS, lines_of, read_image, read_picture, with_mode
+from src.data.images import FORMATS, lines_of
+from src.data.recolour import recolour
 from src.data.voc import read_voc
 
-GREY = [124, 116, 104]  # ImageNet's mean
+GREY = [124, 116, 104]  # ImageNet's mean; the one of green where there are other channels
 
 
 def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -32,7 +34,6 @@ class _Detection(Data):
 
     collate = staticmethod(detection_collate)
     formats = FORMATS
-    picture = staticmethod(read_picture)
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class _Detection(Data):
         crop: bool = False,
         zoom_out: float = 1.0,
         colour: float = 0.0,
+        channels: int = 3,
+        value_range: Sequence[float] | None = None,
         **loader: Any,
     ) -> None:
         super().__init__(batch_size, **loader)
@@ -51,11 +54,13 @@ class _Detection(Data):
             raise ValueError(f"zoom_out: expected at least 1, got {zoom_out}")
         if not 0 <= colour <= 1:
             raise ValueError(f"colour: expected a share in [0, 1], got {colour}")
+        self.reader = ChannelReader(channels, value_range)
+        self.picture = self.reader.picture
         self.checks = Checks(self.on_error)
         self.class_names: list[str] = []
         changes = {
-            v2.ColorJitter(colour, colour, colour): colour > 0,
-            v2.RandomZoomOut(fill=GREY, side_range=(1, zoom_out)): zoom_out > 1,
+            recolour(channels, colour): colour > 0,
+            _ZoomOut(channels, zoom_out): zoom_out > 1,
             v2.RandomIoUCrop(): crop,
             v2.RandomHorizontalFlip(): flip,
         }
@@ -80,11 +85,11 @@ class _Detection(Data):
             test: annotations to test with, or to predict with if their boxes are not known; None for neither.
         """
         self.facts["classes"] = self.class_names
-        self.train_set = _Detections(train, classes, self.checks)
-        self.val_set = _Detections(val, classes, self.checks, self.evaluated, with_crowds=True)
+        self.train_set = _Detections(train, classes, self.checks, self.reader)
+        self.val_set = _Detections(val, classes, self.checks, self.reader, self.evaluated, with_crowds=True)
         self.predict_set = None
         if test is not None:
-            self.predict_set = _Detections(test, classes, self.checks, self.evaluated, with_crowds=True)
+            self.predict_set = _Detections(test, classes, self.checks, self.reader, self.evaluated, with_crowds=True)
         is_known = test is not None and any(annotation.boxes is not None for annotation in test)
         self.test_set = self.predict_set if is_known else None
         counts = {"left_out_boxes": len(self.checks.left_out), "clipped_boxes": len(self.checks.cut)}
@@ -93,14 +98,14 @@ class _Detection(Data):
             self.checks.tell()
 
     def read(self, source: Any, resize: bool = True) -> Tensor:
-        """Reads an image (3, H, W) in [0, 1] from a path or bytes; without resize, of the size of its file."""
-        return self._prepared(with_mode(read_image(source), "RGB"), resize)
+        """Reads an image (C, H, W) in [0, 1] from a path or bytes; without resize, of the size of its file."""
+        return self._prepared(self.reader.tensor(source), resize)
 
     def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Any]]:
-        image = with_mode(read_image(source), "RGB")
-        return self._prepared(image, resize), {"file_size": image.size}
+        image = self.reader.tensor(source)
+        return self._prepared(image, resize), {"file_size": tuple(image.shape[:0:-1])}
 
-    def _prepared(self, image: Any, resize: bool) -> Tensor:
+    def _prepared(self, image: Tensor, resize: bool) -> Tensor:
         return (self.evaluated if resize else self.as_floats)(tv_tensors.Image(image))
 
     def predict_dataloader(self) -> DataLoader:
@@ -125,10 +130,12 @@ class VOCDetection(_Detection):
         options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
             of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
             which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
-            saturation vary, in [0, 1]; further options of Data, whose on_error also applies to broken boxes.
+            saturation vary, in [0, 1]; channels, 3 for RGB, 1 for grey images, or C, the number of channels in the
+            files; value_range, least and largest value in the files, which become 0 and 1, by default those of 8 or 16
+            bits; further options of Data, whose on_error also applies to broken boxes.
 
     Shapes:
-        list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
+        list of B images (C, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
         labels (N,) and image_id; image_id alone if boxes are not known.
 
     Raises:
@@ -195,10 +202,12 @@ class COCODetection(_Detection):
         options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
             of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
             which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
-            saturation vary, in [0, 1]; further options of Data, whose on_error also applies to broken boxes.
+            saturation vary, in [0, 1]; channels, 3 for RGB, 1 for grey images, or C, the number of channels in the
+            files; value_range, least and largest value in the files, which become 0 and 1, by default those of 8 or 16
+            bits; further options of Data, whose on_error also applies to broken boxes.
 
     Shapes:
-        list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
+        list of B images (C, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
         labels (N,) and image_id of the JSON; image_id alone if boxes are not known.
 
     Raises:
@@ -254,14 +263,28 @@ def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[
     return image, {**target, "boxes": target["boxes"][has_area], "labels": target["labels"][has_area]}
 
 
+class _ZoomOut:
+    """Places images on a larger grey canvas (Liu et al. 2016), whether they are bytes or floats."""
+
+    def __init__(self, channels: int, largest: float) -> None:
+        fill = GREY if channels == 3 else [GREY[1]] * channels
+        sides = (1, max(largest, 1))
+        self.of_bytes = v2.RandomZoomOut(fill=fill, side_range=sides)
+        self.of_floats = v2.RandomZoomOut(fill=[value / 255 for value in fill], side_range=sides)
+
+    def __call__(self, sample: tuple[Tensor, dict[str, Any]]) -> Any:
+        return (self.of_floats if sample[0].is_floating_point() else self.of_bytes)(sample)
+
+
 class _Detections(Dataset):
-    """Images (3, H, W) with their usable boxes."""
+    """Images (C, H, W) with their usable boxes."""
 
     def __init__(
         self,
         annotations: list[Annotation],
         classes: dict[Any, int],
         checks: Checks,
+        reader: ChannelReader,
         change: Any = None,
         with_crowds: bool = False,
     ) -> None:
@@ -280,6 +303,7 @@ class _Detections(Dataset):
             self.crowds.append(torch.tensor(crowds, dtype=torch.int64))  # (N,)
             # COCO's 860,000 boxes as objects would stay in the memory of every worker
             self.annotations.append(replace(annotation, boxes=None if annotation.boxes is None else []))
+        self.reader = reader
         self.change = change
 
     def __len__(self) -> int:
@@ -289,13 +313,14 @@ class _Detections(Dataset):
         annotation = self.annotations[index]
         if annotation.failure:
             raise UserError(annotation.failure)
-        image = with_mode(read_image(annotation.file, annotation.size), "RGB")
+        image = self.reader.tensor(annotation.file, annotation.size)
+        size = tuple(image.shape[:0:-1])  # width and height
         target: dict[str, Any] = {"image_id": annotation.image_id}
         if annotation.boxes is not None:
-            if image.size != annotation.size:
-                sizes = " × ".join(map(str, image.size)), " × ".join(map(str, annotation.size))
+            if size != annotation.size:
+                sizes = " × ".join(map(str, size)), " × ".join(map(str, annotation.size))
                 raise UserError(f"{annotation.file.as_posix()}: is {sizes[0]} pixels, {sizes[1]} in its annotation")
-            canvas: Any = image.size[::-1]
+            canvas: Any = size[::-1]
             boxes: Any = tv_tensors.BoundingBoxes(self.boxes[index], format="XYXY", canvas_size=canvas)  # type: ignore[call-overload]  # takes tensors
             target |= {"boxes": boxes, "labels": self.labels[index]}
             if self.crowds[index].any():  # detections inside a crowd count neither as hits nor as errors
@@ -304,8 +329,8 @@ class _Detections(Dataset):
         if self.change is None:
             return sample
         changed, target = self.change(sample)
-        if changed.shape[-2:] != image.size[::-1]:
-            target["file_size"] = image.size  # width and height, so that predictions can be given in pixels of the file
+        if changed.shape[-2:] != size[::-1]:
+            target["file_size"] = size  # width and height, so that predictions can be given in pixels of the file
         return changed, target
 
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
-from src.data.images import FORMATS, image_files, read_image, read_picture, split_folder, with_mode
+from src.data.channels import ChannelReader
+from src.data.images import FORMATS, image_files, split_folder
+from src.data.normalise import Normalise
 
 NEEDED = {"fit": "train_set", "validate": "val_set", "test": "test_set", "predict": "test_set"}  # by stage
 
@@ -31,15 +32,21 @@ class ImageFolder(Data):
         image_size: height and width of the net's input in pixels, S.
         crop: smallest share of the area that a training crop covers, in (0, 1]; 1 crops as evaluation does.
         flip: whether half of the training images are mirrored left to right.
-        rand_augment: number of random changes of colour and shape per image, usually two or three (Cubuk et al. 2019).
-        grey: whether images are read as one channel instead of RGB.
-        mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's, or 0.5 if grey.
-        deviation: deviation to divide each channel by. Defaults to ImageNet's, or 0.25 if grey.
+        rand_augment: number of random changes of colour and shape per image, usually two or three (Cubuk et al. 2019);
+            0 where images are neither grey nor RGB.
+        grey: the same as one channel; older recipes have it.
+        mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's for RGB, 0.5 for grey
+            images, and that of 100 training images for others.
+        deviation: deviation to divide each channel by. Defaults likewise, to 0.25 for grey images.
         val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
+        channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
+            be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
+        value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
+            bits, 0 and 65535 for 16 bits; floats need it.
         loader: further options of Data.
 
     Shapes:
-        image (B, 3, S, S), or (B, 1, S, S) if grey; target (B,), 0 to K - 1.
+        image (B, C, S, S), normalised; target (B,), 0 to K - 1.
 
     Raises:
         ValueError: a value is out of range.
@@ -47,7 +54,6 @@ class ImageFolder(Data):
     """
 
     formats = FORMATS
-    picture = staticmethod(read_picture)
 
     def __init__(
         self,
@@ -62,6 +68,8 @@ class ImageFolder(Data):
         mean: Sequence[float] | None = None,
         deviation: Sequence[float] | None = None,
         val_share: float = 0.1,
+        channels: int = 3,
+        value_range: Sequence[float] | None = None,
         **loader: Any,
     ) -> None:
         super().__init__(batch_size, num_workers, **loader)
@@ -73,17 +81,15 @@ class ImageFolder(Data):
             raise ValueError(f"rand_augment: expected at least 0 changes, got {rand_augment}")
         if not 0 < val_share < 1:
             raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
-        channels = 1 if grey else 3
-        mean = mean or ([0.5] if grey else [0.485, 0.456, 0.406])
-        deviation = deviation or ([0.25] if grey else [0.229, 0.224, 0.225])
-        for name, values in {"mean": mean, "deviation": deviation}.items():
-            if len(values) != channels:
-                raise ValueError(f"{name}: expected {channels} values, one a channel, got {list(values)}")
+        channels = 1 if grey else channels
+        if rand_augment and channels not in (1, 3):
+            raise ValueError(f"rand_augment: expected 0 for images of {channels} channels, got {rand_augment}")
+        self.reader = ChannelReader(channels, value_range)
+        self.picture = self.reader.picture
+        self.normalise = Normalise(channels, mean, deviation)
         self.root = Path(root)
-        self.mode = "L" if grey else "RGB"
         self.val_share = val_share
-        self.mean, self.deviation = list(mean), list(deviation)
-        finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)]
+        finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), self.normalise]
         centre = [_middle, v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
         part = [v2.RandomResizedCrop(image_size, scale=(crop, 1.0))] if crop < 1 else centre
         mirror = [v2.RandomHorizontalFlip()] if flip else []
@@ -97,17 +103,23 @@ class ImageFolder(Data):
             return
         known = self.facts.get("classes")  # of a checkpoint
         val_folder, test_folder = (split_folder(self.root, split) for split in ("val", "test"))
-        needs_train = known is None or stage == "fit" or (stage == "validate" and not val_folder.is_dir())
+        self.normalise.take(self.facts)
+        needs_train = (
+            known is None
+            or not self.normalise.is_known
+            or stage == "fit"
+            or (stage == "validate" and not val_folder.is_dir())
+        )
         train = self._train_files(known) if needs_train else {}
         classes = known or list(train)
-        self.facts |= {"classes": classes, "mean": self.mean, "deviation": self.deviation}
-        self.class_names = classes
+        self.facts["classes"] = self.class_names = classes
         if train:
             self._hold_train(train, self._of_classes(classes, val_folder))
         elif stage == "validate":
-            self.val_set = _Files(self._of_classes(classes, val_folder) or {}, classes, self.mode, self.evaluated)
+            self.val_set = _Files(self._of_classes(classes, val_folder) or {}, classes, self.reader, self.evaluated)
         test = self._of_classes(classes, test_folder)
-        self.test_set = _Files(test, classes, self.mode, self.evaluated) if test is not None else None
+        self.test_set = _Files(test, classes, self.reader, self.evaluated) if test is not None else None
+        self.facts |= self.normalise.values
 
     def _train_files(self, known: list[str] | None) -> dict[str, list[Path]]:
         """Lists the training images by class; a class without images is left out."""
@@ -120,18 +132,22 @@ class ImageFolder(Data):
     def _hold_train(self, train: dict[str, list[Path]], val: dict[str, list[Path]] | None) -> None:
         """Sets the training and validation sets; validation is cut from training if there is none."""
         classes = self.facts["classes"]
-        whole = _Files(train, classes, self.mode)
+        whole = _Files(train, classes, self.reader)
+        train_files = whole.files
         if val is not None:
             self.train_set = whole
-            self.val_set = _Files(val, classes, self.mode, self.evaluated)
+            self.val_set = _Files(val, classes, self.reader, self.evaluated)
         else:
             train_part, val_part = split_indices(len(whole), [1 - self.val_share, self.val_share])
             self.train_set = Subset(whole, train_part)
-            self.val_set = Subset(_Files(train, classes, self.mode, self.evaluated), val_part)
+            train_files = [whole.files[index] for index in train_part]
+            self.val_set = Subset(_Files(train, classes, self.reader, self.evaluated), val_part)
+        self.normalise.learn(train_files, self.reader, self.on_error)
 
     def read(self, source: Any) -> Tensor:
         """Reads an image (C, S, S) from a path or bytes, scaled, cut and normalised as in evaluation."""
-        return self.evaluated(with_mode(read_image(source), self.mode))
+        self.normalise.take(self.facts)
+        return self.evaluated(self.reader(source))
 
     def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
         if name != "test" and isinstance(self.val_set, Subset) and len(dataset) == 0:
@@ -188,26 +204,29 @@ class _Files(Dataset):
     """Images by index, with the number of their class."""
 
     def __init__(
-        self, files_by_class: dict[str, list[Path]], classes: list[str], mode: str, change: Any = None
+        self, files_by_class: dict[str, list[Path]], classes: list[str], reader: ChannelReader, change: Any = None
     ) -> None:
         self.files = [file for files in files_by_class.values() for file in files]
         self.targets = [classes.index(name) for name, files in files_by_class.items() for _ in files]
-        self.mode = mode
+        self.reader = reader
         self.change = change
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        image = with_mode(read_image(self.files[index]), self.mode)
+        image = self.reader(self.files[index])
         return image if self.change is None else self.change(image), self.targets[index]
 
 
-def _middle(image: Image.Image) -> Image.Image:
+def _middle(image: Any) -> Any:
     """Crops an image more than 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
-    most = 8 * min(image.size)
-    left, top = (max((side - most) // 2, 0) for side in image.size)  # as much is left out on the other side
-    return image.crop((left, top, image.width - left, image.height - top))
+    height, width = v2.functional.get_size(image)
+    most = 8 * min(height, width)
+    top, left = (max((side - most) // 2, 0) for side in (height, width))  # as much is left out on the other side
+    if not top and not left:
+        return image
+    return v2.functional.crop(image, top, left, height - 2 * top, width - 2 * left)
 
 
 class _OnImage:
@@ -216,5 +235,5 @@ class _OnImage:
     def __init__(self, change: Any) -> None:
         self.change = change
 
-    def __call__(self, sample: tuple[Image.Image, int]) -> tuple[Tensor, int]:
+    def __call__(self, sample: tuple[Any, int]) -> tuple[Tensor, int]:
         return self.change(sample[0]), sample[1]

@@ -2,7 +2,8 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from errno import EIO
 from pathlib import Path
 
@@ -62,17 +63,38 @@ def read_image(source: Path | str | bytes, size: tuple[int, int] | None = None) 
     Raises:
         OSError: the file is missing, truncated or no image. Names the file, unlike Pillow's own errors.
     """
+    with opened(source) as image:
+        return upright(image, size)
+
+
+@contextmanager
+def opened(source: Path | str | bytes) -> Iterator[Image.Image]:
+    """Opens an image with Pillow.
+
+    Raises:
+        OSError: the file is missing, truncated or no image. Names the file, unlike Pillow's own errors.
+    """
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            image.load()
-            is_as_annotated = size is not None and image.size == size
-            turned = image if is_as_annotated else ImageOps.exif_transpose(image)
-            turned.format = image.format
-            return turned
+            yield image
+    except UserError:
+        raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # a PNG may raise any of these
         text = getattr(error, "strerror", None) or str(error)
-        name = "the image" if isinstance(source, bytes) else str(source)
-        raise OSError(getattr(error, "errno", None) or EIO, text, name) from error
+        raise OSError(getattr(error, "errno", None) or EIO, text, name_of(source)) from error
+
+
+def upright(image: Image.Image, size: tuple[int, int] | None = None) -> Image.Image:
+    """Decodes an open image and turns it upright, unless it has this width and height unturned."""
+    image.load()
+    turned = image if size is not None and image.size == size else ImageOps.exif_transpose(image)
+    turned.format = image.format
+    return turned
+
+
+def name_of(source: Path | str | bytes) -> str:
+    """What to call an image in messages."""
+    return "the image" if isinstance(source, bytes) else Path(source).as_posix()
 
 
 def read_picture(source: Path | str | bytes) -> Tensor:

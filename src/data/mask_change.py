@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-Pixels = tuple[Tensor, Tensor]  # image (3, H, W) and mask (H, W)
+Pixels = tuple[Tensor, Tensor]  # image (C, H, W) and mask (H, W)
 
 
 class PairChange:
@@ -15,7 +15,7 @@ class PairChange:
 
     Args:
         image_size: height and width of the result.
-        normalise: turns an image of bytes into floats.
+        normalise: turns an image of bytes, or of floats in [0, 1], into normalised floats.
         part: torchvision's RandomResizedCrop; None keeps the whole image.
         recolour: change of the image's colours, or None.
         flip: whether half of the samples are mirrored.
@@ -31,7 +31,7 @@ class PairChange:
         self.flip = flip
 
     def __call__(self, sample: Pixels) -> Pixels:
-        image, mask = sample  # (3, H, W), (H, W)
+        image, mask = sample  # (C, H, W), (H, W)
         top, left, (height, width) = 0, 0, mask.shape
         if self.part is not None:
             place = self.part.make_params([image])

@@ -12,17 +12,11 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
-from src.data.images import (
-    FORMATS,
-    files_by_name,
-    lines_of,
-    name_files,
-    read_image,
-    read_picture,
-    split_folder,
-    with_mode,
-)
+from src.data.channels import ChannelReader
+from src.data.images import FORMATS, files_by_name, lines_of, name_files, read_image, split_folder
 from src.data.mask_change import PairChange, Pixels
+from src.data.normalise import Normalise
+from src.data.recolour import recolour
 from src.data.vision import download
 
 IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
@@ -34,7 +28,6 @@ class _Masks(Data):
     """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike."""
 
     formats = FORMATS
-    picture = staticmethod(read_picture)
     hint: ClassVar[str] = ""  # where a mask holds what it should not
 
     def __init__(
@@ -45,10 +38,12 @@ class _Masks(Data):
         flip: bool = True,
         crop: float = 0.5,
         colour: float = 0.2,
-        mean: Sequence[float] = (0.485, 0.456, 0.406),
-        deviation: Sequence[float] = (0.229, 0.224, 0.225),
+        mean: Sequence[float] | None = None,
+        deviation: Sequence[float] | None = None,
         class_names: Sequence[str] | None = None,
         num_classes: int = 2,
+        channels: int = 3,
+        value_range: Sequence[float] | None = None,
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
@@ -60,21 +55,20 @@ class _Masks(Data):
             raise ValueError(f"crop: expected a share in (0, 1], got {crop}")
         if not 0 <= colour <= 1:
             raise ValueError(f"colour: expected a share in [0, 1], got {colour}")
-        for name, values in {"mean": mean, "deviation": deviation}.items():
-            if len(values) != 3:
-                raise ValueError(f"{name}: expected 3 values, one a channel, got {list(values)}")
         if class_names is not None and (len(class_names) != num_classes or len(set(class_names)) != num_classes):
             raise ValueError(f"class_names: expected {num_classes} different names, got {list(class_names)}")
         self.classes = classes
         self.num_classes = num_classes
         self.class_names = None if class_names is None else list(class_names)
-        self.mean, self.deviation = list(mean), list(deviation)
         self.val_share = val_share
-        normalise = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
+        self.reader = ChannelReader(channels, value_range)
+        self.picture = self.reader.picture
+        self.normalise = Normalise(channels, mean, deviation)
+        normalise = v2.Compose([v2.ToDtype(torch.float32, scale=True), self.normalise])
         part = v2.RandomResizedCrop(list(image_size), scale=(crop, 1)) if crop < 1 else None
-        recolour = v2.ColorJitter(colour, colour, colour) if colour else None
+        change_of_colour = recolour(channels, colour) if colour else None
         self.evaluated = PairChange(image_size, normalise)
-        self.augment = PairChange(image_size, normalise, part, recolour, flip)
+        self.augment = PairChange(image_size, normalise, part, change_of_colour, flip)
 
     def hold(self, train: list[Pair], val: list[Pair] | None, test: list[Pair] | None) -> None:
         """Sets the three data sets; validation is cut from training if there is none."""
@@ -84,6 +78,9 @@ class _Masks(Data):
                 raise UserError(f"--data.val_share: {self.val_share} of {len(train)} images leaves one part empty")
             train, val = [train[i] for i in train_part], [train[i] for i in val_part]
         self._name_classes()
+        self.normalise.take(self.facts)
+        self.normalise.learn([image for image, _ in train], self.reader, self.on_error)
+        self.facts |= self.normalise.values
         self.train_set = _Pairs(train, self)
         self.val_set = _Pairs(val, self, self.evaluated)
         self.test_set = _Pairs(test, self, self.evaluated) if test is not None else None
@@ -91,7 +88,6 @@ class _Masks(Data):
     def _name_classes(self) -> None:
         """Gives the classes their names, or, where a checkpoint has named them, its numbers."""
         known = self.facts.setdefault("classes", self.class_names or [str(k) for k in range(self.num_classes)])
-        self.facts |= {"mean": self.mean, "deviation": self.deviation}
         if self.class_names in (None, known):
             self.class_names = known
             return
@@ -103,15 +99,15 @@ class _Masks(Data):
         self.class_names = known
 
     def read(self, source: Any, resize: bool = True) -> Tensor:
-        """Reads an image (3, H, W), normalised, from a path or bytes; without resize, of the size of its file."""
-        return self._prepared(with_mode(read_image(source), "RGB"), resize)
+        """Reads an image (C, H, W), normalised, from a path or bytes; without resize, of the size of its file."""
+        return self._prepared(self.reader.tensor(source), resize)
 
     def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
-        image = with_mode(read_image(source), "RGB")
-        return self._prepared(image, resize), {"file_size": torch.tensor(image.size[::-1])}  # H, W
+        pixels = self.reader.tensor(source)
+        return self._prepared(pixels, resize), {"file_size": torch.tensor(pixels.shape[1:])}  # H, W
 
-    def _prepared(self, image: Image.Image, resize: bool) -> Tensor:
-        pixels = v2.functional.pil_to_tensor(image)
+    def _prepared(self, pixels: Tensor, resize: bool) -> Tensor:
+        self.normalise.take(self.facts)
         if not resize:
             return self.evaluated.normalise(pixels)
         return self.evaluated((pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64)))[0]
@@ -148,10 +144,12 @@ class MaskFolder(_Masks):
         val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
         options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
             training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
-            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
+            [0, 1]; mean and deviation of each channel, ImageNet's by default for RGB; channels, 3 for RGB, 1 for grey
+            images, or C, the number of channels in the files; value_range, least and largest value in the files, which
+            become 0 and 1, by default those of 8 or 16 bits; further options of Data.
 
     Shapes:
-        image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
+        image (B, C, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
 
     Raises:
         ValueError: a value is out of range.
@@ -287,11 +285,12 @@ class _Images(Dataset):
 
 
 class _Pairs(Dataset):
-    """Images (3, H, W) as bytes and masks (H, W) of classes, as in the files or changed."""
+    """Images (C, H, W) as bytes or floats and masks (H, W) of classes, as in the files or changed."""
 
     def __init__(self, pairs: list[Pair], data: _Masks, change: Any = None) -> None:
         self.pairs = pairs
         self.hint = data.hint
+        self.reader = data.reader
         self.table = np.full(max(data.classes) + 2, -1)  # class of a value; -1 for one that has none, as the last here
         self.table[list(data.classes)] = list(data.classes.values())
         self.change = change
@@ -302,13 +301,13 @@ class _Pairs(Dataset):
     def __getitem__(self, index: int) -> Pixels:
         image_file, mask_file = self.pairs[index]
         mask = read_image(mask_file)
-        image = with_mode(read_image(image_file, mask.size), "RGB")
+        image = self.reader.tensor(image_file, mask.size)
         if mask.mode not in ("1", "L", "P", "I", "I;16"):
             raise UserError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
-        if mask.size != image.size:
-            sizes = " × ".join(map(str, mask.size)), " × ".join(map(str, image.size))
+        if mask.size != image.shape[:0:-1]:
+            sizes = " × ".join(map(str, mask.size)), " × ".join(map(str, image.shape[:0:-1]))
             raise UserError(f"{mask_file.as_posix()}: is {sizes[0]} pixels, its image {sizes[1]}")
-        sample = v2.functional.pil_to_tensor(image), torch.from_numpy(self._classes(mask, mask_file))
+        sample = image, torch.from_numpy(self._classes(mask, mask_file))
         return sample if self.change is None else self.change(sample)
 
     def _classes(self, mask: Image.Image, file: Path) -> np.ndarray:

@@ -12,9 +12,10 @@ from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxP
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from playbook import nearest
-from src.nets.torchvision import published
+from src.nets.torchvision import change_channels, published
 
 Target = dict[str, Tensor]
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's; their averages for other channels
 RATIOS = (0.5, 1.0, 2.0)  # height to width of anchors, as both papers have them
 NUM_LEVELS = 5  # feature maps of both pyramids
 
@@ -35,9 +36,12 @@ class FasterRCNN(detection.FasterRCNN):
         anchor_sizes: sizes of anchors in pixels of the resized image, one for each feature map of strides 4, 8, 16, 32,
             64.
         max_detections: largest number of boxes per image; those with the highest scores are returned.
+        in_channels: channels of the images. For 3, grey images get three equal channels. For 1, the published weights
+            of the first layer are summed over its channels; for others, they are repeated in turn and scaled by 3 / C.
+            That layer is trained only with all others: trainable_layers 5, or 6 for a MobileNet.
 
     Shapes:
-        images: list of B tensors (3 or 1, H, W) in [0, 1]; targets: list of B dicts of boxes (N, 4), as left, top,
+        images: list of B tensors (in_channels, H, W) in [0, 1]; targets: list of B dicts of boxes (N, 4), as left, top,
         right and bottom in pixels, and labels (N,) → in training a dict of scalar losses, else a list of B dicts of
         boxes (M, 4), labels (M,) and scores (M,).
 
@@ -56,23 +60,26 @@ class FasterRCNN(detection.FasterRCNN):
         max_size: int = 1333,
         anchor_sizes: Sequence[int] = (32, 64, 128, 256, 512),
         max_detections: int = 100,
+        in_channels: int = 3,
     ) -> None:
-        _check(num_classes, anchor_sizes)
+        _check(num_classes, anchor_sizes, in_channels)
         super().__init__(
-            _pyramid(backbone, weights, trainable_layers, (4, 8, 16, 32), LastLevelMaxPool()),
+            _pyramid(backbone, weights, trainable_layers, (4, 8, 16, 32), LastLevelMaxPool(), in_channels),
             num_classes + 1,
             min_size,
             max_size,
             rpn_anchor_generator=AnchorGenerator(tuple((size,) for size in anchor_sizes), (RATIOS,) * NUM_LEVELS),
             box_detections_per_img=max_detections,
+            **_statistics(in_channels),
         )
         self.num_classes = num_classes
+        self.in_channels = in_channels
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> Any:
         if self.training:
             targets = [{**target, "labels": target["labels"] + 1} for target in _required(targets)]
-            return super().forward(_coloured(images), targets)
-        detections: Any = super().forward(_coloured(images))
+            return super().forward(_of_channels(images, self.in_channels), targets)
+        detections: Any = super().forward(_of_channels(images, self.in_channels))
         return [{**detection, "labels": detection["labels"] - 1} for detection in detections]
 
 
@@ -92,6 +99,9 @@ class RetinaNet(detection.RetinaNet):
         anchor_sizes: sizes of anchors in pixels of the resized image, one for each feature map of strides 8, 16, 32,
             64, 128. Anchors of 1.26 and 1.59 times each size are added.
         max_detections: largest number of boxes per image; those with the highest scores are returned.
+        in_channels: channels of the images. For 3, grey images get three equal channels. For 1, the published weights
+            of the first layer are summed over its channels; for others, they are repeated in turn and scaled by 3 / C.
+            That layer is trained only with all others: trainable_layers 5, or 6 for a MobileNet.
 
     Shapes:
         as for FasterRCNN.
@@ -111,32 +121,41 @@ class RetinaNet(detection.RetinaNet):
         max_size: int = 1333,
         anchor_sizes: Sequence[int] = (32, 64, 128, 256, 512),
         max_detections: int = 100,
+        in_channels: int = 3,
     ) -> None:
-        _check(num_classes, anchor_sizes)
+        _check(num_classes, anchor_sizes, in_channels)
         sizes = tuple(tuple(int(size * 2 ** (third / 3)) for third in range(3)) for size in anchor_sizes)
         super().__init__(
-            _pyramid(backbone, weights, trainable_layers, (8, 16, 32), LastLevelP6P7(256, 256)),
+            _pyramid(backbone, weights, trainable_layers, (8, 16, 32), LastLevelP6P7(256, 256), in_channels),
             num_classes,
             min_size,
             max_size,
             anchor_generator=AnchorGenerator(sizes, (RATIOS,) * NUM_LEVELS),
             detections_per_img=max_detections,
+            **_statistics(in_channels),
         )
         self.num_classes = num_classes
+        self.in_channels = in_channels
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> Any:
-        return super().forward(_coloured(images), _required(targets) if self.training else None)
+        return super().forward(_of_channels(images, self.in_channels), _required(targets) if self.training else None)
 
 
-def _check(num_classes: int, anchor_sizes: Sequence[int]) -> None:
-    if num_classes < 1:
-        raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
+def _check(num_classes: int, anchor_sizes: Sequence[int], in_channels: int) -> None:
+    for name, count in {"num_classes": num_classes, "in_channels": in_channels}.items():
+        if count < 1:
+            raise ValueError(f"{name}: expected at least 1, got {count}")
     if len(anchor_sizes) != NUM_LEVELS or min(anchor_sizes) < 1:
         raise ValueError(f"anchor_sizes: expected {NUM_LEVELS} sizes of at least 1 pixel, got {list(anchor_sizes)}")
 
 
 def _pyramid(
-    name: str, weights: str | None, trainable_layers: int, strides: Sequence[int], extra: ExtraFPNBlock
+    name: str,
+    weights: str | None,
+    trainable_layers: int,
+    strides: Sequence[int],
+    extra: ExtraFPNBlock,
+    in_channels: int,
 ) -> BackboneWithFPN:
     """Builds a feature pyramid on the backbone's maps of these strides; norms are frozen with published weights."""
     names = [known for known in models.list_models(models) if known.startswith(("resn", "wide_resnet", "mobilenet"))]
@@ -156,7 +175,15 @@ def _pyramid(
         "returned_layers": [stages[stride] for stride in strides],
         "extra_blocks": extra,
     }
-    return mobilenet_backbone(fpn=True, **options) if is_mobile else resnet_fpn_backbone(**options)  # type: ignore[return-value]  # with fpn it is one
+    pyramid: Any = mobilenet_backbone(fpn=True, **options) if is_mobile else resnet_fpn_backbone(**options)
+    change_channels(pyramid, in_channels)
+    return pyramid
+
+
+def _statistics(in_channels: int) -> dict[str, Any]:
+    """The mean and the deviation that torchvision's classes normalise each channel by."""
+    values = {"image_mean": MEAN, "image_std": DEVIATION}
+    return {name: list(rgb) if in_channels == 3 else [sum(rgb) / 3] * in_channels for name, rgb in values.items()}
 
 
 def _required(targets: list[Target] | None) -> list[Target]:
@@ -165,5 +192,10 @@ def _required(targets: list[Target] | None) -> list[Target]:
     return targets
 
 
-def _coloured(images: list[Tensor]) -> list[Tensor]:
-    return [image.expand(3, -1, -1) for image in images]  # grey ones get three equal channels
+def _of_channels(images: list[Tensor], in_channels: int) -> list[Tensor]:
+    """Gives grey images three equal channels where the net takes RGB, and refuses other numbers of channels."""
+    for image in images:
+        if image.shape[0] != in_channels and (image.shape[0], in_channels) != (1, 3):
+            shape = f"({in_channels}, H, W)"
+            raise ValueError(f"in_channels: expected images of shape {shape}, got {tuple(image.shape)}")
+    return [image.expand(in_channels, -1, -1) for image in images]

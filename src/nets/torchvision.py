@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pickle import UnpicklingError
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.hub import load_state_dict_from_url
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -23,8 +24,8 @@ class TorchvisionClassifier(nn.Module):
         num_classes: number of classes K, at least 1. If the published weights have K classes, their head is kept.
         weights: name of published weights, such as IMAGENET1K_V1 or DEFAULT. Defaults to random weights.
         freeze: train the head alone; frozen batch norms keep their statistics.
-        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and
-            distributed evenly: an image of equal channels gets the features of a grey image in RGB.
+        in_channels: channels of the images. For 1, the first layer's weights are summed over its channels, so that an
+            image gets the features it would have in RGB; for others, they are repeated in turn and scaled by 3 / C.
         dropout: probability of dropping a feature before the last layer, in addition to the net's own dropout, in [0,
             1).
 
@@ -55,7 +56,11 @@ class TorchvisionClassifier(nn.Module):
         if has_auxiliary and weights is not None:
             self.net.transform_input = True  # type: ignore[assignment]  # a flag, also where a checkpoint brings the weights
         _drop_auxiliary(self.net)
-        _change_channels(self.net, name, in_channels)
+        if in_channels != 3 and getattr(self.net, "transform_input", False):
+            raise ValueError(
+                f"in_channels: expected 3 for {name} with weights, which normalises them, got {in_channels}"
+            )
+        change_channels(self.net, in_channels)
         layers = (nn.Linear, nn.Conv2d)
         self.head = [path for path, module in self.net.named_modules() if isinstance(module, layers)][-1]
         _replace(self.net, self.head, num_classes, dropout)
@@ -95,8 +100,8 @@ class TorchvisionSegmentation(nn.Module):
         weights: name of published weights, such as COCO_WITH_VOC_LABELS_V1 or DEFAULT. Defaults to random weights.
         weights_backbone: name of published weights of the backbone alone, such as IMAGENET1K_V1; ignored if `weights`
             is given.
-        in_channels: channels of the images. If not 3, the first layer's weights are summed over its channels and
-            distributed evenly.
+        in_channels: channels of the images. For 1, the first layer's weights are summed over its channels; for others,
+            they are repeated in turn and scaled by 3 / C.
 
     Shapes:
         image (B, in_channels, H, W) → logits (B, K, H, W).
@@ -122,7 +127,7 @@ class TorchvisionSegmentation(nn.Module):
         options = {"num_classes": num_classes} if pretrained is None else {}
         self.net = models.get_model(name, weights=pretrained, weights_backbone=backbone, **options)
         _drop_auxiliary(self.net)
-        _change_channels(self.net, name, in_channels)
+        change_channels(self.net, in_channels)
         if pretrained is not None:
             for path, module in list(self.net.named_modules()):
                 if isinstance(module, nn.Conv2d) and module.out_channels == len(pretrained.meta["categories"]):
@@ -178,14 +183,22 @@ def _drop_auxiliary(net: nn.Module) -> None:
         net.aux_logits = False  # type: ignore[assignment]  # a flag of Inception and GoogLeNet
 
 
-def _change_channels(net: nn.Module, name: str, in_channels: int) -> None:
-    if in_channels == 3:
-        return
-    if getattr(net, "transform_input", False):
-        raise ValueError(f"in_channels: expected 3 for {name} with weights, which normalises them, got {in_channels}")
+def change_channels(net: nn.Module, in_channels: int) -> None:
+    """Adapts the first convolution, made for RGB, to images of another number of channels (Wightman 2019, timm).
+
+    For 1, its weights are summed over the channels: outputs are those of the grey image in RGB. For others, they are
+    repeated in turn, R G B R …, and scaled by 3 / C, so that outputs keep their scale.
+    """
     first = next(module for module in net.modules() if isinstance(module, nn.Conv2d))
-    total = first.weight.detach().sum(dim=1, keepdim=True)  # (C, 1, h, w)
-    first.weight = nn.Parameter(total.repeat(1, in_channels, 1, 1) / in_channels)
+    if in_channels == first.in_channels:
+        return
+    weight = first.weight.detach()  # (C_out, 3, h, w)
+    if in_channels == 1:
+        weight = weight.sum(dim=1, keepdim=True)
+    else:
+        turns = torch.arange(in_channels) % 3
+        weight = weight[:, turns] * (3 / in_channels)
+    first.weight = nn.Parameter(weight, requires_grad=first.weight.requires_grad)
     first.in_channels = in_channels
 
 

@@ -1,0 +1,171 @@
+"""Reads images of any number of channels, with 8, 16 or 32 bits each."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from playbook import UserError
+from src.data.images import name_of, opened, read_picture, upright
+from src.data.tiff import is_tiff, read_tiff
+
+MODES = {1: "L", 3: "RGB"}  # of Pillow, by the numbers of channels that files are converted to
+LUMA = (0.299, 0.587, 0.114)  # share of red, green and blue in grey, as in Pillow (ITU-R 601)
+BITS_PER_SAMPLE = 258  # a tag of TIFF
+FULL_SCALE = {"bool": 1, "uint8": 2**8 - 1, "uint16": 2**16 - 1}
+
+
+class ChannelReader:
+    """Reads image files as grey, as RGB or with all of their channels; values of 16 bits keep their precision.
+
+    Args:
+        channels: 1 for grey and 3 for RGB, to which files of either are converted, without their alpha channel; any
+            other number must be the number of channels in the files.
+        value_range: values of the files that become 0 and 1. Defaults to 0 and 255 for 8 bits, 0 and 65535 for 16 bits.
+
+    Raises:
+        ValueError: there is less than one channel, or the range is none.
+    """
+
+    def __init__(self, channels: int = 3, value_range: Sequence[float] | None = None) -> None:
+        if channels < 1:
+            raise ValueError(f"channels: expected at least 1, got {channels}")
+        if value_range is not None and not (len(value_range) == 2 and value_range[0] < value_range[1]):
+            raise ValueError(f"value_range: expected a smaller and a larger value, got {list(value_range)}")
+        self.channels = channels
+        self.value_range = value_range
+
+    def __call__(self, source: Path | str | bytes, size: tuple[int, int] | None = None) -> Image.Image | Tensor:
+        """Reads an image, turned upright as a camera has noted it.
+
+        Args:
+            source: path of the file, or its bytes.
+            size: width and height that an annotation gives; an image that has them unturned stays unturned.
+
+        Returns:
+            Grey and RGB images of 8 bits as Pillow's, others as bytes (C, H, W) or as floats, which are in [0, 1]
+            unless `value_range` is narrower than the values.
+
+        Raises:
+            OSError: the file is missing, truncated or no image.
+            UserError: it has other channels, values without a known range, or needs a package that is not installed.
+        """
+        if self.channels not in MODES and is_tiff(source):
+            return self._of_tiff(source, size)
+        try:
+            with opened(source) as image:
+                if not _exceeds_pillow(image):
+                    return self._of_pillow(image, source, size)
+        except OSError as error:  # Pillow takes up to four channels
+            if not (isinstance(error.__cause__, UnidentifiedImageError) and is_tiff(source)):
+                raise
+        return self._of_tiff(source, size)
+
+    def tensor(self, source: Path | str | bytes, size: tuple[int, int] | None = None) -> Tensor:
+        """Reads an image as bytes or floats (C, H, W)."""
+        image = self(source, size)
+        return image if isinstance(image, Tensor) else pil_to_tensor(image)
+
+    def picture(self, source: Path | str | bytes) -> Tensor:
+        """Reads an image to draw on, as bytes (3, H, W): the first three channels, or the first one as grey."""
+        image = self(source)
+        if isinstance(image, Image.Image):
+            return read_picture(source)
+        shown = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+        if not shown.is_floating_point():
+            return shown
+        low, high = shown.min(), shown.max()  # most files of 16 bits use a small part of their range
+        return ((shown - low) / (high - low).clamp(min=1e-6) * 255).round().byte()
+
+    def _of_pillow(
+        self, image: Image.Image, source: Path | str | bytes, size: tuple[int, int] | None
+    ) -> Image.Image | Tensor:
+        if _is_deep_png(image):  # Pillow would keep the upper 8 bits
+            values = _decoded_png(source, size)
+            return self._asked(values, values.shape[0] in (2, 4), FULL_SCALE["uint16"], source)
+        image = upright(image, size)
+        if image.mode[0] in "IF":
+            values = np.asarray(image)
+            full_scale = None
+            if image.mode[0] == "I" and values.min() >= 0 and values.max() < 2**16:
+                # a TIFF of 32 bits may hold values of 8 bits
+                is_8_bit = image.mode == "I" and image.format == "TIFF" and values.max() < 2**8
+                full_scale = FULL_SCALE["uint8" if is_8_bit else "uint16"]
+            return self._asked(values[None], False, full_scale, source)
+        if self.channels in MODES:
+            image = image.convert(MODES[self.channels])
+            if self.value_range is None:
+                return image
+        elif image.mode not in ("L", "LA", "RGB", "RGBA", "CMYK"):
+            is_grey = image.mode == "1"
+            image = image.convert("L" if is_grey else "RGBA" if image.has_transparency_data else "RGB")
+        return self._asked(pil_to_tensor(image).numpy(), False, FULL_SCALE["uint8"], source)
+
+    def _of_tiff(self, source: Path | str | bytes, size: tuple[int, int] | None) -> Tensor:
+        values, has_alpha = read_tiff(source, self.channels, size)
+        return self._asked(values, has_alpha, FULL_SCALE.get(values.dtype.name), source)
+
+    def _asked(self, values: np.ndarray, has_alpha: bool, full_scale: int | None, source: Path | str | bytes) -> Tensor:
+        """Converts values (C, H, W) to the channels and the range that were asked for."""
+        name, count = name_of(source), len(values)
+        if has_alpha and self.channels in MODES:
+            values = values[:-1]
+        if len(values) != self.channels and not (len(values) in MODES and self.channels in MODES):
+            shape = " × ".join(map(str, values.shape[:0:-1]))
+            raise UserError(
+                f"{name}: has {count} channels of {shape} pixels, expected {self.channels} as --data.channels says"
+            )
+        if values.dtype == np.uint8 and self.value_range is None and len(values) == self.channels:
+            return torch.from_numpy(np.ascontiguousarray(values))
+        if self.value_range is None and full_scale is None:
+            raise UserError(
+                f"{name}: expected 8 or 16 bits a channel, got {values.dtype} from {values.min():g} to "
+                f"{values.max():g}; --data.value_range gives the values that become 0 and 1"
+            )
+        low, high = self.value_range or (0, full_scale or 1)
+        image = torch.from_numpy(values.astype(np.float32, order="C")).sub_(low).div_(high - low)
+        if not image.isfinite().all():
+            raise UserError(f"{name}: holds values that are not finite")
+        if len(image) == self.channels:
+            return image
+        if self.channels == 1:
+            return torch.tensordot(torch.tensor([LUMA]), image, dims=1)
+        return image.repeat(3, 1, 1)
+
+
+def _exceeds_pillow(image: Image.Image) -> bool:
+    """Whether Pillow would leave out bits, channels or pages of an open TIFF."""
+    if image.format != "TIFF":
+        return False
+    bits = image.tag_v2.get(BITS_PER_SAMPLE, (1,))  # type: ignore[attr-defined]  # of the class for TIFFs
+    if image.mode[0] in "1LIF" and image.mode != "LA":
+        return len(bits) > 1 or getattr(image, "n_frames", 1) > 1
+    return max(bits) > 8
+
+
+def _is_deep_png(image: Image.Image) -> bool:
+    """Whether an open image is a PNG of several channels with 16 bits in each, which its raw mode tells."""
+    return image.format == "PNG" and image.mode[0] != "I" and ";16" in image.tile[0][3]  # type: ignore[attr-defined]  # as above
+
+
+def _decoded_png(source: Path | str | bytes, size: tuple[int, int] | None) -> np.ndarray:
+    """Values (C, H, W) of a PNG with several channels of 16 bits; Pillow decodes 8 of these at a time.
+
+    Which 8 is the order of bytes that it is told: the file has the upper ones first.
+    """
+    parts = []
+    for is_upper in (True, False):
+        with opened(source) as image:
+            tile = image.tile[0]  # type: ignore[attr-defined]  # of the class for PNGs
+            if tile[3] == "LA;16B":
+                image.tile = [tile._replace(args="RGBA")]  # type: ignore[attr-defined]  # its bytes as they are
+                parts.append(np.asarray(upright(image, size))[..., 0 if is_upper else 1 :: 2])
+            else:
+                image.tile = [tile._replace(args=tile[3][:-1] + ("B" if is_upper else "L"))]  # type: ignore[attr-defined]  # as above
+                parts.append(np.asarray(upright(image, size)))
+    upper, lower = parts
+    return (upper.astype(np.uint16) << 8 | lower).transpose(2, 0, 1)
