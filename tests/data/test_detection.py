@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from PIL import Image
 from torch import Tensor
@@ -157,6 +158,30 @@ def test_images_are_resized_with_their_boxes(folder: Path) -> None:
     assert target["boxes"].tolist() == [[x * f for x, f in zip(box, (1.5, 0.5) * 2, strict=True)] for box in (DOG, CAT)]
     assert target["file_size"] == (WIDTH, HEIGHT)
     assert "file_size" not in samples(voc(folder).test_dataloader())[0][1]
+
+
+@pytest.mark.parametrize(("channels", "dtype"), [(1, np.uint16), (4, np.uint8), (5, np.uint16)])
+def test_images_of_any_channels(folder: Path, channels: int, dtype: Any) -> None:
+    for file in (folder / "JPEGImages").iterdir():
+        grey = np.asarray(read_image(file).convert("L")).astype(dtype) * (np.iinfo(dtype).max // 255)
+        file.unlink()
+        stored = np.repeat(grey[None], channels, 0)
+        tifffile.imwrite(file.with_suffix(".tif"), stored, photometric="minisblack")
+    options = {"flip": True, "crop": True, "zoom_out": 2.0, "colour": 0.3}
+    data = voc(folder, channels=channels, image_size=[HEIGHT, WIDTH], **options)
+    image, target = samples(data.test_dataloader())[0]
+    assert image.shape == (channels, HEIGHT, WIDTH)
+    assert white(image) == pytest.approx([5, 2, 58, 30], abs=0.5)
+    file = folder / "JPEGImages/test_full.tif"
+    fresh = VOCDetection("nowhere", channels=channels, image_size=[HEIGHT, WIDTH])
+    for source in (file, file.read_bytes()):
+        assert torch.equal(fresh.read(source), image)
+    assert fresh.unlabelled(file)[1] == {"file_size": (WIDTH, HEIGHT)}
+    for _ in range(8):
+        for image, target in samples(data.train_dataloader()):
+            assert image.shape == (channels, HEIGHT, WIDTH)
+            assert 0 <= image.min() <= image.max() <= 1, "the ground of zooming out and recoloured pixels too"
+            assert len(target["boxes"]) == len(target["labels"])
 
 
 def test_parts_of_objects_are_no_objects(folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from lightning.pytorch import Trainer
 from PIL import Image
@@ -173,6 +174,35 @@ def test_folders_below_are_read(root: Path) -> None:
     (root / "val/masks/ulm/1.png").rename(root / "val/masks/1.png")
     with pytest.raises(ValueError, match=r"1 files without a mask: \S*val/images/ulm/1.png"):
         made(root)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 5])
+def test_images_of_any_channels(tmp_path: Path, channels: int) -> None:
+    """TIFFs of 16 bits; the mask of a class is the part where the last channel is bright."""
+    write(tmp_path, "train", 6)
+    write(tmp_path, "test", 2)
+    generator = np.random.default_rng(0)
+    for file in sorted(tmp_path.rglob("images/*.png")):
+        values = generator.integers(0, 100, (channels, 40, 60)).astype(np.uint16)
+        values[-1] += (regions(int(file.stem)) > 0).astype(np.uint16) * 300  # dark: in 8 bits hardly anything is left
+        file.unlink()
+        tifffile.imwrite(file.with_suffix(".tif"), values, photometric="minisblack")
+    data: Any = MaskFolder(str(tmp_path), num_classes=3, image_size=[40, 60], channels=channels, value_range=[0, 400])
+    data.setup("fit")
+    for index, (file, _) in enumerate(data.test_set.pairs):
+        image, mask = data.test_set[index]
+        assert image.shape == (channels, 40, 60)
+        mean, deviation = (data.facts[name][-1] for name in ("mean", "deviation"))
+        assert torch.equal(image[-1] * deviation + mean > 0.5, mask > 0)
+        fresh = MaskFolder(str(tmp_path), num_classes=3, image_size=[40, 60], channels=channels, value_range=[0, 400])
+        fresh.facts = dict(data.facts)
+        assert torch.equal(fresh.read(file), image)
+        assert torch.equal(fresh.read(file.read_bytes()), image)
+        assert fresh.unlabelled(file)[1]["file_size"].tolist() == [40, 60]
+    torch.manual_seed(0)
+    images = torch.cat([image for image, _ in data.train_dataloader()])
+    assert images.shape[1] == channels
+    assert images.isfinite().all()
 
 
 # the parts

@@ -84,6 +84,39 @@ def test_grey_images_count_as_coloured(cls: Any) -> None:
     torch.testing.assert_close(net([image]), net([image.repeat(3, 1, 1)]), rtol=0, atol=0)
 
 
+@both
+@pytest.mark.parametrize("in_channels", [1, 4])
+def test_images_of_other_channels_train_and_are_detected_on(cls: Any, in_channels: int) -> None:
+    torch.manual_seed(0)
+    net = cls(**SMALL, in_channels=in_channels)
+    _, targets = scene((32, 32), (24, 40))
+    images = [torch.rand(in_channels, 32, 32), torch.rand(in_channels, 24, 40)]
+    torch.stack(list(net(images, targets).values())).sum().backward()
+    assert net.backbone.body.conv1.weight.grad.abs().sum((0, 2, 3)).min() > 0
+    assert len(net.eval()(images)) == 2
+    with pytest.raises(
+        ValueError, match=rf"in_channels: expected images of shape \({in_channels}, H, W\), got \(3, 32, 32"
+    ):
+        net([torch.rand(3, 32, 32)])
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_large"])
+def test_a_grey_net_has_the_maps_of_the_image_in_rgb(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    torch.manual_seed(0)
+    (tmp_path / "hub/checkpoints").mkdir(parents=True)
+    url = models.get_model_weights(name)["IMAGENET1K_V1"].url
+    torch.save(models.get_model(name).state_dict(), tmp_path / "hub/checkpoints" / Path(url).name)
+    grey = torch.rand(1, 1, 64, 64)
+    maps = []
+    for in_channels in (1, 3):
+        net = RetinaNet(backbone=name, weights="IMAGENET1K_V1", in_channels=in_channels)
+        maps.append(net.backbone.body.eval()(grey.expand(-1, in_channels, -1, -1)))
+    torch.testing.assert_close(*maps, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "mobilenet_v3_large"])
 def test_maps_have_the_strides_that_anchors_are_made_for(name: str) -> None:
     for cls, strides in ((FasterRCNN, [4, 8, 16, 32, 64]), (RetinaNet, [8, 16, 32, 64, 128])):
@@ -142,6 +175,7 @@ def test_resnet_is_built_as_torchvision_builds_it() -> None:
     ("arguments", "message"),
     [
         ({"num_classes": 0}, "num_classes: expected at least 1, got 0"),
+        ({"in_channels": 0}, "in_channels: expected at least 1, got 0"),
         ({"anchor_sizes": [8, 16]}, r"anchor_sizes: expected 5 sizes of at least 1 pixel, got \[8, 16\]"),
         (
             {"anchor_sizes": [0, 1, 2, 3, 4]},

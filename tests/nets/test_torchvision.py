@@ -138,6 +138,19 @@ def test_published_weights_give_torchvisions_outputs(name: str, cache: Path) -> 
     assert isinstance(other.train()(image), Tensor), "one output in training too"
 
 
+def test_published_weights_segment_a_grey_image_as_in_rgb(cache: Path) -> None:
+    name = "lraspp_mobilenet_v3_large"
+    publish(cache, name)
+    publish(cache, "mobilenet_v3_large", "IMAGENET1K_V1")
+    grey = torch.rand(2, 1, 64, 64)
+    for option in ({"weights": "DEFAULT"}, {"weights_backbone": "IMAGENET1K_V1"}):
+        nets = []
+        for in_channels in (1, 3):
+            torch.manual_seed(0)
+            nets.append(TorchvisionSegmentation(name, 21, in_channels=in_channels, **option).eval())
+        torch.testing.assert_close(nets[0](grey), nets[1](grey.repeat(1, 3, 1, 1)), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("num_classes", [21, 3])
 def test_published_weights_segment_as_torchvisions_do(num_classes: int, cache: Path) -> None:
     name = "lraspp_mobilenet_v3_large"
@@ -163,7 +176,31 @@ def test_published_weights_of_a_backbone(cache: Path) -> None:
     assert all(torch.equal(value, reference[f"features.{key}"]) for key, value in mine.items())
 
 
-@pytest.mark.parametrize("in_channels", [1, 4])
+@pytest.mark.parametrize("name", ["resnet18", "convnext_tiny", "vit_b_32"])
+def test_a_grey_image_has_the_features_that_published_weights_give_it_in_rgb(name: str, cache: Path) -> None:
+    publish(cache, name)
+    grey = torch.rand(2, 1, 224, 224)
+    rgb = TorchvisionClassifier(name, 1000, "DEFAULT").eval()
+    net = TorchvisionClassifier(name, 1000, "DEFAULT", in_channels=1).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(net(grey), rgb(grey.repeat(1, 3, 1, 1)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("in_channels", [2, 4, 5, 16])
+def test_published_weights_of_the_stem_are_repeated_and_keep_the_scale(in_channels: int, cache: Path) -> None:
+    publish(cache, "resnet18")
+    stem = models.get_model("resnet18", weights="DEFAULT").get_parameter("conv1.weight")
+    net = TorchvisionClassifier("resnet18", weights="DEFAULT", in_channels=in_channels)
+    found = net.net.get_parameter("conv1.weight")
+    assert found.shape == (64, in_channels, 7, 7)
+    for channel in range(in_channels):
+        torch.testing.assert_close(found[:, channel], stem[:, channel % 3] * 3 / in_channels)
+    frozen = TorchvisionClassifier("resnet18", weights="DEFAULT", in_channels=in_channels, freeze=True)
+    assert not frozen.net.get_parameter("conv1.weight").requires_grad
+    assert net(torch.rand(2, in_channels, 64, 64)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("in_channels", [1, 6])
 def test_channels_that_are_alike_have_the_features_of_a_grey_image(in_channels: int) -> None:
     torch.manual_seed(0)
     rgb = TorchvisionClassifier("resnet18").eval()
