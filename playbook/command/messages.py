@@ -29,7 +29,7 @@ from playbook.training.microbatches import is_out_of_memory
 
 PLAYBOOK = str(Path(__file__).parents[1]) + os.sep
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-EXTRAS = {"tensorboard": "tensorboard", "pycocotools": "detection", "tifffile": "tiff"}  # module → extra of pyproject.toml
+EXTRAS = {"tensorboard": "tensorboard", "pycocotools": "detection"}  # module → extra of pyproject.toml
 LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
 LIBRARIES = tuple(
     os.path.abspath(folder) + os.sep
