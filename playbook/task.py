@@ -27,6 +27,11 @@ class Task(LightningModule):
     Metrics are kept as objects and read once an epoch: logging at every step made a small net's step 18 % longer
     (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
 
+    A subclass may also have `answer(outputs, facts)` and `draw(inputs, answer)`, which `predict` writes. `answer` turns
+    what predict_step returns for a batch into a dict a sample that a person can read, of text and numbers, a list of
+    dicts, such as boxes, or an integer tensor (H, W), such as a mask. Its further parameters become options, as --top.
+    `draw` returns Pillow's image of one answer; `inputs` is the raw image (3, H, W) as bytes, or else the net's.
+
     Args:
         net: any module, called with the inputs of the batch, by name if they are a dict.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3.
