@@ -74,8 +74,8 @@ def _folder_of(names: list[str], folders: list[Path], file: Path) -> Path:
         if any((folder / name).is_file() for name in names[:NAMES_TRIED]):
             return folder
     places = ", ".join(dict.fromkeys(folder.as_posix() for folder in folders if folder.is_dir()))
-    text = f"images such as {names[0]} are in none of {places}; --data.train_images names their folder"
-    raise UserError(f"--data.root: {file.as_posix()}: {text}, and likewise for val and test")
+    hint = "--data.train_images, --data.val_images and --data.test_images name their folders"
+    raise UserError(f"--data.root: {file.as_posix()}: images such as {names[0]} are in none of {places}; {hint}")
 
 
 def _sort_boxes(

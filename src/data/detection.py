@@ -104,7 +104,9 @@ class _Detection(Data):
                 raise UserError(f"--data.root: {name_files(what, files)}; --data.on_error skip leaves them out")
         parts = cut(splits, *self.shares)
         if self.trainer is None or self.trainer.is_global_zero:
-            counts = [f"{len(part)} {split}{'' if split in splits else ' (cut)'}" for split, part in parts.items()]
+            counts = [
+                f"{len(part)} {split}{'' if split in splits else ' (cut from train)'}" for split, part in parts.items()
+            ]
             print(f"data: {layout.name}, {', '.join(counts)} images in {self.root.as_posix()}", file=sys.stderr)
         for what, files in layout.unmatched.items():
             if files:

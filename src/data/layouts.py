@@ -68,7 +68,7 @@ def unknown_layout(root: Path, module: str, expected: Sequence[str]) -> UserErro
     holds = ", ".join(names[:ENTRIES_NAMED]) + more if names else "nothing"
     others = [other for other, signs in SIGNS.items() if other != module and any(any(root.glob(s)) for s in signs)]
     hint = f". Its files may be for --data {others[0]}" if others else ""
-    return UserError(f"--data.root: {root.as_posix()}: expected {' or '.join(expected)}; it holds {holds}{hint}")
+    return UserError(f"--data.root: {root.as_posix()}: expected one of: {'; '.join(expected)}. It holds {holds}{hint}")
 
 
 # Pascal VOC
