@@ -14,9 +14,12 @@ from src.data.yolo import Settings, images_of, label_file
 # kinds of JSON in COCO's folder annotations that hold no boxes, or the same ones again
 WITHOUT_BOXES = ("captions", "person_keypoints", "panoptic", "stuff", "image_info")
 ENTRIES_NAMED = 8  # of a folder, in a message
-SIGNS = {  # what a folder of another format holds, to suggest its data module
-    "YOLODetection": ("*.yaml", "*.yml", "labels/**/*.txt", "train/labels"),
-    "VOCDetection": ("VOCdevkit", "*.xml", "Annotations/*.xml", "annotations/*.xml", "train/*.xml"),
+SIGNS = {  # what a folder of another format holds, to suggest its data module; no search of all that is below it
+    "YOLODetection": ("*.yaml", "*.yml", "labels", "train/labels"),
+    "VOCDetection": (
+        *("VOCdevkit", "*.xml", "train/*.xml"),
+        *("[Aa]nnotations/*.xml", "[Aa]nnotations/*/*.xml", "*/[Aa]nnotations/*.xml"),
+    ),
     "COCODetection": ("train/*.json", "annotations/*.json", "*.json"),
 }
 Pair = tuple[Path, Path]  # an image and its file of boxes, which may be missing
