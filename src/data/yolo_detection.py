@@ -56,5 +56,5 @@ class YOLODetection(_Detection):
             split: read_yolo(pairs, names, self.checks, split == "test", settings.has_keypoints)
             for split, pairs in layout.splits.items()
         }
-        self.class_names = list(names.values())
+        self.class_names = list(self.facts.get("classes") or names.values())  # of a checkpoint, matched by name
         self.arrange(layout, splits)

@@ -445,6 +445,18 @@ def test_class_names_win(tmp_path: Path) -> None:
     assert content(data)["test"][name_of(9)][1] == ["Felis"]
 
 
+@pytest.mark.parametrize("kind", ["VOC root", "COCO published", "YOLO Ultralytics"])
+def test_the_classes_of_a_checkpoint_are_matched_by_name(tmp_path: Path, kind: str) -> None:
+    module, writers, _ = WITH_SPLITS[kind]
+    for writer in writers:
+        writer(tmp_path)
+    data = module(str(tmp_path), num_workers=0)
+    data.facts["classes"] = ["fox", "dog", "cat"]
+    data.setup("fit")
+    assert data.class_names == ["fox", "dog", "cat"]
+    assert content(data)["train"][name_of(0)][1] == ["dog", "cat"]
+
+
 def test_root_may_be_the_yaml(tmp_path: Path) -> None:
     module, writers, _ = WITH_SPLITS["YOLO lists"]
     for writer in writers:
