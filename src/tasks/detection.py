@@ -14,6 +14,7 @@ from torchvision.models.detection.ssd import SSD
 
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError, class_name
 from src.ops.pictures import as_image, with_boxes
+from src.ops.tiles import tiled_boxes
 
 SIDES = ("left", "top", "right", "bottom")
 Target = dict[str, Any]  # boxes (N, 4), labels (N,) and what else is known of an image
@@ -65,6 +66,7 @@ class Detection(Task):
             raise ValueError(f"class_names: expected different names, got {class_names}")
         super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}))
         self.num_classes = num_classes
+        self.tile: int | None = None  # side of the tiles of `predict --tile`
         self.class_names = class_names
         self.loss_weights = loss_weights or {}
         names = class_names or [str(label) for label in range(num_classes)]
@@ -95,7 +97,9 @@ class Detection(Task):
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
         """Returns: a dict an image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` (M,), `scores` (M,)."""
         images, targets = batch
-        return [_in_file(*one) for one in zip(self.net(images), images, targets, strict=True)]
+        tile = self.tile
+        found = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
+        return [_in_file(*one) for one in zip(found, images, targets, strict=True)]
 
     def answer(self, outputs: list[dict[str, Any]], facts: dict[str, Any], score: float = 0.25) -> list[dict[str, Any]]:
         """Names what is in each image: `boxes`, each with class, score, left, top, right and bottom in pixels.

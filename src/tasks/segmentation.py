@@ -13,6 +13,7 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 from playbook import OptimizerFactory, ScheduleFactory, Task, class_name
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
 from src.ops.pictures import as_image, with_mask
+from src.ops.tiles import tiled_logits
 
 Batch = tuple[Tensor, Tensor]
 ROWS = 64  # of an image whose classes are found at a time
@@ -60,6 +61,7 @@ class Segmentation(Task):
             raise ValueError(f"class_names: expected {num_classes} different names, got {', '.join(names)}")
         scores = _Scores(names, ignore_index)
         super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}))
+        self.tile: int | None = None  # side of the tiles of `predict --tile`
         self.num_classes = num_classes
         self.class_names = None if class_names is None else names
         self.loss = loss
@@ -90,7 +92,7 @@ class Segmentation(Task):
         """
         image, target = batch
         kind = torch.uint8 if self.num_classes <= 256 else torch.int32
-        logits = self(image)
+        logits = self(image) if self.tile is None else tiled_logits(self, image, self.tile)
         if isinstance(target, dict):
             sizes = target["file_size"].tolist()
             return [{"mask": likeliest_at(one, size).to(kind)} for one, size in zip(logits, sizes, strict=True)]
