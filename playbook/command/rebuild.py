@@ -1,6 +1,8 @@
 """A trained module out of its checkpoint alone, for code that runs beside a training or after it."""
 
+import re
 from argparse import ArgumentError
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,5 +78,16 @@ def _build(checkpoint: Path, option: str) -> LightningModule:
     try:
         built: Any = parser.instantiate_classes(parser.parse_object({"model": options}))
     except (ArgumentError, ImportError, TypeError, ValueError) as error:
-        raise UserError(f"{option} {checkpoint.as_posix()}: cannot be rebuilt: {one_line(str(error))}") from error
+        raise UserError(f"{option} {checkpoint.as_posix()}: cannot be rebuilt: {_innermost(str(error))}") from error
     return built.model
+
+
+def _innermost(report: str) -> str:
+    """The class and the reason in jsonargparse's nested report, which goes on to repeat the configuration."""
+    end = "Expected a <class 'NoneType'>"
+    if end not in report:
+        return one_line(report)
+    lines = [line.strip().removeprefix("- ") for line in report.splitlines()]
+    lines = list(takewhile(lambda line: line != end, lines))
+    names = re.findall(r"class_path '([^']+)'", "\n".join(lines))
+    return ": ".join([*names[-1:], lines[-1]])
