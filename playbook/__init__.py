@@ -12,6 +12,8 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from playbook.command.main import main as main
+    from playbook.command.rebuild import LoadedRun as LoadedRun
+    from playbook.command.rebuild import load_run as load_run
     from playbook.data.base import Data as Data
     from playbook.data.base import split_indices as split_indices
     from playbook.data.loader import DataError as DataError
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 FACE = {
     "main": "command.main",
+    "LoadedRun": "command.rebuild",
+    "load_run": "command.rebuild",
     "Data": "data.base",
     "split_indices": "data.base",
     "DataError": "data.loader",
