@@ -20,6 +20,9 @@ WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  
 class Rule:
     """What the parameters that a pattern names get; what is left out stays as an earlier rule or the optimizer has it.
 
+    From clothes to 500 digits, test/accuracy is 0.9285 ± 0.0049 without and 0.9062 ± 0.0032 with layer_decay 0.75
+    (vit-mnist-500, seeds 1, 2, 3; benchmarks/LOG.md): it does not help where the new data are unlike the old.
+
     Args:
         pattern: glob over the names of parameters and modules, where * also covers dots: `net.head`, `net.head.*` and
             `*.head.*` all mean the parameters of the module net.head.
