@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from playbook.checkpoints.io import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
+from playbook.checkpoints.io import AtomicCheckpointIO, first_valid
 from playbook.errors import Stopped, UserError
 from playbook.network import networks
 from playbook.processes import is_started_by_lightning
@@ -19,6 +19,7 @@ from playbook.runs.directory import ROOT, Run, checkpoint_candidates, is_checkpo
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
 from playbook.training.facts import KeepFacts, opened
+from playbook.training.initial import load_weights
 from playbook.training.loaders import keep_loaders
 from playbook.training.microbatches import MicroBatches
 from playbook.training.monitors import CheckMonitors
@@ -309,27 +310,6 @@ class Trainer(pl.Trainer):
         self.run.create()
         self.run.update_metrics(**{stage: merged}, facts=self.keep_facts.facts)
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{stage}: nothing was logged")
-
-
-def load_weights(model: pl.LightningModule, path: Path) -> None:
-    """Copies the weights that fit, by name and shape, and says which did not.
-
-    Raises:
-        UserError: none fits.
-    """
-    weights = weights_of(load(path), path)
-    own = model.state_dict()
-    net_alone = {f"net.{name}": value for name, value in weights.items()}  # a state dict of the bare net
-    if not weights.keys() & own.keys() and net_alone.keys() & own.keys():
-        weights = net_alone
-    differences = misfits(own, weights)
-    fitting = {name: value for name, value in weights.items() if name in own and value.shape == own[name].shape}
-    if not fitting:
-        raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {describe(differences)}")
-    model.load_state_dict(fitting, strict=False)
-    print(f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries taken", flush=True)
-    for kind, names in differences.items():
-        print("".join(f"  {kind:<11} {name}\n" for name in names), end="", flush=True)
 
 
 def as_list(value: Any) -> list[Any]:

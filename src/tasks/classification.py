@@ -26,6 +26,8 @@ class Classification(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
         label_smoothing: share of the target that is spread over all classes, in [0, 1] (Szegedy et al. 2016).
         top_k: if above 1, also log how often the target is among the k most likely classes, as `top5_accuracy`.
         calibration_bins: if above 0, also log in validation and test the expected calibration error with this many
@@ -46,6 +48,7 @@ class Classification(Task):
         num_classes: int = 10,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
         label_smoothing: float = 0.0,
         top_k: int = 1,
         calibration_bins: int = 0,
@@ -66,7 +69,7 @@ class Classification(Task):
         if top_k > 1:
             among = MulticlassAccuracy(num_classes, top_k, average="micro", validate_args=False)
             measured[f"top{top_k}_accuracy"] = among
-        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)))
+        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)), parameter_groups)
         for metrics in (self.val_metrics, self.test_metrics) if calibration_bins else ():
             error = _CalibrationError(num_classes, calibration_bins, validate_args=False)
             metrics.add_metrics({"calibration_error": error})

@@ -37,6 +37,8 @@ class Detection(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
         loss_weights: factors of the net's losses by name. Default to 1.
         class_names: names of the K classes in metrics and answers. Default to those of the data, or else numbers.
 
@@ -53,6 +55,7 @@ class Detection(Task):
         num_classes: int = 80,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
         loss_weights: dict[str, float] | None = None,
         class_names: list[str] | None = None,
     ) -> None:
@@ -64,7 +67,7 @@ class Detection(Task):
             raise ValueError(f"class_names: expected {num_classes} as num_classes, got {len(class_names)}")
         if class_names is not None and len(set(class_names)) != num_classes:
             raise ValueError(f"class_names: expected different names, got {class_names}")
-        super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}))
+        super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}), parameter_groups)
         self.num_classes = num_classes
         self.tile: int | None = None  # side of the tiles of `predict --tile`
         self.class_names = class_names

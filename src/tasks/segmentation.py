@@ -34,6 +34,8 @@ class Segmentation(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
 
     Raises:
         ValueError: a value is out of range, logits have another shape, or a mask holds a class outside 0 … K - 1.
@@ -50,6 +52,7 @@ class Segmentation(Task):
         class_names: Sequence[str] | None = None,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
     ) -> None:
         if num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
@@ -60,7 +63,7 @@ class Segmentation(Task):
         if len(set(names)) != len(names) or len(names) != num_classes:
             raise ValueError(f"class_names: expected {num_classes} different names, got {', '.join(names)}")
         scores = _Scores(names, ignore_index)
-        super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}))
+        super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}), parameter_groups)
         self.tile: int | None = None  # side of the tiles of `predict --tile`
         self.num_classes = num_classes
         self.class_names = None if class_names is None else names
