@@ -15,6 +15,7 @@ from playbook.checkpoints.opened import Opened
 from playbook.command import parser as parsing
 from playbook.command.rejected import one_line
 from playbook.errors import UserError
+from playbook.facts import unpack
 from playbook.network import restored
 from playbook.runs.directory import checkpoint_candidates
 from playbook.seeding import seeded
@@ -62,7 +63,7 @@ def load_run(path: str | Path, option: str = "path") -> LoadedRun:
     if text := describe(differences):
         raise UserError(f"{option} {checkpoint.as_posix()}: its weights do not fit its configuration: {text}")
     module.load_state_dict(weights, strict=module.strict_loading)
-    return LoadedRun(module.eval(), content.get("facts") or {}, checkpoint)
+    return LoadedRun(module.eval(), unpack(content, checkpoint.as_posix()) or {}, checkpoint)
 
 
 def _build(checkpoint: Path, option: str) -> LightningModule:

@@ -23,7 +23,6 @@ from playbook.runs.table import Rows, cut_to_whole_lines, write_table
 PARTIAL = "partial"  # in names of files that are not finished
 RESULTS = "coco-results.json"
 JPEG = (".jpg", ".jpeg")
-MOST_SHOWN = 100  # rows of which lines are made at all
 
 
 class WritePredictions(Callback):
@@ -41,6 +40,7 @@ class WritePredictions(Callback):
         draw: also leave a picture of each answer, in the folder `drawn`.
         data: names the samples, and reads the pictures to draw on; None where nothing does.
         request: what is predicted, in plain values; rows of the same request are kept and added to.
+        num_shown: largest number of answers that are printed as well.
     """
 
     def __init__(
@@ -51,12 +51,14 @@ class WritePredictions(Callback):
         draw: bool = False,
         data: Any = None,
         request: Mapping[str, Any] | None = None,
+        num_shown: int = 0,
     ) -> None:
         self.folder = folder
         self.kind = kind
         self.options = dict(options or {})
         self.draw = draw
         self.data = data
+        self.num_shown = num_shown
         self.request = json.loads(json.dumps(dict(request or {})))
         self.files: list[Path] = []
         self._lines: list[str] = []
@@ -211,7 +213,7 @@ class WritePredictions(Callback):
             stems.setdefault(part.name.removesuffix(f".{PARTIAL}.jsonl").partition("-rank")[0], []).append(part)
         for stem, own in sorted(stems.items(), key=lambda entry: (len(entry[0]), entry[0])):  # loader by loader
             rows = Rows(own)
-            self._lines += [line_of(row) for row in rows] if len(rows) <= MOST_SHOWN else [""] * len(rows)
+            self._lines += [line_of(row) if len(rows) <= self.num_shown else "" for row in rows]
             self.files.append(write_table(rows, self.folder / stem, self.kind))
             if any("results" in entry for entry in rows.entries()):
                 self.files.append(_write_results(rows, self.folder / RESULTS))
@@ -223,9 +225,17 @@ class WritePredictions(Callback):
         for part in self.folder.glob(f"predictions*.{PARTIAL}.jsonl"):
             part.unlink(missing_ok=True)
 
-    def shown(self, most: int) -> list[str]:
-        """The answers in a line each, if they are at most so many."""
-        return self._lines if len(self._lines) <= most else []
+    def tell(self) -> None:
+        """Prints a few answers, and which files there are.
+
+        Raises:
+            UserError: there was nothing to write.
+        """
+        if not self.files:
+            raise UserError("model: predict_step returned nothing to write")
+        if len(self._lines) <= self.num_shown:
+            print("".join(f"{line}\n" for line in self._lines), end="")
+        print("\n".join(f"predictions  {file.as_posix()}" for file in self.files))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._close()

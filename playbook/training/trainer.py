@@ -256,7 +256,11 @@ class Trainer(pl.Trainer):
         """
         path = self._resolved(ckpt_path)
         self._give_facts(model, datamodule, path)
-        return super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
+        outputs = super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
+        for writer in self.callbacks:  # type: ignore[attr-defined]  # set by a connector
+            if isinstance(writer, WritePredictions) and self.is_global_zero:
+                writer.tell()
+        return outputs
 
     def write_predictions(
         self,
@@ -264,7 +268,6 @@ class Trainer(pl.Trainer):
         datamodule: pl.LightningDataModule | None,
         checkpoint: Path | None,
         writer: WritePredictions,
-        num_shown: int = 0,
     ) -> None:
         """Predicts into the files of a writer, and prints which those are.
 
@@ -273,7 +276,6 @@ class Trainer(pl.Trainer):
             datamodule: the data; None where the model brings its own.
             checkpoint: weights to load first.
             writer: of the table; rows that an interrupted call has written are kept.
-            num_shown: largest number of rows to print as well.
         """
         done = writer.resume()
         data: Any = getattr(datamodule, "data", datamodule)  # behind `--input`
@@ -284,17 +286,12 @@ class Trainer(pl.Trainer):
             done = set()
         if done and self.is_global_zero:
             print(f"going on after {len(done):,} rows", flush=True)
-        if done and len(done) == len(getattr(datamodule, "sources", ())):
+        if done and len(done) == len(getattr(datamodule, "sources", ())):  # a kill while the table was made
             writer.finish()
+            writer.tell()
         else:
             self.callbacks.append(writer)  # type: ignore[attr-defined]  # set by a connector
-            super().predict(model, None, datamodule, False, checkpoint, weights_only=True)
-        if not self.is_global_zero:
-            return
-        if not writer.files:
-            raise UserError("model: predict_step returned nothing to write")
-        print("".join(f"{line}\n" for line in writer.shown(num_shown)), end="")
-        print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
+            self.predict(model, None, datamodule, False, checkpoint)
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None

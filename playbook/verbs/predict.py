@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playbook.command.session import Session
     from playbook.data.inputs import Sources
 
-SHOWN = 10  # answers that are printed as well
+NUM_SHOWN = 10  # answers that are printed as well
 
 
 class Predict(ModelVerb):
@@ -71,10 +71,9 @@ class Predict(ModelVerb):
             request |= {"input": input, "sources": _digest(sources)}
         else:
             request |= {"data": session.values.get("data")}
-        writer = WritePredictions(
-            Path(output) if output else folder, format, options, draw, session.datamodule, request
-        )
-        session.trainer.write_predictions(session.model, datamodule, session.checkpoint, writer, SHOWN)
+        folder = Path(output) if output else folder
+        writer = WritePredictions(folder, format, options, draw, session.datamodule, request, NUM_SHOWN)
+        session.trainer.write_predictions(session.model, datamodule, session.checkpoint, writer)
 
 
 def set_tile(model: Any, tile: int, has_input: bool) -> None:

@@ -55,7 +55,7 @@ def write_teacher(
         "num_classes": num_classes,
     }
     content = {"state_dict": {f"net.{name}": value for name, value in net.state_dict().items()}}
-    content |= {"hyper_parameters": values} | ({"facts": facts} if facts else {})
+    content |= {"hyper_parameters": values} | ({"facts": pack(facts)} if facts else {})
     AtomicCheckpointIO().save_checkpoint(content, file)
     return net
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from playbook import UserError, load_run
 from playbook.checkpoints.io import AtomicCheckpointIO, load
+from playbook.facts import pack
 from tests.playbook.running import MLP_DIGITS, Cli
 
 SMALL = ("--config", MLP_DIGITS, "--data.batch_size", "512", "--model.net.widths", "[4]", "--trainer.max_epochs", "1")
@@ -57,7 +58,7 @@ def test_every_form_of_a_run(cli: Cli) -> None:
     assert cli("fit", *SMALL, "--run_dir", "run").code == 0
     assert cli("export", "--ckpt_path", "run", "--output", "alone.safetensors").code == 0
     best, last = "run/checkpoints/best.ckpt", "run/checkpoints/last.ckpt"
-    changed(best, "elsewhere/teacher.ckpt", facts={"classes": ["a", "b"]})
+    changed(best, "elsewhere/teacher.ckpt", facts=pack({"classes": ["a", "b"]}))
     paths = {"run": best, "run/checkpoints": best, last: last, "alone.safetensors": "alone.safetensors"}
     for path, file in {**paths, "elsewhere/teacher.ckpt": "elsewhere/teacher.ckpt"}.items():
         before = random_states()
