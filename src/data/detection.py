@@ -28,7 +28,19 @@ def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 class _Detection(Data):
-    """Base of the data sets below: checks boxes and changes images together with their boxes."""
+    """Base of the data sets below: checks boxes and changes images together with their boxes.
+
+    Args:
+        batch_size: images per batch and process, B, at least 1.
+        image_size: height and width in pixels to which images are resized, [H, W]. Defaults to the size of each file.
+        flip: whether half of the training images are mirrored left to right.
+        crop: whether parts of training images are cut out so that they keep some of the boxes (Liu et al. 2016).
+        zoom_out: largest ratio of the side of a grey canvas, on which half of the training images are placed, to that
+            of the image, at least 1; 1 turns it off.
+        colour: largest change of brightness, contrast and saturation of training images, as a share in [0, 1]; 0 turns
+            it off.
+        loader: further options of Data.
+    """
 
     collate = staticmethod(detection_collate)
 
@@ -107,10 +119,7 @@ class VOCDetection(_Detection):
         val: list of the images to validate with.
         test: list of the images to test with. If the list is missing there is no test; without boxes, only predictions.
         class_names: names of the classes 0 to K - 1. Defaults to those of the training set in alphabetical order.
-        options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
-            of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
-            which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
-            saturation vary, in [0, 1]; further options of Data, whose on_error also applies to broken boxes.
+        options: further options of _Detection and Data; on_error also applies to broken boxes.
 
     Shapes:
         list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
@@ -176,10 +185,7 @@ class COCODetection(_Detection):
         test_annotations: JSON of the images to test with. Defaults to no test; without boxes there are only
             predictions.
         test_images: folder of these images.
-        options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
-            of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
-            which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
-            saturation vary, in [0, 1]; further options of Data, whose on_error also applies to broken boxes.
+        options: further options of _Detection and Data; on_error also applies to broken boxes.
 
     Shapes:
         list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
