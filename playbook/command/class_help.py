@@ -5,7 +5,7 @@ import json
 import shutil
 from textwrap import wrap
 
-from playbook.command import annotations, class_names, docstrings, signatures
+from playbook.command import annotations, class_names, discovery, docstrings, signatures
 from playbook.command.arguments import Invocation
 from playbook.command.check import FACTORIES, slot_of
 from playbook.command.discovery import Entry
@@ -43,10 +43,18 @@ def _answer(slot: Slot, value: str) -> str | None:
     signature = signatures.signature(path)
     if signature is not None and signature.is_complete:
         return _options_page(slot, path)
-    close = class_names.nearest_of_none(value, slot.kind) if signature is None else None
-    if close is not None:
-        raise UserError(f"--{slot.path}.help {value}: no such class{close}")
+    if signature is None:
+        _require_possible(slot, value)
     return None
+
+
+def _require_possible(slot: Slot, name: str) -> None:
+    """Refuses the name of a class that is nowhere; others may be known once everything is imported."""
+    close = class_names.nearest_of_none(name, slot.kind)
+    if close is None and "." not in name and not discovery.class_paths(name):
+        close = None if class_names.is_defined(name, slot.kind) else f"; --{slot.path}.help lists them"
+    if close is not None:
+        raise UserError(f"--{slot.path}.help {name}: no such class{close}")
 
 
 def _list_page(slot: Slot, with_published: bool) -> str:

@@ -132,10 +132,10 @@ def nearest_of_none(name: str, kind: str) -> str | None:
     published = signatures.module(PUBLISHED[kind]) if kind in PUBLISHED else None
     choices += [choice for choice in (published.bindings if published else ()) if choice[:1].isupper()]
     close = nearest(name, dict.fromkeys(choices))
-    return close if close and not discovery.class_paths(name) and not _is_defined(name, kind) else None
+    return close if close and not discovery.class_paths(name) and not is_defined(name, kind) else None
 
 
-def _is_defined(name: str, kind: str) -> bool:
+def is_defined(name: str, kind: str) -> bool:
     """Whether a class of this name may have been imported before the parser looks for it."""
     own = project.current().folder
     imports = {
