@@ -2,6 +2,8 @@
 
 import json
 import sys
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import jsonschema
@@ -120,6 +122,18 @@ def test_the_configuration_of_a_run_passes(schema: dict[str, Any], cli: Cli) -> 
     configuration = schemas.read(done.out)
     assert len(configuration["trainer"]) > 30
     assert not schemas.complaints(schema, configuration)
+
+
+@pytest.mark.slow
+def test_the_command_agrees(cli: Cli) -> None:
+    """What the schema lets pass is parsed, and what it finds wrong is refused, stacked on a recipe."""
+    # the former name files and classes that do not exist, or options that are for another class than the recipe's
+    open_ones = {"files", "full paths", "third-party classes", "options of a class that stands elsewhere"}
+    right = {name: text for name, text in RIGHT.items() if name not in {*open_ones, "options of verbs"}}
+    for name, text in {**right, **WRONG}.items():
+        Path("recipe.yaml").write_text(f"{dedent(text)}\n", encoding="utf-8")
+        done = cli("fit", "--config", CNN_DIGITS, "--config", "recipe.yaml", "--print_config")
+        assert done.code == (2 if name in WRONG else 0), f"{name}: {done.err}"
 
 
 def test_options_carry_their_texts_types_and_defaults(schema: dict[str, Any]) -> None:
