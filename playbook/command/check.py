@@ -42,7 +42,10 @@ def check(invocation: Invocation) -> None:
 def slot_of(invocation: Invocation, path: str) -> Slot | None:
     """The option of a dotted name, as far as the command says what holds it; None where it is none of a class."""
     command = _Command(invocation)
-    command.read()
+    try:
+        command.read()
+    except (SyntaxError, OSError, UnicodeDecodeError, RecursionError):
+        return None  # in a file that the parser will meet as well
     slot = command.root
     for key in [key for key in path.split(".") if key != "init_args"]:
         below = slot.children.get(key) or _slot_below(slot, key)
