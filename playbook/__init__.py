@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from playbook.data.resident import ResidentImages as ResidentImages
     from playbook.errors import UserError as UserError
     from playbook.errors import nearest as nearest
+    from playbook.facts import class_name as class_name
     from playbook.network import is_restored as is_restored
     from playbook.network import networks as networks
     from playbook.parallel import Replicated as Replicated
     from playbook.parallel import spread as spread
+    from playbook.runs.colours import class_colour as class_colour
     from playbook.task import OptimizerFactory as OptimizerFactory
     from playbook.task import ScheduleFactory as ScheduleFactory
     from playbook.task import Task as Task
@@ -38,10 +40,12 @@ FACE = {
     "ResidentImages": "data.resident",
     "UserError": "errors",
     "nearest": "errors",
+    "class_name": "facts",
     "is_restored": "network",
     "networks": "network",
     "Replicated": "parallel",
     "spread": "parallel",
+    "class_colour": "runs.colours",
     "OptimizerFactory": "task",
     "ScheduleFactory": "task",
     "Task": "task",

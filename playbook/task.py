@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric, MetricCollection
 
 from playbook.batches import num_samples
+from playbook.facts import unpack
 from playbook.optim.groups import parameter_groups
 from playbook.optim.schedules import scheduler_config
 from playbook.training.lightning import is_built_by_command_line
@@ -26,11 +27,20 @@ class Task(LightningModule):
     Metrics are kept as objects and read once an epoch: logging at every step made a small net's step 18 % longer
     (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
 
+    A subclass may also have `answer(outputs, facts)` and `draw(inputs, answer)`, which `predict` writes. `answer` turns
+    what predict_step returns for a batch into a dict a sample that a person can read, of text and numbers, a list of
+    dicts, such as boxes, or an integer tensor (H, W), such as a mask. Its further parameters become options, as --top.
+    `draw` returns Pillow's image of one answer; `inputs` is the raw image (3, H, W) as bytes, or else the net's.
+
     Args:
         net: any module, called with the inputs of the batch, by name if they are a dict.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
         metrics: metrics to log beside the mean loss, copied for train, val and test.
+
+    Attributes:
+        facts: what is known of the training data, such as the names of `classes`: the data's own while training, the
+            checkpoint's after loading. Filled before `setup`.
     """
 
     loss_name = ""  # what is minimised, for the card at the end of a run
@@ -48,6 +58,7 @@ class Task(LightningModule):
         names = [] if is_built_by_command_line() else ["net", "optimizer", "schedule", "metrics"]
         self.save_hyperparameters(ignore=names)
         self.net = net
+        self.facts: dict[str, Any] = {}
         self._is_split = False
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
         self.schedule = schedule
@@ -74,6 +85,7 @@ class Task(LightningModule):
         self._is_split = True
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.facts = self.facts or unpack(checkpoint, "the checkpoint") or {}
         # a model that load_from_checkpoint has rebuilt keeps how, so that its own checkpoints rebuild it again
         if "net" not in self.hparams:
             self.hparams.update(checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}))

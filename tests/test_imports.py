@@ -17,6 +17,7 @@ LAYERS = [
         "playbook.seeding",
         "playbook.network",
         "playbook.batches",
+        "playbook.facts",
         "playbook.doctor",
     ],
     ["playbook.project", "playbook.processes", "playbook.parallel", "playbook.update", "playbook.training.lightning"],

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from playbook.checkpoints.io import load, weights_of
 from playbook.errors import UserError
+from playbook.facts import unpack
 
 
 class Opened:
@@ -43,6 +44,15 @@ class Opened:
     def has_position(self) -> bool:
         """Whether a training can be continued from it."""
         return "loops" in self.content
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """What its run knew of its data; None if it was saved without.
+
+        Raises:
+            UserError: they are damaged, or a later version wrote them.
+        """
+        return unpack(self.content, self.path.as_posix())
 
     @property
     def config(self) -> str:

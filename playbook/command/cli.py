@@ -168,6 +168,7 @@ class CLI(LightningCLI):
         session.model, session.datamodule, session.trainer = self.model, self.datamodule, self.trainer  # type: ignore[assignment]  # made above
         if session.opened is not None:
             require_fit(session.model, session.opened)
+            session.trainer.keep_facts.give(session.model, session.datamodule, session.opened)
         self.verb.after_build(session)
         session.own_options = {name: self.config_init[name] for name in self.own_options}
 

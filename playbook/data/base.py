@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from playbook.data.loader import DataError, Loader
+from playbook.data.loader import Loader, file_of
 from playbook.errors import UserError
+from playbook.facts import plain_facts
 from playbook.processes import gathered, shard_of
 from playbook.seeding import derived_seed, seeded
 from playbook.training.lightning import position
@@ -35,9 +37,13 @@ class Data(LightningDataModule):
         batch_size: samples per batch and process, B, at least 1.
         num_workers: number of loader processes; 0 loads in the main process.
         on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
-            `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json). predict
-            always stops.
+            `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json).
         timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
+
+    Attributes:
+        facts: plain values learnt from the training data that whoever uses the model needs, such as the names of
+            `classes`. `setup` fills in what is not there yet; a checkpoint has filled it in before, so that its
+            classes keep their numbers. Saved in every checkpoint.
 
     Raises:
         ValueError: a value out of its range.
@@ -50,6 +56,9 @@ class Data(LightningDataModule):
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
     collate: Callable[[list[Any]], Any] | None = staticmethod(default_collate)  # makes a batch of samples
+    # what `draw` paints on: bytes (3, H, W) from a path or bytes of a file; None where inputs are no images
+    picture: Callable[[Any], Tensor] | None = None
+    formats: tuple[str, ...] = ()  # suffixes of the files that `read` takes; all files if none is named
     train_set: Dataset
     val_set: Dataset
     test_set: Dataset | None  # None if there is none: `fit` then ends without a test
@@ -72,8 +81,10 @@ class Data(LightningDataModule):
         self.num_workers = num_workers
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
+        self.facts: dict[str, Any] = {}
         self.skipped_samples: set[str] = set()
         self._num_named = 0
+        self.predicted: set[int] = set()  # samples that a repeated `predict` need not predict again
         self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
         self.moved_to: int | None = None  # that batch, if it has another number than in the checkpoint
@@ -81,6 +92,36 @@ class Data(LightningDataModule):
     @property
     def seed(self) -> int:
         return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
+
+    def ids(self, dataset: Any) -> Sequence[str] | None:
+        """Names each sample of a data set: its file relative to `root`, or its row as in train.csv:17.
+
+        Args:
+            dataset: of one of the loaders.
+
+        Returns:
+            One name a sample; None where samples come from no files, which are then numbered.
+        """
+        files = [file_of(dataset, index) for index in range(len(dataset))]
+        if not files or None in files:
+            return None
+        root = getattr(self, "root", None)
+        return [relative_name(str(file), root) for file in files]
+
+    def read(self, source: Any) -> Any:
+        """Reads one raw input without a label, exactly as evaluation prepares it; needs `facts`, but no `setup`.
+
+        Args:
+            source: path or bytes of a file.
+
+        Returns:
+            The inputs of one sample, as in a batch but without its dimension B.
+        """
+        raise NotImplementedError
+
+    def unlabelled(self, source: Any) -> Any:
+        """The sample that `collate` takes for a raw input: what `read` returns, and -1 for an unknown target."""
+        return self.read(source), -1
 
     def train_dataloader(self) -> DataLoader:
         return self._loader("train", _Seeded(self.train_set, self.seed, self.augment), shuffle=True)
@@ -96,6 +137,16 @@ class Data(LightningDataModule):
     def predict_dataloader(self) -> DataLoader:
         return self.test_dataloader()
 
+    def input_loader(self, dataset: Dataset, batch_size: int | None = None) -> DataLoader:
+        """Loads samples of `unlabelled` for `predict --input`.
+
+        Args:
+            dataset: of these samples.
+            batch_size: samples per batch; that of the data if None.
+        """
+        options: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
+        return Data._loader(self, "input", dataset, collate=self.collate or default_collate, **options)
+
     def _loader(self, name: str, dataset: Dataset, shuffle: bool = False, **options: Any) -> DataLoader:
         if len(dataset) == 0:  # type: ignore[arg-type]  # every data set here has a length
             raise UserError(f"--data: {type(self).__name__} has found no {name} samples")
@@ -105,8 +156,8 @@ class Data(LightningDataModule):
             name,
             self.on_error,
             self._skip,
-            self.collate,
-            batch_size=order.batch_size(),
+            options.get("collate", self.collate),
+            batch_size=options.get("batch_size", order.batch_size()),
             sampler=order,
             num_workers=self.num_workers,
             timeout=self.timeout_s if self.num_workers else 0,
@@ -118,8 +169,6 @@ class Data(LightningDataModule):
         )
 
     def _skip(self, sample: str, failure: str) -> None:
-        if self.trainer and self.trainer.predicting:  # the rows after it would get wrong ids
-            raise DataError(f"--data: {failure}; predict needs every sample")
         if sample in self.skipped_samples:  # fails in every epoch, and again where a checkpoint continues
             return
         self.skipped_samples.add(sample)
@@ -136,14 +185,13 @@ class Data(LightningDataModule):
             print(f"warning: left out {text}", file=sys.stderr)
 
     def state_dict(self) -> dict[str, Any]:
-        if self.trainer is None:
-            return {"epoch": 0, "batch": 0, "batch_size": self._global_batch_size(), "skipped_samples": []}
-        epoch, batch = position(self.trainer)
+        epoch, batch = (0, 0) if self.trainer is None else position(self.trainer)
         return {
             "epoch": epoch,
             "batch": batch,
             "batch_size": self._global_batch_size(),
             "skipped_samples": sorted(self.gather_skipped()),
+            **({"facts": plain_facts(self.facts)} if self.facts else {}),
         }
 
     def gather_skipped(self) -> set[str]:
@@ -161,6 +209,9 @@ class Data(LightningDataModule):
         return {**self.counts, **({"skipped_samples": len(samples)} if samples else {})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.facts = self.facts or state_dict.get(
+            "facts", {}
+        )  # of load_from_checkpoint; a trainer has given them before
         batch, size = state_dict["batch"], self._global_batch_size()
         former = state_dict.get("batch_size", size)
         steps = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -196,6 +247,14 @@ class Data(LightningDataModule):
         return start if start and start[0] >= epoch else (epoch, 0)
 
 
+def relative_name(file: str, root: str | os.PathLike[str] | None) -> str:
+    """A file's path relative to a folder that it lies in, with / between the parts."""
+    path = Path(file)
+    if root is not None and path.is_relative_to(root):
+        path = path.relative_to(root)
+    return path.as_posix()
+
+
 def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> list[list[int]]:
     """Cuts 0 … num_samples - 1 into parts that never overlap, in a fixed random order.
 
@@ -224,14 +283,17 @@ class _Order(DistributedSampler):
         rank, world = shard_of(data.trainer)
         super().__init__(dataset, num_replicas=world, rank=rank, shuffle=shuffle, seed=data.seed)
         self.data = data
-        self.size = len(dataset)  # samples of all ranks
+        is_prediction = getattr(data.trainer, "predicting", False)
+        done = data.predicted if is_prediction and not shuffle else ()
+        self.indices = [i for i in range(len(dataset)) if i not in done] if done else range(len(dataset))
+        self.size = len(self.indices)  # samples of all ranks
 
     def __len__(self) -> int:
         return len(range(self.rank, self.num_used(), self.num_replicas))
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shuffle:
-            return iter(range(self.rank, self.num_used(), self.num_replicas))
+            return iter(self.indices[self.rank : self.num_used() : self.num_replicas])
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
         order = self.order(epoch)[self.rank :: self.num_replicas]

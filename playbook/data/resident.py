@@ -1,5 +1,6 @@
 """Images that fit into memory: held on the device as bytes, cut into batches and changed there."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -69,8 +70,21 @@ class ResidentImages(Data):
         self.crop = crop
         self.cutout = cutout
 
-    def hold(self, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> None:
-        """Sets the three sets from images (N, C, H, W) uint8 and targets (N,) of the official splits."""
+    def hold(
+        self,
+        train: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        class_names: Sequence[str] | None = None,
+        file_names: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        """Sets the three sets from the official splits.
+
+        Args:
+            train: images (N, C, H, W) uint8 and targets (N,).
+            test: likewise.
+            class_names: names of the classes 0 to K - 1.
+            file_names: of the images of train and of test. Default to their numbers, as in test:17.
+        """
         images, targets = train
         if len(images) < 2:
             raise UserError(f"--data: expected at least 2 images to train and validate with, got {len(images)}")
@@ -86,10 +100,32 @@ class ResidentImages(Data):
         if self.num_train is not None and not 1 <= self.num_train <= len(kept):
             raise UserError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
         kept = kept[: self.num_train]
-        statistics = mean_and_deviation(images[kept])
+        if class_names is not None:
+            self.facts["classes"] = list(class_names)
+        if "mean" not in self.facts:  # of a checkpoint
+            mean, deviation = mean_and_deviation(images[kept])
+            shape = list(images.shape[1:])
+            self.facts |= {"image_shape": shape, "mean": mean.tolist(), "deviation": deviation.tolist()}
+        statistics = torch.tensor(self.facts["mean"]), torch.tensor(self.facts["deviation"])
+        counts = {"train": len(images), "test": len(test[0])}
+        numbers = [[f"{split}:{index}" for index in range(count)] for split, count in counts.items()]
+        train_names, test_names = file_names or numbers
         self.train_set = _Held(images[kept], targets[kept], statistics, self)
         self.val_set = _Held(images[val], targets[val], statistics)
         self.test_set = _Held(*test, statistics)
+        self._names = {  # by data set
+            id(self.train_set): [train_names[index] for index in kept.tolist()],
+            id(self.val_set): [train_names[index] for index in val.tolist()],
+            id(self.test_set): test_names,
+        }
+
+    def ids(self, dataset: Any) -> Sequence[str]:
+        return self._names[id(dataset)]
+
+    def prepared(self, image: Tensor) -> Tensor:
+        """Normalises bytes (C, H, W) as evaluation does; `facts` hold the mean and deviation of the training images."""
+        mean, deviation = (torch.tensor(self.facts[name])[:, None, None] for name in ("mean", "deviation"))
+        return (image.to(mean.dtype) - mean) / deviation
 
     def train_dataloader(self) -> DataLoader:
         return self._loader("train", self.train_set, shuffle=True)

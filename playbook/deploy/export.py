@@ -1,5 +1,6 @@
 """One file out of a checkpoint, for use elsewhere; the suffix of its name says in which format."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import lightning.pytorch as pl
 from safetensors.torch import save_file
 from torch import Tensor
 
+from playbook import facts
 from playbook.checkpoints.files import replace
 from playbook.checkpoints.io import AtomicCheckpointIO, load, weights_of
 from playbook.errors import UserError, nearest
@@ -41,6 +43,8 @@ def _safetensors(model: pl.LightningModule, checkpoint: Path, output: Path) -> N
     content = load(checkpoint)
     metadata = {"format": "pt", "class_path": f"{type(model).__module__}.{type(model).__qualname__}"}
     metadata |= {key: content[key] for key in ("config", "pytorch-lightning_version") if key in content}
+    if facts.KEY in content:
+        metadata[facts.KEY] = json.dumps(content[facts.KEY])
     beside = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         beside.touch()

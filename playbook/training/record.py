@@ -53,7 +53,8 @@ class Record(Callback):
         if not continued:
             self.run.metrics_json.unlink(missing_ok=True)
         limits = {"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps}
-        self._update(trainer, status="running", limits=limits)
+        facts = getattr(trainer, "keep_facts", None)
+        self._update(trainer, status="running", limits=limits, facts=facts.facts if facts else {})
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         rows = [logger.num_rows for logger in trainer.loggers if isinstance(logger, MetricsCSV)]

@@ -18,6 +18,7 @@ from playbook.runs import card
 from playbook.runs.directory import ROOT, Run, checkpoint_candidates, is_checkpoint, new_run
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
+from playbook.training.facts import KeepFacts, opened
 from playbook.training.loaders import keep_loaders
 from playbook.training.microbatches import MicroBatches
 from playbook.training.monitors import CheckMonitors
@@ -75,7 +76,9 @@ class Trainer(pl.Trainer):
         saves = saves and (checkpoint is not None or own is None)
         checkpoint = checkpoint or own or Checkpoint()
         checkpoint.config = config
-        callbacks: list[Any] = [ExactResume(checkpoint), Changes(config), MicroBatches(), CheckMonitors(), *given]
+        self.keep_facts = KeepFacts()
+        own_first = [self.keep_facts, ExactResume(checkpoint), Changes(config), MicroBatches(), CheckMonitors()]
+        callbacks: list[Any] = [*own_first, *given]
         if not any(isinstance(callback, NonFinite) for callback in callbacks):
             callbacks.append(NonFinite())
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
@@ -122,6 +125,7 @@ class Trainer(pl.Trainer):
             load_weights(model, Path(init_from))
         self._open_run(model)
         self.continues = self._resolved(ckpt_path)
+        self._give_facts(model, datamodule, self.continues)
         try:
             super().fit(model, train_dataloaders, val_dataloaders, datamodule, self.continues, weights_only=True)
             if self.run is not None:
@@ -166,6 +170,11 @@ class Trainer(pl.Trainer):
         candidates = checkpoint_candidates(str(ckpt_path), self.run, None, "ckpt_path")
         return str(first_valid(candidates, f"ckpt_path {ckpt_path}"))
 
+    def _give_facts(self, model: Any, datamodule: Any, path: str | None) -> None:
+        """What a checkpoint knows of its data, given to model and data; the command line has done so already."""
+        if self._from_python:
+            self.keep_facts.give(model or self.lightning_module, datamodule, opened(path))
+
     def _test_best(self, model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> None:
         assert self.run is not None
         for logger in self.loggers:
@@ -203,9 +212,9 @@ class Trainer(pl.Trainer):
             datamodule: the data.
             weights_only: always True; nothing in a checkpoint can run.
         """
-        results = super().validate(
-            model, dataloaders, self._resolved(ckpt_path), verbose, datamodule, weights_only=True
-        )
+        path = self._resolved(ckpt_path)
+        self._give_facts(model, datamodule, path)
+        results = super().validate(model, dataloaders, path, verbose, datamodule, weights_only=True)
         self._report("val", results)
         return results
 
@@ -219,7 +228,9 @@ class Trainer(pl.Trainer):
         weights_only: bool | None = True,
     ) -> Any:
         """Measures a model on the test data; arguments as for validate."""
-        results = super().test(model, dataloaders, self._resolved(ckpt_path), verbose, datamodule, weights_only=True)
+        path = self._resolved(ckpt_path)
+        self._give_facts(model, datamodule, path)
+        results = super().test(model, dataloaders, path, verbose, datamodule, weights_only=True)
         self._report("test", results)
         return results
 
@@ -243,13 +254,46 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
         """
         path = self._resolved(ckpt_path)
-        outputs = super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
-        for writer in self.callbacks:  # type: ignore[attr-defined]  # set by a connector
-            if isinstance(writer, WritePredictions) and self.is_global_zero:
-                if not writer.files:
-                    raise UserError("model: predict_step returned nothing to write")
-                print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
-        return outputs
+        self._give_facts(model, datamodule, path)
+        return super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
+
+    def write_predictions(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None,
+        checkpoint: Path | None,
+        writer: WritePredictions,
+        num_shown: int = 0,
+    ) -> None:
+        """Predicts into the files of a writer, and prints which those are.
+
+        Args:
+            model: what predicts.
+            datamodule: the data; None where the model brings its own.
+            checkpoint: weights to load first.
+            writer: of the table; rows that an interrupted call has written are kept.
+            num_shown: largest number of rows to print as well.
+        """
+        done = writer.resume()
+        data: Any = getattr(datamodule, "data", datamodule)  # behind `--input`
+        if isinstance(getattr(data, "predicted", None), set):
+            data.predicted = done
+        elif done:
+            writer.discard()
+            done = set()
+        if done and self.is_global_zero:
+            print(f"going on after {len(done):,} rows", flush=True)
+        if done and len(done) == len(getattr(datamodule, "sources", ())):
+            writer.finish()
+        else:
+            self.callbacks.append(writer)  # type: ignore[attr-defined]  # set by a connector
+            super().predict(model, None, datamodule, False, checkpoint, weights_only=True)
+        if not self.is_global_zero:
+            return
+        if not writer.files:
+            raise UserError("model: predict_step returned nothing to write")
+        print("".join(f"{line}\n" for line in writer.shown(num_shown)), end="")
+        print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None
@@ -263,7 +307,7 @@ class Trainer(pl.Trainer):
             return
         merged = _merged(results)
         self.run.create()
-        self.run.update_metrics(**{stage: merged})
+        self.run.update_metrics(**{stage: merged}, facts=self.keep_facts.facts)
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{stage}: nothing was logged")
 
 

@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from torch.utils.data import TensorDataset
 
 from playbook import Data, split_indices
+from src.data.images import FORMATS, read_picture, read_resized
 
 
 class Digits(Data):
@@ -29,6 +30,9 @@ class Digits(Data):
         image (B, 1, 8, 8), values in [0, 1]; target (B,), 0 to 9.
     """
 
+    formats = FORMATS
+    picture = staticmethod(read_picture)
+
     def __init__(self, batch_size: int = 64, num_workers: int = 0, shift: int = 0, **loader: Any) -> None:
         super().__init__(batch_size, num_workers, **loader)
         if shift < 0:
@@ -43,6 +47,15 @@ class Digits(Data):
         self.train_set = TensorDataset(images[train], targets[train])
         self.val_set = TensorDataset(images[val], targets[val])
         self.test_set = TensorDataset(images[test], targets[test])
+        self.rows = {id(self.train_set): train, id(self.val_set): val, id(self.test_set): test}
+        self.facts["classes"] = [str(digit) for digit in range(10)]
+
+    def ids(self, dataset: Any) -> list[str]:
+        return [f"digits.csv:{row + 1}" for row in self.rows[id(dataset)]]
+
+    def read(self, source: Any) -> Tensor:
+        """Reads an image (1, 8, 8) in [0, 1] from a path or bytes; other sizes are scaled and cut to the centre."""
+        return read_resized(source, (1, 8, 8)).float() / 255
 
     def _shifted(self, sample: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         image, target = sample  # (1, 8, 8), ()

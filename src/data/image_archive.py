@@ -15,7 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from playbook import DataError, ResidentImages, UserError
-from src.data.images import FORMATS, with_mode
+from src.data.images import FORMATS, read_picture, read_resized, with_mode
+
+LAYOUT = 2  # of the decoded file; older ones are left alone
 
 
 class ImageArchive(ResidentImages):
@@ -37,6 +39,9 @@ class ImageArchive(ResidentImages):
     Raises:
         UserError: the archive is missing or empty, images differ in size, or test has a class that train lacks.
     """
+
+    formats = FORMATS
+    picture = staticmethod(read_picture)
 
     def __init__(self, root: str, batch_size: int = 512, cache: str | None = None, **images: Any) -> None:
         super().__init__(batch_size, **images)
@@ -61,14 +66,21 @@ class ImageArchive(ResidentImages):
     def setup(self, stage: str) -> None:
         with np.load(self._decoded(), allow_pickle=False) as arrays:
             self.skipped_samples.update(arrays["broken"].tolist())
-            self.hold(*(_tensors(arrays[f"{split}_images"], arrays[f"{split}_targets"]) for split in ("train", "test")))
+            splits = ("train", "test")
+            train, test = (_tensors(arrays[f"{split}_images"], arrays[f"{split}_targets"]) for split in splits)
+            names = [arrays[f"{split}_names"].tolist() for split in splits]
+            self.hold(train, test, sorted({Path(name).parent.name for name in names[0]}), names)
+
+    def read(self, source: Any) -> Tensor:
+        """Reads an image (C, H, W), normalised, from a path or bytes; other sizes are scaled and cut to the centre."""
+        return self.prepared(read_resized(source, self.facts["image_shape"]))
 
     def _decoded(self) -> Path:
         try:
             state = self.root.stat()
         except OSError as error:
             raise UserError(f"--data.root {self.root.as_posix()}: {error.strerror}; expected an archive") from error
-        key = f"{self.root.absolute()} {state.st_size} {state.st_mtime_ns} {self.on_error}"
+        key = f"{LAYOUT} {self.root.absolute()} {state.st_size} {state.st_mtime_ns} {self.on_error}"
         return self.cache / f"{self.root.name.partition('.')[0]}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.npz"
 
     def _decode(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -120,6 +132,7 @@ class ImageArchive(ResidentImages):
                 raise UserError(f"--data.root {self.root.as_posix()}: expected images as {split}/CLASS/NAME.jpg")
             names = sorted(pixels)
             arrays[f"{split}_images"] = np.stack([pixels[name] for name in names])
+            arrays[f"{split}_names"] = np.array(names, dtype=str)
             arrays[f"{split}_targets"] = np.array([classes.index(Path(name).parent.name) for name in names])
         return arrays
 

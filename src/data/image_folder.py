@@ -11,7 +11,9 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
-from src.data.images import FORMATS, image_files, read_image, split_folder, with_mode
+from src.data.images import FORMATS, image_files, read_image, read_picture, split_folder, with_mode
+
+NEEDED = {"fit": "train_set", "validate": "val_set", "test": "test_set", "predict": "test_set"}  # by stage
 
 
 class ImageFolder(Data):
@@ -43,6 +45,9 @@ class ImageFolder(Data):
         ValueError: a value is out of range.
         UserError: there are no images, a class has none, or val or test has a class that train lacks.
     """
+
+    formats = FORMATS
+    picture = staticmethod(read_picture)
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class ImageFolder(Data):
         self.root = Path(root)
         self.mode = "L" if grey else "RGB"
         self.val_share = val_share
+        self.mean, self.deviation = list(mean), list(deviation)
         finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)]
         centre = [_middle, v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
         part = [v2.RandomResizedCrop(image_size, scale=(crop, 1.0))] if crop < 1 else centre
@@ -87,23 +93,45 @@ class ImageFolder(Data):
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
-        if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
+        if hasattr(self, NEEDED[stage]):  # read already: Lightning asks again for every stage
             return
+        known = self.facts.get("classes")  # of a checkpoint
+        val_folder, test_folder = (split_folder(self.root, split) for split in ("val", "test"))
+        needs_train = known is None or stage == "fit" or (stage == "validate" and not val_folder.is_dir())
+        train = self._train_files(known) if needs_train else {}
+        classes = known or list(train)
+        self.facts |= {"classes": classes, "mean": self.mean, "deviation": self.deviation}
+        self.class_names = classes
+        if train:
+            self._hold_train(train, self._of_classes(classes, val_folder))
+        elif stage == "validate":
+            self.val_set = _Files(self._of_classes(classes, val_folder) or {}, classes, self.mode, self.evaluated)
+        test = self._of_classes(classes, test_folder)
+        self.test_set = _Files(test, classes, self.mode, self.evaluated) if test is not None else None
+
+    def _train_files(self, known: list[str] | None) -> dict[str, list[Path]]:
+        """Lists the training images by class; a class without images is left out."""
         train = files_by_class(self.root / "train")
         for name in [name for name, files in train.items() if not files]:
             self._leave_out(self.root / "train" / name)
             del train[name]
-        self.class_names = list(train)
-        val, test = (self._of_classes(self.class_names, split_folder(self.root, split)) for split in ("val", "test"))
-        whole = _Files(train, self.class_names, self.mode)
+        return train if known is None else self._of_known(known, train, self.root / "train")
+
+    def _hold_train(self, train: dict[str, list[Path]], val: dict[str, list[Path]] | None) -> None:
+        """Sets the training and validation sets; validation is cut from training if there is none."""
+        classes = self.facts["classes"]
+        whole = _Files(train, classes, self.mode)
         if val is not None:
             self.train_set = whole
-            self.val_set = _Files(val, self.class_names, self.mode, self.evaluated)
+            self.val_set = _Files(val, classes, self.mode, self.evaluated)
         else:
             train_part, val_part = split_indices(len(whole), [1 - self.val_share, self.val_share])
             self.train_set = Subset(whole, train_part)
-            self.val_set = Subset(_Files(train, self.class_names, self.mode, self.evaluated), val_part)
-        self.test_set = _Files(test, self.class_names, self.mode, self.evaluated) if test is not None else None
+            self.val_set = Subset(_Files(train, classes, self.mode, self.evaluated), val_part)
+
+    def read(self, source: Any) -> Tensor:
+        """Reads an image (C, S, S) from a path or bytes, scaled, cut and normalised as in evaluation."""
+        return self.evaluated(with_mode(read_image(source), self.mode))
 
     def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
         if name != "test" and isinstance(self.val_set, Subset) and len(dataset) == 0:
@@ -125,13 +153,18 @@ class ImageFolder(Data):
         """Lists a split's images by class, or returns None if there is no such split; other classes are left out."""
         if not folder.is_dir():
             return None
-        files = {name: of_class for name, of_class in files_by_class(folder).items() if of_class}
+        return self._of_known(classes, files_by_class(folder), folder)
+
+    def _of_known(self, classes: list[str], by_class: dict[str, list[Path]], folder: Path) -> dict[str, list[Path]]:
+        """Keeps the classes that are known, under their names; others end the run, or are left out."""
+        files = {name: of_class for name, of_class in by_class.items() if of_class}
         for name in sorted(files.keys() - set(classes)):
             if self.on_error == "stop":
-                text = f"--data.root: {(folder / name).as_posix()}: train has no class of that name"
-                raise UserError(f"{text}{nearest(name, classes)}; --data.on_error skip leaves it out")
+                text = f"--data.root: {(folder / name).as_posix()}: training had no class of that name"
+                known = ", ".join(classes[:5]) + (f" and {len(classes) - 5} more" if len(classes) > 5 else "")
+                raise UserError(f"{text}, but {known}{nearest(name, classes)}; --data.on_error skip leaves it out")
             for file in files.pop(name):
-                self._skip(file.as_posix(), f"{file.as_posix()}: train has no class {name}")
+                self._skip(file.as_posix(), f"{file.as_posix()}: training had no class {name}")
         return files
 
 

@@ -1,12 +1,15 @@
 """Image files: finding them, and reading their pixels with 8 bits per channel."""
 
+import io
 import os
 from collections.abc import Sequence
 from errno import EIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
+from torch import Tensor
+from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
 from playbook import UserError
 
@@ -14,6 +17,7 @@ FORMATS = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
     *(".tga", ".tif", ".tiff", ".webp"),
 )
+SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}  # and what they may be called
 FILES_NAMED = 3  # in a message; all are counted
 
 
@@ -45,23 +49,51 @@ def lines_of(file: Path) -> list[str]:
 
 def split_folder(root: Path, split: str) -> Path:
     """The folder of train, val or test; val may also be called valid or validation."""
-    names = ("val", "valid", "validation") if split == "val" else (split,)
-    return next((root / name for name in names if (root / name).is_dir()), root / split)
+    return next((root / name for name in SPLITS[split] if (root / name).is_dir()), root / split)
 
 
-def read_image(file: Path) -> Image.Image:
-    """Reads an image with all of its pixels.
+def read_image(source: Path | str | bytes, size: tuple[int, int] | None = None) -> Image.Image:
+    """Reads an image with all of its pixels, turned upright as a camera has noted it.
+
+    Args:
+        source: path of the file, or its bytes.
+        size: width and height that an annotation gives; an image that has them unturned stays unturned.
 
     Raises:
         OSError: the file is missing, truncated or no image. Names the file, unlike Pillow's own errors.
     """
     try:
-        with Image.open(file) as image:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
             image.load()
-            return image
+            is_as_annotated = size is not None and image.size == size
+            turned = image if is_as_annotated else ImageOps.exif_transpose(image)
+            turned.format = image.format
+            return turned
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # a PNG may raise any of these
         text = getattr(error, "strerror", None) or str(error)
-        raise OSError(getattr(error, "errno", None) or EIO, text, str(file)) from error
+        name = "the image" if isinstance(source, bytes) else str(source)
+        raise OSError(getattr(error, "errno", None) or EIO, text, name) from error
+
+
+def read_picture(source: Path | str | bytes) -> Tensor:
+    """Reads an image to draw on, as bytes (3, H, W)."""
+    return pil_to_tensor(with_mode(read_image(source), "RGB"))
+
+
+def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
+    """Reads an image as bytes (C, H, W); one of other sides is scaled until it covers these, and cut to its centre.
+
+    Args:
+        source: path of the file, or its bytes.
+        shape: C, H, W.
+    """
+    image = pil_to_tensor(with_mode(read_image(source), "L" if shape[0] == 1 else "RGB"))
+    sides = list(shape[1:])
+    if list(image.shape[1:]) == sides:
+        return image
+    scale = max(side / own for side, own in zip(sides, image.shape[1:], strict=True))
+    covering = [max(side, round(own * scale)) for side, own in zip(sides, image.shape[1:], strict=True)]
+    return center_crop(resize(image, covering, antialias=True), sides)
 
 
 def with_mode(image: Image.Image, mode: str) -> Image.Image:

@@ -7,11 +7,21 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from playbook import Data, UserError, split_indices
-from src.data.images import FORMATS, files_by_name, lines_of, name_files, read_image, split_folder, with_mode
+from playbook import Data, UserError, nearest, split_indices
+from src.data.images import (
+    FORMATS,
+    files_by_name,
+    lines_of,
+    name_files,
+    read_image,
+    read_picture,
+    split_folder,
+    with_mode,
+)
 from src.data.mask_change import PairChange, Pixels
 from src.data.vision import download
 
@@ -36,6 +46,8 @@ class _Masks(Data):
         loader: further options of Data.
     """
 
+    formats = FORMATS
+    picture = staticmethod(read_picture)
     hint: ClassVar[str] = ""  # where a mask holds what it should not
 
     def __init__(
@@ -48,6 +60,8 @@ class _Masks(Data):
         colour: float = 0.2,
         mean: Sequence[float] = (0.485, 0.456, 0.406),
         deviation: Sequence[float] = (0.229, 0.224, 0.225),
+        class_names: Sequence[str] | None = None,
+        num_classes: int = 2,
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
@@ -62,7 +76,12 @@ class _Masks(Data):
         for name, values in {"mean": mean, "deviation": deviation}.items():
             if len(values) != 3:
                 raise ValueError(f"{name}: expected 3 values, one a channel, got {list(values)}")
+        if class_names is not None and (len(class_names) != num_classes or len(set(class_names)) != num_classes):
+            raise ValueError(f"class_names: expected {num_classes} different names, got {list(class_names)}")
         self.classes = classes
+        self.num_classes = num_classes
+        self.class_names = None if class_names is None else list(class_names)
+        self.mean, self.deviation = list(mean), list(deviation)
         self.val_share = val_share
         normalise = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, deviation)])
         part = v2.RandomResizedCrop(list(image_size), scale=(crop, 1)) if crop < 1 else None
@@ -77,9 +96,44 @@ class _Masks(Data):
             if not train_part or not val_part:
                 raise UserError(f"--data.val_share: {self.val_share} of {len(train)} images leaves one part empty")
             train, val = [train[i] for i in train_part], [train[i] for i in val_part]
+        self._name_classes()
         self.train_set = _Pairs(train, self)
         self.val_set = _Pairs(val, self, self.evaluated)
         self.test_set = _Pairs(test, self, self.evaluated) if test is not None else None
+
+    def _name_classes(self) -> None:
+        """Gives the classes their names, or, where a checkpoint has named them, its numbers."""
+        known = self.facts.setdefault("classes", self.class_names or [str(k) for k in range(self.num_classes)])
+        self.facts |= {"mean": self.mean, "deviation": self.deviation}
+        if self.class_names in (None, known):
+            self.class_names = known
+            return
+        if unknown := [name for name in self.class_names if name not in known]:
+            text = f"the checkpoint has no class {unknown[0]}, but {', '.join(known)}"
+            raise UserError(f"--data.class_names: {text}{nearest(unknown[0], known)}")
+        numbers = [known.index(name) for name in self.class_names]
+        self.classes = {value: numbers[k] if k < len(numbers) else k for value, k in self.classes.items()}
+        self.class_names = known
+
+    def read(self, source: Any, resize: bool = True) -> Tensor:
+        """Reads an image (3, H, W), normalised, from a path or bytes; without resize, of the size of its file."""
+        return self._prepared(with_mode(read_image(source), "RGB"), resize)
+
+    def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+        image = with_mode(read_image(source), "RGB")
+        return self._prepared(image, resize), {"file_size": torch.tensor(image.size[::-1])}  # H, W
+
+    def _prepared(self, image: Image.Image, resize: bool) -> Tensor:
+        pixels = v2.functional.pil_to_tensor(image)
+        if not resize:
+            return self.evaluated.normalise(pixels)
+        return self.evaluated((pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64)))[0]
+
+    def predict_dataloader(self) -> DataLoader:
+        """Loads the test images alone, so that masks come out in the size of their files."""
+        if self.test_set is None:
+            return super().predict_dataloader()
+        return self._loader("test", _Images(self.test_set, self))
 
     def leave_out(self, what: str, files: list[Path]) -> None:
         """Ends the run because of files without a counterpart, or reports and counts them with on_error skip."""
@@ -99,12 +153,13 @@ class MaskFolder(_Masks):
     Args:
         root: folder that contains the splits.
         num_classes: number of classes K, at least 2.
+        class_names: names of the classes 0 to K - 1. Default to their numbers.
         values: mask values of the classes 0 to K - 1, such as [0, 255]. Defaults to the class ids themselves.
         ignore_index: mask value of pixels without a class, often 255. Defaults to none. If it is below num_classes,
             batches hold 255 instead, which must then be the task's ignore_index.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
-        options: further options of _Masks and Data.
+        options: further options of all data sets with masks, and of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
@@ -120,6 +175,7 @@ class MaskFolder(_Masks):
         self,
         root: str,
         num_classes: int = 2,
+        class_names: Sequence[str] | None = None,
         values: Sequence[int] | None = None,
         ignore_index: int | None = None,
         image_size: Sequence[int] = (256, 256),
@@ -138,7 +194,7 @@ class MaskFolder(_Masks):
             if ignore_index < num_classes > IGNORED:
                 raise ValueError(f"ignore_index: expected at least {num_classes} as num_classes, got {ignore_index}")
             classes[ignore_index] = ignore_index if ignore_index >= num_classes else IGNORED
-        super().__init__(classes, image_size, val_share, **options)
+        super().__init__(classes, image_size, val_share, class_names=class_names, num_classes=num_classes, **options)
         self.root = Path(root)
         self.save_hyperparameters()
 
@@ -178,7 +234,7 @@ class OxfordPets(_Masks):
         border: class makes it the third class; ignore replaces it by 255.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of the official trainval used for validation, cut with a fixed seed, in (0, 1).
-        options: further options of _Masks and Data.
+        options: further options of all data sets with masks, and of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to 2, or 0, 1 and 255.
@@ -198,7 +254,9 @@ class OxfordPets(_Masks):
     ) -> None:
         if border not in ("class", "ignore"):
             raise ValueError(f"border: expected class or ignore, got {border}")
-        super().__init__({1: 0, 2: 1, 3: 2 if border == "class" else 255}, image_size, val_share, **options)
+        names = ["pet", "background", *(["border"] if border == "class" else [])]
+        classes = {1: 0, 2: 1, 3: 2 if border == "class" else 255}
+        super().__init__(classes, image_size, val_share, class_names=names, num_classes=len(names), **options)
         self.root = Path(root)
         self.save_hyperparameters()
 
@@ -223,6 +281,20 @@ class OxfordPets(_Masks):
         self.hold(splits[0], None, splits[1])
 
 
+class _Images(Dataset):
+    """The images of pairs as inputs without a mask."""
+
+    def __init__(self, pairs: Any, data: _Masks) -> None:
+        self.files = [image for image, _ in pairs.pairs]
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.data.unlabelled(self.files[index])
+
+
 class _Pairs(Dataset):
     """Images (3, H, W) as bytes and masks (H, W) of classes, as in the files or changed."""
 
@@ -238,7 +310,8 @@ class _Pairs(Dataset):
 
     def __getitem__(self, index: int) -> Pixels:
         image_file, mask_file = self.pairs[index]
-        image, mask = with_mode(read_image(image_file), "RGB"), read_image(mask_file)
+        mask = read_image(mask_file)
+        image = with_mode(read_image(image_file, mask.size), "RGB")
         if mask.mode not in ("1", "L", "P", "I", "I;16"):
             raise UserError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
         if mask.size != image.size:

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import Dataset, default_collate
+from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2.functional import pil_to_tensor
 
-from playbook import Data, split_indices
+from playbook import Data, UserError, split_indices
 from src.data.detection import detection_collate
 from src.data.digits import load_digits
+from src.data.images import FORMATS, read_image, read_picture, with_mode
 
 SMALLEST, LARGEST = 12, 28  # pixels that a digit of 8 × 8 is enlarged to, 1.5 to 3.5 times
 OVERLAP = 0.1  # share of the smaller of two digits' boxes that the other may cover
@@ -52,6 +55,9 @@ class DigitScenes(Data):
         ValueError: a value is out of range.
     """
 
+    formats = FORMATS
+    picture = staticmethod(read_picture)
+
     def __init__(
         self,
         target: Literal["boxes", "masks", "captions"] = "boxes",
@@ -88,6 +94,24 @@ class DigitScenes(Data):
             _Scenes((images[part].numpy(), labels[part].tolist()), number, num_scenes, self)
             for number, (part, num_scenes) in enumerate(zip(splits, self.num_scenes.values(), strict=True))
         )
+        digits = [str(digit) for digit in range(10)]
+        if self.target != "captions":
+            self.facts["classes"] = digits if self.target == "boxes" else ["ground", *digits]
+
+    def ids(self, dataset: Any) -> list[str]:
+        return [f"{('train', 'val', 'test')[dataset.split]}:{index}" for index in range(len(dataset))]
+
+    def read(self, source: Any, resize: bool = True) -> Tensor:
+        """Reads an image (1, H, W) in [0, 1] from a path or bytes; without resize, of the size of its file."""
+        image = pil_to_tensor(with_mode(read_image(source), "L")).float() / 255
+        return functional.resize(image, list(self.image_size), antialias=True) if resize else image
+
+    def unlabelled(self, source: Any, resize: bool = True) -> Any:
+        if self.target == "captions":
+            raise UserError("--input: pairs of an image and a caption cannot be read from one file")
+        width, height = read_image(source).size
+        size = (width, height) if self.target == "boxes" else torch.tensor([height, width])
+        return self.read(source, resize), {"file_size": size}
 
 
 class _Scenes(Dataset):

@@ -13,6 +13,14 @@ import torch
 from torch import Tensor
 
 from playbook import ResidentImages, UserError
+from src.data.images import FORMATS, read_picture, read_resized
+
+DIGITS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+CHARACTERS = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
+# what reading damaged files raises
+FAULTS = (OSError, EOFError, LookupError, ValueError, TypeError, zlib.error, pickle.UnpicklingError, tarfile.TarError)
+CIFAR_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class MNIST(ResidentImages):
@@ -27,6 +35,10 @@ class MNIST(ResidentImages):
         image (B, 1, 28, 28), normalised; target (B,), 0 to 9.
     """
 
+    class_names: ClassVar[tuple[str, ...]] = DIGITS
+    formats = FORMATS
+    picture = staticmethod(read_picture)
+
     def __init__(self, root: str = "data", batch_size: int = 512, **images: Any) -> None:
         super().__init__(batch_size, **images)
         self.root = Path(root)
@@ -40,7 +52,12 @@ class MNIST(ResidentImages):
     def setup(self, stage: str) -> None:
         folder = self._folder()
         assert folder is not None, self.root
-        self.hold(*(_read_idx_pair(folder, prefix) for prefix in ("train", "t10k")))
+        train, test = (_read_idx_pair(folder, prefix) for prefix in ("train", "t10k"))
+        self.hold(train, test, self.class_names)
+
+    def read(self, source: Any) -> Tensor:
+        """Reads an image (1, 28, 28), normalised, from a path or bytes; others are scaled and cut to the centre."""
+        return self.prepared(read_resized(source, self.facts["image_shape"]))
 
     def _folder(self) -> Path | None:
         folders = [self.root / type(self).__name__ / "raw", self.root / "raw", self.root]
@@ -60,6 +77,8 @@ class FashionMNIST(MNIST):
         image (B, 1, 28, 28), normalised; target (B,), 0 to 9.
     """
 
+    class_names: ClassVar[tuple[str, ...]] = CLOTHES
+
 
 class KMNIST(MNIST):
     """70,000 grey 28×28 images of 10 cursive characters (Clanuwat et al. 2018): 60,000 to train and validate.
@@ -72,6 +91,8 @@ class KMNIST(MNIST):
     Shapes:
         image (B, 1, 28, 28), normalised; target (B,), 0 to 9.
     """
+
+    class_names: ClassVar[tuple[str, ...]] = CHARACTERS
 
 
 class CIFAR10(ResidentImages):
@@ -90,6 +111,9 @@ class CIFAR10(ResidentImages):
     archive: ClassVar[str] = "cifar-10-python.tar.gz"
     files: ClassVar[tuple[list[str], list[str]]] = ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"])
     labels: ClassVar[str] = "labels"
+    names: ClassVar[tuple[str, str]] = ("batches.meta", "label_names")  # file and entry that name the classes
+    formats = FORMATS
+    picture = staticmethod(read_picture)
 
     def __init__(self, root: str = "data", batch_size: int = 512, **images: Any) -> None:
         super().__init__(batch_size, **images)
@@ -101,21 +125,41 @@ class CIFAR10(ResidentImages):
             download(type(self).__name__, self.root, self.folder, f"{self.folder} or {self.archive}")
 
     def setup(self, stage: str) -> None:
-        self.hold(*(self._read(names) for names in self.files))
+        train, test = (self._read(names) for names in self.files)
+        self.hold(train, test, self._class_names())
+
+    def read(self, source: Any) -> Tensor:
+        """Reads an image (3, 32, 32), normalised, from a path or bytes; others are scaled and cut to the centre."""
+        return self.prepared(read_resized(source, self.facts["image_shape"]))
+
+    def _class_names(self) -> list[str]:
+        file, entry = self.names
+        try:
+            return [str(name) for name in self._content(file)[0][entry]]
+        except UserError:  # copies without this file are in use
+            num_classes = 10 if self.labels == "labels" else 100
+            return list(CIFAR_10) if num_classes == 10 else [str(k) for k in range(num_classes)]
+
+    def _content(self, name: str) -> tuple[dict[str, Any], Path]:
+        """What one of the files holds, and where it lies: in the folder or in the archive."""
+        place = self.root / self.folder / name
+        try:
+            if place.exists():
+                content = place.read_bytes()
+            else:
+                place = self.root / self.archive
+                with tarfile.open(place) as archive:
+                    member = archive.extractfile(f"{self.folder}/{name}")
+                    content = member.read() if member else b""
+            return _Arrays(io.BytesIO(content), encoding="latin1").load(), place
+        except FAULTS as error:
+            raise _damaged(place, error) from error
 
     def _read(self, names: list[str]) -> tuple[Tensor, Tensor]:
         images, targets = [], []
         for name in names:
-            place = self.root / self.folder / name
+            batch, place = self._content(name)
             try:
-                if place.exists():
-                    content = place.read_bytes()
-                else:
-                    place = self.root / self.archive
-                    with tarfile.open(place) as archive:
-                        member = archive.extractfile(f"{self.folder}/{name}")
-                        content = member.read() if member else b""
-                batch = _Arrays(io.BytesIO(content), encoding="latin1").load()
                 pixels = _whole_numbers("data", batch["data"])
                 if pixels.size and not 0 <= pixels.min() <= pixels.max() <= 255:
                     raise ValueError(f"data: expected 0 to 255, got {pixels.min()} to {pixels.max()}")
@@ -123,9 +167,7 @@ class CIFAR10(ResidentImages):
                 targets.append(_whole_numbers(self.labels, batch[self.labels]).astype(np.int64))
                 if len(images[-1]) != len(targets[-1]):
                     raise ValueError(f"{len(images[-1])} images and {len(targets[-1])} labels")
-            except (OSError, EOFError, LookupError, ValueError, TypeError, zlib.error) as error:
-                raise _damaged(place, error) from error
-            except (pickle.UnpicklingError, tarfile.TarError) as error:
+            except FAULTS as error:
                 raise _damaged(place, error) from error
         return torch.from_numpy(np.concatenate(images)), torch.from_numpy(np.concatenate(targets))
 
@@ -146,6 +188,7 @@ class CIFAR100(CIFAR10):
     archive: ClassVar[str] = "cifar-100-python.tar.gz"
     files: ClassVar[tuple[list[str], list[str]]] = (["train"], ["test"])
     labels: ClassVar[str] = "fine_labels"
+    names: ClassVar[tuple[str, str]] = ("meta", "fine_label_names")
 
 
 def download(name: str, root: Path, folder: str, expected: str, **options: Any) -> None:

@@ -1,12 +1,17 @@
 """Classification: one of K classes for every sample."""
 
+from typing import Any
+
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
+from playbook import OptimizerFactory, ScheduleFactory, Task, UserError, class_name
+from src.ops.pictures import as_image, captioned, enlarged
 
+UNKNOWN = -1  # the target of an unlabelled sample
 Batch = tuple[Tensor | dict[str, Tensor], Tensor]
 
 
@@ -83,10 +88,37 @@ class Classification(Task):
         return {"label": logits.argmax(dim=-1), "target": target}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch."""
+        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch, -1 if it is not known."""
         inputs, target = batch
         probability = self._from_views(inputs).softmax(dim=-1)  # (B, K)
         return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
+
+    def answer(self, outputs: dict[str, Tensor], facts: dict[str, Any], top: int = 5) -> list[dict[str, Any]]:
+        """Names the likeliest classes.
+
+        Args:
+            outputs: of predict_step.
+            facts: with `classes`; numbers stand in for names that are not known.
+            top: number of classes in an answer, at least 1; the second one is `class_2` with `probability_2`.
+        """
+        if top < 1:
+            raise UserError(f"top: expected at least 1 class, got {top}")
+        likeliest = outputs["probability"].float().topk(min(top, self.num_classes), dim=-1)
+        answers = []
+        for numbers, shares in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True):
+            answer: dict[str, Any] = {}
+            for place, (number, share) in enumerate(zip(numbers, shares, strict=True)):
+                end = f"_{place + 1}" if place else ""
+                answer |= {f"class{end}": class_name(facts, number), f"probability{end}": share}
+            answers.append(answer)
+        for answer, target in zip(answers, outputs["target"].tolist(), strict=True):
+            if target != UNKNOWN:
+                answer["target"] = class_name(facts, target)
+        return answers
+
+    def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
+        """Writes class and probability above the image."""
+        return captioned(enlarged(as_image(inputs)), f"{answer['class']} {answer['probability']:.2f}")
 
     def _from_views(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
         if self.test_views == 1:

@@ -160,7 +160,8 @@ def test_folders_that_cannot_be_used(tmp_path: Path, root: Path) -> None:
         made(tmp_path)
     write_images(root / "val", {"dig": 1})
     with pytest.raises(
-        UserError, match=r"val/dig: train has no class of that name. Nearest: dog; --data.on_error skip"
+        UserError,
+        match=r"val/dig: training had no class of that name, but cat, dog, owl. Nearest: dog; --data.on_error skip",
     ):
         made(root)
     write_images(root / "val", {"dog": 2})

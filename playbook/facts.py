@@ -1,0 +1,123 @@
+"""What a run knows of its training data: plain values that travel with the weights."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from playbook.errors import UserError, nearest
+
+VERSION = 1  # of the form below; a checkpoint of a later one is refused
+KEY = "facts"  # in a checkpoint
+MOST_NAMED = 5  # classes in a message
+
+
+def pack(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a checkpoint: plain values, with the version of their form.
+
+    Args:
+        facts: plain values by name; tuples, arrays and tensors become lists.
+
+    Raises:
+        UserError: a value is not plain, or a class name is given twice.
+    """
+    return {"version": VERSION, "values": plain_facts(facts)}
+
+
+def unpack(checkpoint: Mapping[str, Any], place: str) -> dict[str, Any] | None:
+    """The facts in a checkpoint; None in one that was saved without.
+
+    Args:
+        checkpoint: as it was read.
+        place: what to call it in messages.
+
+    Raises:
+        UserError: they are damaged, or a later version wrote them.
+    """
+    entry = checkpoint.get(KEY)
+    if entry is None:
+        return None
+    if isinstance(entry, str):  # the metadata of safetensors is text
+        try:
+            entry = json.loads(entry)
+        except ValueError as error:
+            raise UserError(f"{place}: its facts are not valid JSON: {error}") from error
+    version = entry.get("version") if isinstance(entry, Mapping) else None
+    if not isinstance(version, int) or not isinstance(entry.get("values"), Mapping):
+        raise UserError(f"{place}: its facts are damaged: expected a version and values")
+    if version > VERSION:
+        raise UserError(
+            f"{place}: its facts are of version {version}, this Playbook reads up to {VERSION}; update Playbook"
+        )
+    return plain_facts(entry["values"], place)
+
+
+def plain_facts(facts: Mapping[str, Any], place: str = "--data") -> dict[str, Any]:
+    """The same facts as lists, dicts, text, numbers and truth values.
+
+    Raises:
+        UserError: a value is none of these, or a class name is given twice.
+    """
+    values = {str(name): _plain(value, f"{place}: facts: {name}") for name, value in facts.items()}
+    classes = values.get("classes", [])
+    if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise UserError(f"{place}: facts: classes: expected a list of names, got {classes!r:.80}")
+    if repeated := [name for name, count in Counter(classes).items() if count > 1]:
+        raise UserError(f"{place}: class {repeated[0]!r} is given twice, expected different names")
+    return values
+
+
+def _plain(value: Any, place: str) -> Any:
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry, place) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry, place) for entry in value]
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    raise UserError(f"{place}: expected text, numbers, lists and dicts of these, got {type(value).__name__}")
+
+
+def require_same_classes(data: Mapping[str, Any], model: Mapping[str, Any], name: str) -> None:
+    """Refuses data whose class numbers mean other classes than the model's.
+
+    Args:
+        data: facts of the data.
+        model: facts that came with the weights.
+        name: what to call the data.
+
+    Raises:
+        UserError: a class is unknown to the model, or stands in another place.
+    """
+    own, known = data.get("classes"), model.get("classes")
+    if not own or not known or own == known:
+        return
+    if unknown := [label for label in own if label not in known]:
+        raise UserError(f"--data: {unknown_classes(unknown, known, name)}")
+    raise UserError(
+        f"--data: {name} numbers its classes {named(own)}, the checkpoint {named(known)}; expected the checkpoint's "
+        "order: in `setup`, take self.facts['classes'] where it is there"
+    )
+
+
+def unknown_classes(unknown: Sequence[str], known: Sequence[str], name: str) -> str:
+    """The sentence that names classes which the checkpoint lacks."""
+    near = nearest(unknown[0], known) if len(unknown) == 1 else ""
+    plural = "es" if len(unknown) > 1 else ""
+    return f"{name} has the class{plural} {named(unknown)}, the checkpoint knows {named(known)}{near}"
+
+
+def named(classes: Sequence[str]) -> str:
+    """The first few names."""
+    more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
+    return ", ".join(classes[:MOST_NAMED]) + more
+
+
+def class_name(facts: Mapping[str, Any], number: int) -> str:
+    """Name of a class; its number as text where the facts have no name for it."""
+    classes = facts.get("classes") or []
+    return classes[number] if 0 <= number < len(classes) else str(number)

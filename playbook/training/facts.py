@@ -1,0 +1,57 @@
+"""Facts of the data on their way: from the data into the model and its checkpoints, and back."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from playbook.checkpoints.opened import Opened
+from playbook.facts import KEY, named, pack, plain_facts, require_same_classes
+
+
+class KeepFacts(Callback):
+    """Hands what the data knows to the model, and saves it in every checkpoint and in metrics.json (always on).
+
+    What a checkpoint knows goes to the data before it is set up, so that its classes keep their numbers.
+    """
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+        self._lacking = ""  # a checkpoint that was saved without facts, until that is told
+
+    def give(self, model: Any, datamodule: Any, opened: Opened | None) -> None:
+        """Gives model and data what the checkpoint knows, or else what the model brings; follows before their setup.
+
+        Args:
+            model: of any kind; one without `facts` keeps none.
+            datamodule: likewise, or None.
+            opened: the checkpoint that is loaded or continued, if any.
+        """
+        facts = getattr(model, "facts", None) if opened is None else opened.facts
+        self._lacking = "" if opened is None or facts is not None else opened.path.as_posix()
+        self.facts = facts if isinstance(facts, dict) else {}
+        for receiver in (model, datamodule):
+            if self.facts and isinstance(getattr(receiver, "facts", None), dict):
+                receiver.facts = dict(self.facts)
+
+    def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
+        datamodule = getattr(trainer, "datamodule", None)
+        facts = getattr(datamodule, "facts", None)
+        own = plain_facts(facts) if isinstance(facts, dict) else {}
+        require_same_classes(own, self.facts, type(datamodule).__name__)
+        if self._lacking and own.get("classes") and trainer.is_global_zero:
+            classes = named(own["classes"])
+            print(f"{self._lacking} holds no class names: they are taken to be {classes}, unchecked", flush=True)
+        self._lacking = ""
+        self.facts = self.facts | own
+        if isinstance(getattr(pl_module, "facts", None), dict):
+            pl_module.facts = dict(self.facts)  # type: ignore[assignment]  # it is a dict already
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.facts:
+            checkpoint[KEY] = pack(self.facts)
+
+
+def opened(path: str | Path | None) -> Opened | None:
+    """The checkpoint at a path; None for none, and for a name that Lightning resolves itself."""
+    return Opened(Path(path)) if path is not None and Path(path).exists() else None
