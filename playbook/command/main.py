@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from playbook import project
-from playbook.command import arguments, helptext
+from playbook.command import arguments, class_help, helptext
 from playbook.command.check import check
 from playbook.command.verb import PlainVerb, verbs
 from playbook.errors import HowTo, UserError, nearest
@@ -77,6 +77,9 @@ def _dispatch(args: list[str], debug: bool) -> int:
         return 0
     try:
         invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
+        if (page := class_help.page(invocation)) is not None:
+            print(page)
+            return 0
         check(invocation)
         invocation.require_checkpoint()
     except UserError:

@@ -31,7 +31,20 @@ Pair = tuple[Path, Path]  # an image and its mask
 
 
 class _Masks(Data):
-    """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike."""
+    """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike.
+
+    Args:
+        classes: number of the class by value in a mask.
+        image_size: height and width in pixels to which images and masks are resized, [H, W].
+        val_share: share of the training images used for validation, in (0, 1).
+        flip: whether half of the training images are mirrored left to right.
+        crop: smallest share of the area that a random crop of a training image covers, in (0, 1]; 1 turns it off.
+        colour: largest change of brightness, contrast and saturation of training images, as a share in [0, 1]; 0 turns
+            it off.
+        mean: mean to subtract from each channel, [R, G, B], for values in [0, 1]. Defaults to ImageNet's.
+        deviation: deviation to divide each channel by, [R, G, B], likewise.
+        loader: further options of Data.
+    """
 
     formats = FORMATS
     picture = staticmethod(read_picture)
@@ -39,7 +52,7 @@ class _Masks(Data):
 
     def __init__(
         self,
-        classes: dict[int, int],  # by value in a mask
+        classes: dict[int, int],
         image_size: Sequence[int],
         val_share: float,
         flip: bool = True,
@@ -146,9 +159,7 @@ class MaskFolder(_Masks):
             batches hold 255 instead, which must then be the task's ignore_index.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
-        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
-            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
-            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
+        options: further options of all data sets with masks, and of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
@@ -223,9 +234,7 @@ class OxfordPets(_Masks):
         border: class makes it the third class; ignore replaces it by 255.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of the official trainval used for validation, cut with a fixed seed, in (0, 1).
-        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
-            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
-            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
+        options: further options of all data sets with masks, and of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to 2, or 0, 1 and 255.
