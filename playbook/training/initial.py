@@ -3,12 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from torch import Tensor
 
 from playbook.checkpoints.io import load, weights_of
 from playbook.errors import UserError, nearest
+from playbook.facts import unpack
+from playbook.training.class_rows import match_rows
 
 MOST_LINES = 6  # for each reason
 HOLDERS = ("model_state_dict", "model", "net")  # keys under which training scripts save a state dict
@@ -59,7 +62,7 @@ class Comparison:
         return [self.sources[name] for name in self.weights if name not in self.model]
 
 
-def load_weights(model: pl.LightningModule, path: Path) -> None:
+def load_weights(model: pl.LightningModule, path: Path, facts: Mapping[str, Any] | None = None) -> None:
     """Copies the weights that fit by name and shape, and prints which do not, and why.
 
     Prefixes that wrappers put before names, such as `module.`, `model.`, `backbone.` and `_orig_mod.`, need not be the
@@ -68,21 +71,26 @@ def load_weights(model: pl.LightningModule, path: Path) -> None:
     Args:
         model: to which they are copied.
         path: a checkpoint of Lightning, or a file of weights alone, by torch.save or safetensors.
+        facts: of the data to train on; where both know their classes, these are matched by name.
 
     Raises:
         UserError: none fits.
     """
     own = model.state_dict()
-    weights = _stored(path)
+    content = load(path)
+    weights = _stored(content, path)
+    known = (unpack(content, path.as_posix()) or {}).get("classes")
     names, renaming = _matched_names(weights, own)
     renamed = {names[name]: value for name, value in weights.items()}
-    # here is the place for what makes weights of another shape fit, such as choosing a classifier's rows by class name
+    classes = (facts or {}).get("classes")
+    matching = match_rows(renamed, own, known, classes) if known and classes else ""
     comparison = Comparison(renamed, own, {names[name]: name for name in weights})
     fitting = comparison.fitting
     if not fitting:
         raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {_why_none(comparison)}")
     model.load_state_dict(fitting, strict=False)
     lines = [f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries loaded{renaming}"]
+    lines += [f"  {matching}"] if matching else []
     lines += _section("of another shape, left at their initialisation", comparison.mismatched)
     missing = comparison.missing
     lines += _section("missing in the file, left at their initialisation", summarised(missing, own), len(missing))
@@ -91,9 +99,8 @@ def load_weights(model: pl.LightningModule, path: Path) -> None:
     print("\n".join(lines), flush=True)
 
 
-def _stored(path: Path) -> dict[str, Tensor]:
+def _stored(content: dict[str, Any], path: Path) -> dict[str, Tensor]:
     """The state dict in a file, also where a training script has put it beside other things."""
-    content = load(path)
     inner = next((content[key] for key in HOLDERS if isinstance(content.get(key), Mapping)), None)
     return weights_of(content if inner is None or "state_dict" in content else {"state_dict": inner}, path)
 

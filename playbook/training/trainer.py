@@ -19,7 +19,6 @@ from playbook.runs.directory import ROOT, Run, checkpoint_candidates, is_checkpo
 from playbook.runs.loggers import MetricsCSV
 from playbook.runs.predictions import WritePredictions
 from playbook.training.facts import KeepFacts, opened
-from playbook.training.initial import load_weights
 from playbook.training.loaders import keep_loaders
 from playbook.training.microbatches import MicroBatches
 from playbook.training.monitors import CheckMonitors
@@ -122,11 +121,10 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
             init_from: start anew from these weights: a checkpoint, or a file of weights alone.
         """
-        if init_from is not None:
-            load_weights(model, Path(init_from))
+        self.keep_facts.init_from = None if init_from is None else Path(init_from)
         self._open_run(model)
         self.continues = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, self.continues)
+        self._give_facts(model if self.continues else None, datamodule, self.continues)
         try:
             super().fit(model, train_dataloaders, val_dataloaders, datamodule, self.continues, weights_only=True)
             if self.run is not None:
@@ -172,9 +170,9 @@ class Trainer(pl.Trainer):
         return str(first_valid(candidates, f"ckpt_path {ckpt_path}"))
 
     def _give_facts(self, model: Any, datamodule: Any, path: str | None) -> None:
-        """What a checkpoint knows of its data, given to model and data; the command line has done so already."""
+        """What a checkpoint, or else the model, knows of its data; the command line has given it already."""
         if self._from_python:
-            self.keep_facts.give(model or self.lightning_module, datamodule, opened(path))
+            self.keep_facts.give(model, datamodule, opened(path))
 
     def _test_best(self, model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> None:
         assert self.run is not None
@@ -214,7 +212,7 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
         """
         path = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, path)
+        self._give_facts(model or self.lightning_module, datamodule, path)
         results = super().validate(model, dataloaders, path, verbose, datamodule, weights_only=True)
         self._report("val", results)
         return results
@@ -230,7 +228,7 @@ class Trainer(pl.Trainer):
     ) -> Any:
         """Measures a model on the test data; arguments as for validate."""
         path = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, path)
+        self._give_facts(model or self.lightning_module, datamodule, path)
         results = super().test(model, dataloaders, path, verbose, datamodule, weights_only=True)
         self._report("test", results)
         return results
@@ -255,7 +253,7 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
         """
         path = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, path)
+        self._give_facts(model or self.lightning_module, datamodule, path)
         outputs = super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
         for writer in self.callbacks:  # type: ignore[attr-defined]  # set by a connector
             if isinstance(writer, WritePredictions) and self.is_global_zero:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from playbook import Trainer, UserError
 from playbook.checkpoints.io import AtomicCheckpointIO, load
+from playbook.facts import pack
 from src.callbacks.compile import Compile
 from src.callbacks.distill import Distill
 from src.callbacks.mix import Mix
