@@ -12,16 +12,20 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from playbook.command.main import main as main
+    from playbook.command.rebuild import LoadedRun as LoadedRun
+    from playbook.command.rebuild import load_run as load_run
     from playbook.data.base import Data as Data
     from playbook.data.base import split_indices as split_indices
     from playbook.data.loader import DataError as DataError
     from playbook.data.resident import ResidentImages as ResidentImages
     from playbook.errors import UserError as UserError
     from playbook.errors import nearest as nearest
+    from playbook.facts import class_name as class_name
     from playbook.network import is_restored as is_restored
     from playbook.network import networks as networks
     from playbook.parallel import Replicated as Replicated
     from playbook.parallel import spread as spread
+    from playbook.runs.colours import class_colour as class_colour
     from playbook.task import OptimizerFactory as OptimizerFactory
     from playbook.task import ScheduleFactory as ScheduleFactory
     from playbook.task import Task as Task
@@ -32,16 +36,20 @@ if TYPE_CHECKING:
 
 FACE = {
     "main": "command.main",
+    "LoadedRun": "command.rebuild",
+    "load_run": "command.rebuild",
     "Data": "data.base",
     "split_indices": "data.base",
     "DataError": "data.loader",
     "ResidentImages": "data.resident",
     "UserError": "errors",
     "nearest": "errors",
+    "class_name": "facts",
     "is_restored": "network",
     "networks": "network",
     "Replicated": "parallel",
     "spread": "parallel",
+    "class_colour": "runs.colours",
     "OptimizerFactory": "task",
     "ScheduleFactory": "task",
     "Task": "task",

@@ -8,6 +8,10 @@ class UserError(ValueError):
     """A mistake that the user can mend: printed as one line, exit code 2, no traceback."""
 
 
+class HowTo(UserError):  # noqa: N818  # it tells how to, and is no error of code
+    """A mistake whose remedy takes a few lines of code: printed as it stands."""
+
+
 class Stopped(BaseException):
     """A signal asked for the end of training, and what was done is saved.
 

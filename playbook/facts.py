@@ -115,3 +115,9 @@ def named(classes: Sequence[str]) -> str:
     """The first few names."""
     more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
     return ", ".join(classes[:MOST_NAMED]) + more
+
+
+def class_name(facts: Mapping[str, Any], number: int) -> str:
+    """Name of a class; its number as text where the facts have no name for it."""
+    classes = facts.get("classes") or []
+    return classes[number] if 0 <= number < len(classes) else str(number)

@@ -13,8 +13,9 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from playbook.batches import num_samples
 from playbook.facts import unpack
-from playbook.optim.groups import parameter_groups
-from playbook.optim.schedules import scheduler_config
+from playbook.optim.groups import parameter_groups, split_groups
+from playbook.optim.rules import describe, freeze, hold_frozen_norms, read_rules, settings_of
+from playbook.optim.schedules import keep_shares, peak_rate, scheduler_config
 from playbook.training.lightning import is_built_by_command_line
 
 OptimizerFactory = Callable[[Iterable], Optimizer]
@@ -27,11 +28,20 @@ class Task(LightningModule):
     Metrics are kept as objects and read once an epoch: logging at every step made a small net's step 18 % longer
     (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
 
+    A subclass may also have `answer(outputs, facts)` and `draw(inputs, answer)`, which `predict` writes. `answer` turns
+    what predict_step returns for a batch into a dict a sample that a person can read, of text and numbers, a list of
+    dicts, such as boxes, or an integer tensor (H, W), such as a mask. Its further parameters become options, as --top.
+    `draw` returns Pillow's image of one answer; `inputs` is the raw image (3, H, W) as bytes, or else the net's.
+
     Args:
         net: any module, called with the inputs of the batch, by name if they are a dict.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
         metrics: metrics to log beside the mean loss, copied for train, val and test.
+        parameter_groups: rules for parameters by name, a list of mappings, where the last rule that sets something
+            counts. Each has a `pattern`, a glob such as net.stem.* or net.head, and any of `lr_factor` (of the
+            optimizer's rate), `lr` (in its place), `layer_decay` (factor of the rate from each layer to the one below,
+            in (0, 1]), `weight_decay` (norms, biases and embeddings have none all the same) and `frozen`.
 
     Attributes:
         facts: what is known of the training data, such as the names of `classes`: the data's own while training, the
@@ -47,16 +57,20 @@ class Task(LightningModule):
         optimizer: OptimizerFactory | None,
         schedule: ScheduleFactory | None,
         metrics: MetricCollection,
+        parameter_groups: list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
         # the command line hands over plain class paths; from Python these are objects, which weights_only refuses
-        names = [] if is_built_by_command_line() else ["net", "optimizer", "schedule", "metrics"]
+        arguments = ["net", "optimizer", "schedule", "metrics", "parameter_groups"]
+        names = [] if is_built_by_command_line() else arguments
         self.save_hyperparameters(ignore=names)
         self.net = net
         self.facts: dict[str, Any] = {}
         self._is_split = False
         self.optimizer = optimizer or partial(AdamW, lr=1e-3, weight_decay=0.01)
         self.schedule = schedule
+        self.parameter_rules = read_rules(parameter_groups)
+        self._groups_in_words = ""
         metrics = metrics.clone()
         metrics.add_metrics({"loss": MeanMetric()})
         self.train_metrics = metrics.clone(prefix="train/")
@@ -67,7 +81,9 @@ class Task(LightningModule):
         return self.net(**inputs) if isinstance(inputs, dict) else self.net(inputs)
 
     def configure_model(self) -> None:
-        """Splits the net over processes, where the strategy says how many there are of which kind."""
+        """Freezes what rules freeze, and splits the net over processes, where the strategy says how."""
+        if self.parameter_rules:  # before a strategy looks at which parameters have a gradient
+            freeze(self, settings_of(self, self.parameter_rules))
         mesh = self.device_mesh
         if mesh is None or self._is_split:  # Lightning asks again for the test after the training
             return
@@ -85,16 +101,39 @@ class Task(LightningModule):
         if "net" not in self.hparams:
             self.hparams.update(checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {}))
 
+    def train(self, mode: bool = True) -> "Task":
+        super().train(mode)
+        if any(rule.frozen for rule in self.parameter_rules):
+            hold_frozen_norms(self)
+        return self
+
     def configure_optimizers(self) -> Any:
         made = _underlying(self.optimizer)
+        settings = settings_of(self, self.parameter_rules)
+        freeze(self, settings)  # again: splitting the net may have made its parameters anew
         groups = parameter_groups(self, split_hidden=getattr(made, "splits_hidden", False))
         if not groups:
+            if any(rule.frozen for rule in self.parameter_rules):
+                raise ValueError("parameter_groups: every parameter is frozen, so there is nothing to optimise")
             raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
-        grouped = not isinstance(made, type) or "weight_decay" in inspect.signature(made).parameters  # not LBFGS
-        optimizer = self.optimizer(groups if grouped else [p for group in groups for p in group["params"]])
-        if self.schedule is None:
-            return optimizer
-        return {"optimizer": optimizer, "lr_scheduler": scheduler_config(self._build_schedule(optimizer))}
+        if isinstance(made, type) and "weight_decay" not in inspect.signature(made).parameters:  # LBFGS, Rprop
+            if any(rule.weight_decay is not None for rule in self.parameter_rules):
+                raise ValueError(f"parameter_groups: {made.__name__} has no weight_decay")
+            groups = [{"params": [parameter for group in groups for parameter in group["params"]]}]
+        groups, group_settings = split_groups(groups, settings)
+        optimizer = self.optimizer(groups)
+        scheduler = None if self.schedule is None else self._build_schedule(optimizer)
+        if self.parameter_rules:
+            peaks = [peak_rate(group, index, scheduler) for index, group in enumerate(optimizer.param_groups)]
+            shares = [setting.share(peak) for setting, peak in zip(group_settings, peaks, strict=True)]
+            keep_shares(optimizer, scheduler, shares)
+            rates = [peak * share for peak, share in zip(peaks, shares, strict=True)]
+            self._groups_in_words = describe(self, self.parameter_rules, optimizer.param_groups, rates)
+        return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler_config(scheduler)}
+
+    def on_train_start(self) -> None:
+        if self.parameter_rules and self.trainer.is_global_zero:
+            print(self._groups_in_words, flush=True)
 
     def _build_schedule(self, optimizer: Optimizer) -> LRScheduler:
         assert self.schedule is not None

@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from tests.playbook.running import model_verb
 
 RECIPE = "configs/vision/mlp-digits.yaml"
-PLAIN = ("list", "new", "update", "--help", "--version")  # answered without a model
+PLAIN = ("list", "new", "schema", "update", "--help", "--version")  # answered without a model
 CONFIGS = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("configs/*/*.yaml"))]
 
 

@@ -14,6 +14,7 @@ import pytest
 from playbook import moved
 from tests.conftest import ROOT, Cli
 
+PREDICTIONS = "predictions/predictions.csv"
 SAVED = ROOT / "tests/runs/before-move"
 
 
@@ -34,10 +35,16 @@ def test_is_tested_as_then(cli: Cli, run: Path) -> None:
 
 
 def test_predicts_as_then(cli: Cli, run: Path) -> None:
-    assert cli("predict", "--ckpt_path", "run").code == 0
-    expected = rows(SAVED / "first-predictions.csv")
-    predicted = rows(run / "predictions/predictions.csv")[: len(expected)]
-    assert predicted == [pytest.approx(row, rel=1e-4) for row in expected]
+    done = cli("predict", "--ckpt_path", "run", "--top", "10")
+    assert done.code == 0
+    assert "holds no class names: they are taken to be 0, 1, 2, 3, 4 and 5 more, unchecked\n" in done.out
+    texts = [(folder / name).read_text() for folder, name in ((SAVED, "first-predictions.csv"), (run, PREDICTIONS))]
+    former, predicted = (list(csv.DictReader(text.splitlines())) for text in texts)
+    expected = [{name: float(cell) for name, cell in row.items()} for row in former]
+    for row, old in zip(predicted, expected, strict=False):  # the old ones have a column a class
+        assert (int(row["class"]), int(row["target"])) == (old["label"], old["target"])
+        places = {row[f"class{end}"]: float(row[f"probability{end}"]) for end in ["", *(f"_{k}" for k in range(2, 11))]}
+        assert places == pytest.approx({str(k): old[f"probability_{k}"] for k in range(10)}, rel=1e-4)
 
 
 def test_continues_as_then(cli: Cli, run: Path) -> None:

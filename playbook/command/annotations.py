@@ -84,10 +84,10 @@ def class_names(parameter: Parameter) -> tuple[list[str], bool]:
     A name is the last part of a class, or of an alias such as OptimizerFactory; empty if one of them has no name.
     """
     names: list[str] = []
-    for member in _members(parameter.annotation):
+    for member in members(parameter.annotation):
         inner = [member]
         if isinstance(member, ast.Subscript) and signatures.dotted(member.value)[-1:] in ([name] for name in SEQUENCES):
-            inner = _members(member.slice)
+            inner = members(member.slice)
         parts = [signatures.dotted(entry) for entry in inner]
         if not all(parts):
             return [], True
@@ -128,17 +128,17 @@ def _may_be_sequence(text: str) -> bool:
     return text[0] in "[({" or (not _is_float(text) and ("/" in text or "." in text))
 
 
-def _members(annotation: ast.expr | None) -> list[ast.expr]:
-    """Of a union, without None."""
+def members(annotation: ast.expr | None) -> list[ast.expr]:
+    """Of a union, without None; an annotation of one type is its only member."""
     if annotation is None:
         return []
     annotation = _unquoted(annotation)
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        return [*_members(annotation.left), *_members(annotation.right)]
+        return [*members(annotation.left), *members(annotation.right)]
     if isinstance(annotation, ast.Subscript) and signatures.dotted(annotation.value)[-1:] in (["Optional"], ["Union"]):
         inner = annotation.slice
         return [
-            member for entry in (inner.elts if isinstance(inner, ast.Tuple) else [inner]) for member in _members(entry)
+            member for entry in (inner.elts if isinstance(inner, ast.Tuple) else [inner]) for member in members(entry)
         ]
     return [] if isinstance(annotation, ast.Constant) and annotation.value is None else [annotation]
 
@@ -155,7 +155,7 @@ def _unquoted(annotation: ast.expr) -> ast.expr:
 def _add(plain: Plain, annotation: ast.expr, source: Source, depth: int = 0) -> bool:
     """Adds the members of an annotation; False if one of them is not plain."""
     return depth < signatures.DEPTH and all(
-        _add_member(plain, member, source, depth + 1) for member in _members(annotation)
+        _add_member(plain, member, source, depth + 1) for member in members(annotation)
     )
 
 

@@ -39,6 +39,33 @@ def check(invocation: Invocation) -> None:
         raise UserError(text)
 
 
+def slot_of(invocation: Invocation, path: str) -> Slot | None:
+    """The option of a dotted name, as far as the command says what holds it; None where it is none of a class."""
+    command = _Command(invocation)
+    try:
+        command.read()
+    except (SyntaxError, OSError, UnicodeDecodeError, RecursionError):
+        return None  # in a file that the parser will meet as well
+    slot = command.root
+    for key in [key for key in path.split(".") if key != "init_args"]:
+        below = slot.children.get(key) or _slot_below(slot, key)
+        if below is None:
+            return None
+        slot = below
+    return slot
+
+
+def _slot_below(slot: Slot, key: str) -> Slot | None:
+    """The option of a class that nothing is said of yet; of any of our classes, if it is open which one holds it."""
+    holders = [slot.signature]
+    if slot.signature is None and slot.kind:
+        holders = [signatures.signature(entry.path) for entry in class_names.ours(slot.kind)]
+    for holder in holders:
+        if holder is not None and key in holder.parameters and (kind := class_names.kind_of(holder.parameters[key])[0]):
+            return Slot(f"{slot.path}.{key}", kind)
+    return None
+
+
 class _Command:
     """Follows a command from option to option, as the parser will."""
 

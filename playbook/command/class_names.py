@@ -1,11 +1,13 @@
 """Which class a name means, and whether there is one of that name at all, without importing any."""
 
+import ast
 import os
 import re
 from pathlib import Path
 
 from playbook import moved, project
-from playbook.command import annotations, discovery, signatures
+from playbook.command import annotations, discovery, docstrings, signatures
+from playbook.command.discovery import Entry
 from playbook.command.signatures import Parameter
 from playbook.errors import nearest
 
@@ -35,6 +37,16 @@ PUBLISHED = {  # modules whose classes a short name may mean
     "callback": "lightning.pytorch.callbacks",
     "logger": "lightning.pytorch.loggers",
     "profiler": "lightning.pytorch.profilers",
+    "strategy": "lightning.pytorch.strategies",
+}
+BASES = {  # of the classes of a kind, where a folder or a module holds other classes as well
+    "net": "Module",
+    "optimizer": "Optimizer",
+    "schedule": "LRScheduler",
+    "callback": "Callback",
+    "logger": "Logger",
+    "profiler": "Profiler",
+    "strategy": "Strategy",
 }
 # packages that the parser knows such classes of, all imported by then; other kinds are Lightning's
 SEARCHED = {
@@ -49,6 +61,45 @@ def kind_of(parameter: Parameter) -> tuple[str, bool]:
     types, admits_text = annotations.class_names(parameter)
     kinds = {KINDS[name] for name in types if name in KINDS}
     return (kinds.pop(), admits_text) if len(kinds) == 1 else ("", True)
+
+
+def ours(kind: str) -> list[Entry]:
+    """Classes of a kind in the project and in the machine."""
+    entries = discovery.classes(OURS[kind]) if kind in OURS else ()
+    return [entry for entry in entries if OURS[kind] != "optim" or _is_of(entry.path, kind)]
+
+
+def published(kind: str) -> list[Entry]:
+    """Classes of a kind that torch or Lightning publishes in one module."""
+    place = module_of(kind)
+    paths = [f"{place}.{name}" for name in _public_names(place)]
+    found = [(path, signatures.find(path)) for path in paths if _is_of(path, kind)]
+    return [
+        Entry(path.rpartition(".")[2], path, docstrings.summary(definition))
+        for path, definition in found
+        if definition is not None
+    ]
+
+
+def module_of(kind: str) -> str:
+    """The module of torch or Lightning that publishes classes of a kind; empty if there is none."""
+    return "torch.nn" if kind == "net" else PUBLISHED.get(kind, "")  # short names of torch's nets are ambiguous
+
+
+def _public_names(module: str) -> list[str]:
+    """What looks like the name of a class in a module, and in those of which it imports everything."""
+    source = signatures.module(module)
+    names = {name for star in source.stars for name in _public_names(star)} if source is not None else set()
+    return sorted(names | {name for name in (source.bindings if source is not None else ()) if name[:1].isupper()})
+
+
+def _is_of(path: str, kind: str) -> bool:
+    """Whether a class inherits from the base of its kind."""
+    definition = signatures.find(path)
+    if definition is None or not isinstance(definition.node, ast.ClassDef):
+        return False
+    names = [base.class_path.rpartition(".")[2] for base in signatures.resolution_order(definition) if base is not None]
+    return BASES[kind] in names[1:] and names[0] != BASES[kind]
 
 
 def full_path(name: str, kind: str) -> str:
@@ -81,10 +132,10 @@ def nearest_of_none(name: str, kind: str) -> str | None:
     published = signatures.module(PUBLISHED[kind]) if kind in PUBLISHED else None
     choices += [choice for choice in (published.bindings if published else ()) if choice[:1].isupper()]
     close = nearest(name, dict.fromkeys(choices))
-    return close if close and not discovery.class_paths(name) and not _is_defined(name, kind) else None
+    return close if close and not discovery.class_paths(name) and not is_defined(name, kind) else None
 
 
-def _is_defined(name: str, kind: str) -> bool:
+def is_defined(name: str, kind: str) -> bool:
     """Whether a class of this name may have been imported before the parser looks for it."""
     own = project.current().folder
     imports = {

@@ -10,7 +10,7 @@ COMMON = {
     "--run_dir DIR": "directory of the run [runs/<recipe>/<date-time>]",
     "--ckpt_path X": "checkpoint: best, last, a run directory or a file",
     "--seed_everything N": "seed of initialisation, data order and augmentation [0]",
-    "--model CLASS": "task, by short name or full path; --model.help CLASS lists its options",
+    "--model CLASS": "task, by short name or full path; --model.help lists them, --model.help CLASS its options",
     "--data CLASS": "data module, likewise; --data.help CLASS lists its options",
     "--trainer.devices N": "devices to use [auto]",
     "--trainer.precision P": "32-true, bf16-mixed, 16-mixed, … [32-true]",

@@ -11,7 +11,7 @@ from typing import Any
 
 from playbook.command.arguments import Invocation
 from playbook.command.verb import Finished
-from playbook.errors import Stopped, UserError
+from playbook.errors import HowTo, Stopped, UserError
 from playbook.processes import (
     FIRST_SPEAKS_S,
     KILL,
@@ -40,7 +40,7 @@ def launch(invocation: Invocation, debug: bool) -> int:
                 time.sleep(FIRST_SPEAKS_S)
             except Stopped:
                 return 1
-        if debug:
+        if debug or isinstance(error, HowTo):
             raise
         if messages.is_lost_process(error):
             print("error: another process of this training has ended, what it said stands above", file=sys.stderr)
@@ -78,7 +78,7 @@ def _run(cli: Any, messages: Any, invocation: Invocation) -> int:
     if not is_first_process():
         # Lightning kills the first process, amid its last words, when one that it started ends otherwise
         return 0 if is_started_by_lightning() else stopped.exit_code
-    messages.stopped(session.run, stopped.number)
+    messages.stopped(session.run, stopped.number, trains=invocation.verb.checkpoint == "continued")
     requeue(stopped.number)
     return stopped.exit_code
 

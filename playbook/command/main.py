@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import NoReturn
 
 from playbook import project
-from playbook.command import arguments, helptext
+from playbook.command import arguments, class_help, helptext
 from playbook.command.check import check
 from playbook.command.verb import PlainVerb, verbs
-from playbook.errors import UserError, nearest
+from playbook.errors import HowTo, UserError, nearest
 from playbook.processes import FIRST_SPEAKS_S, is_first_process
 
 
@@ -46,7 +46,8 @@ def run(args: list[str], package: str) -> int:
     except UserError as error:
         if debug:
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        text = str(error) if isinstance(error, HowTo) else " ".join(str(error).split())
+        print(f"error: {text}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,6 +77,9 @@ def _dispatch(args: list[str], debug: bool) -> int:
         return 0
     try:
         invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
+        if (page := class_help.page(invocation)) is not None:
+            print(page)
+            return 0
         check(invocation)
         invocation.require_checkpoint()
     except UserError:

@@ -29,7 +29,11 @@ from playbook.training.microbatches import is_out_of_memory
 
 PLAYBOOK = str(Path(__file__).parents[1]) + os.sep
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-EXTRAS = {"tensorboard": "tensorboard", "pycocotools": "detection"}  # module → extra of pyproject.toml
+EXTRAS = {
+    "tensorboard": "tensorboard",
+    "pycocotools": "detection",
+    "pyarrow": "parquet",
+}  # module → extra of pyproject.toml
 LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
 LIBRARIES = tuple(
     os.path.abspath(folder) + os.sep
@@ -41,9 +45,13 @@ LIBRARIES = tuple(
 )
 
 
-def stopped(run: Run, number: int) -> None:
-    """Says where the checkpoint is and how to go on."""
-    print(f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else signal.Signals(number).name}: {_progress(run)}")
+def stopped(run: Run, number: int, trains: bool) -> None:
+    """Says what stopped the command; of a training, also where the checkpoint is and how to go on."""
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    if not trains:
+        print(f"\nstopped by {name}")
+        return
+    print(f"\nstopped by {name}: {_progress(run)}")
     if run.has_checkpoint():
         print(f"continue  {run.continue_command()}")
 

@@ -14,9 +14,11 @@ from playbook.command.verb import ModelVerb, own_options
 
 
 def prepare() -> None:
-    """Makes short names mean our classes, and refuses functions where a class is expected; once a process."""
+    """Makes short names mean our classes, refuses functions where a class is expected, and keeps the help readable."""
     _replace("resolve_class_path_by_name", _prefer_our_classes)
     _replace("adapt_partial_callable_class", _refuse_functions)
+    # the help of an option would name every class that is imported, some 300 for a net; --X.help lists them
+    typehints.ActionTypeHint.extra_help = lambda self: ""
 
 
 def option_names(parser: ArgumentParser) -> list[str]:

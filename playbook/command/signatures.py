@@ -55,13 +55,15 @@ class Parameter:
         name: as it is written.
         annotation: its type, an expression in `source`.
         source: the module it is written in.
-        is_required: whether it has no default.
+        is_required: whether it must be given.
+        default: its default, an expression in `source`; None if it has none.
     """
 
     name: str
     annotation: ast.expr | None
     source: Source
     is_required: bool
+    default: ast.expr | None = None
 
 
 @dataclass(frozen=True)
@@ -170,8 +172,12 @@ def _parse(name: str, file: Path, mtime_ns: int, size: int) -> Source | None:
         elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             for target in targets:
-                if isinstance(target, ast.Name) and statement.value is not None:
-                    bindings.setdefault(target.id, []).append(statement.value)
+                name_here = ".".join(dotted(target))
+                is_bound = isinstance(target, ast.Name) or name_here.endswith(
+                    ".__doc__"
+                )  # as torch's optimizers set it
+                if is_bound and statement.value is not None:
+                    bindings.setdefault(name_here, []).append(statement.value)
         if isinstance(statement, ast.ImportFrom) and any(alias.name == "*" for alias in statement.names):
             stars.append(_absolute(package, statement))
     for value in bindings.values():  # `import a.b` and `import a.c` bind the same `a`
@@ -222,10 +228,10 @@ def _absolute(package: str, statement: ast.ImportFrom) -> str:
 def _lookup_order(definition: Definition) -> Iterator[Definition | None]:
     """The class, then its bases if they are asked for: most classes have an `__init__` that says all."""
     yield definition
-    yield from _resolution_order(definition)[1:]
+    yield from resolution_order(definition)[1:]
 
 
-def _resolution_order(definition: Definition, depth: int = 0) -> list[Definition | None]:
+def resolution_order(definition: Definition, depth: int = 0) -> list[Definition | None]:
     """The class, then its bases, as Python looks them up; None stands for one that is not known."""
     node = definition.node
     assert isinstance(node, ast.ClassDef), ast.dump(node)
@@ -238,7 +244,7 @@ def _resolution_order(definition: Definition, depth: int = 0) -> list[Definition
             continue
         parent = resolve(definition.source, parts) if parts else None
         known = parent is not None and isinstance(parent.node, ast.ClassDef)
-        order += _resolution_order(parent, depth + 1) if known and parent is not None else [None]
+        order += resolution_order(parent, depth + 1) if known and parent is not None else [None]
     return [entry for index, entry in enumerate(order) if entry is None or entry not in order[index + 1 :]]
 
 
@@ -282,26 +288,23 @@ def _own(definition: Definition, function: ast.FunctionDef, bases: Iterator[Defi
     """Parameters of an `__init__`, and those of the bases' that its `**kwargs` go to."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    without_default = len(positional) - len(arguments.defaults)
+    defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
     own = {
-        argument.arg: Parameter(argument.arg, argument.annotation, definition.source, index < without_default)
-        for index, argument in enumerate(positional)
-        if index > 0  # self
+        argument.arg: Parameter(argument.arg, argument.annotation, definition.source, default is None, default)
+        for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True)
+        if argument is not positional[0]  # self
     }
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        own[argument.arg] = Parameter(argument.arg, argument.annotation, definition.source, default is None)
     if arguments.kwarg is None:
         return Signature("", own, is_complete=arguments.vararg is None)
     call = _call_of_base(function, arguments.kwarg.arg)
     inherited = _initializer(bases) if call is not None and arguments.vararg is None else None
     if call is None or inherited is None:
         return Signature("", own, is_complete=False)
-    taken = {*own, *(keyword.arg for keyword in call.keywords)}
-    others = {
-        name: replace(parameter, is_required=parameter.is_required and not call.args)  # some come by position
-        for name, parameter in inherited.parameters.items()
-        if name not in taken
-    }
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return Signature("", own, is_complete=False)
+    by_position = list(inherited.parameters)[: len(call.args)]
+    taken = {*own, *by_position, *(keyword.arg for keyword in call.keywords)}
+    others = {name: parameter for name, parameter in inherited.parameters.items() if name not in taken}
     return Signature("", own | others, inherited.is_complete)
 
 

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from playbook.data.loader import DataError, Loader, file_of
+from playbook.data.loader import Loader, file_of
 from playbook.errors import UserError
 from playbook.facts import plain_facts
 from playbook.processes import gathered, shard_of
@@ -37,8 +37,7 @@ class Data(LightningDataModule):
         batch_size: samples per batch and process, B, at least 1.
         num_workers: number of loader processes; 0 loads in the main process.
         on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
-            `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json). predict
-            always stops.
+            `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json).
         timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
 
     Attributes:
@@ -85,6 +84,7 @@ class Data(LightningDataModule):
         self.facts: dict[str, Any] = {}
         self.skipped_samples: set[str] = set()
         self._num_named = 0
+        self.predicted: set[int] = set()  # samples that a repeated `predict` need not predict again
         self.counts: dict[str, int] = {}  # of what `setup` did not take as it is, for metrics.json
         self._start: tuple[int, int] | None = None  # (epoch, batch) of a checkpoint, where the next pass begins
         self.moved_to: int | None = None  # that batch, if it has another number than in the checkpoint
@@ -137,6 +137,16 @@ class Data(LightningDataModule):
     def predict_dataloader(self) -> DataLoader:
         return self.test_dataloader()
 
+    def input_loader(self, dataset: Dataset, batch_size: int | None = None) -> DataLoader:
+        """Loads samples of `unlabelled` for `predict --input`.
+
+        Args:
+            dataset: of these samples.
+            batch_size: samples per batch; that of the data if None.
+        """
+        options: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
+        return Data._loader(self, "input", dataset, collate=self.collate or default_collate, **options)
+
     def _loader(self, name: str, dataset: Dataset, shuffle: bool = False, **options: Any) -> DataLoader:
         if len(dataset) == 0:  # type: ignore[arg-type]  # every data set here has a length
             raise UserError(f"--data: {type(self).__name__} has found no {name} samples")
@@ -146,8 +156,8 @@ class Data(LightningDataModule):
             name,
             self.on_error,
             self._skip,
-            self.collate,
-            batch_size=order.batch_size(),
+            options.get("collate", self.collate),
+            batch_size=options.get("batch_size", order.batch_size()),
             sampler=order,
             num_workers=self.num_workers,
             timeout=self.timeout_s if self.num_workers else 0,
@@ -159,8 +169,6 @@ class Data(LightningDataModule):
         )
 
     def _skip(self, sample: str, failure: str) -> None:
-        if self.trainer and self.trainer.predicting:  # the rows after it would get wrong ids
-            raise DataError(f"--data: {failure}; predict needs every sample")
         if sample in self.skipped_samples:  # fails in every epoch, and again where a checkpoint continues
             return
         self.skipped_samples.add(sample)
@@ -275,14 +283,17 @@ class _Order(DistributedSampler):
         rank, world = shard_of(data.trainer)
         super().__init__(dataset, num_replicas=world, rank=rank, shuffle=shuffle, seed=data.seed)
         self.data = data
-        self.size = len(dataset)  # samples of all ranks
+        is_prediction = getattr(data.trainer, "predicting", False)
+        done = data.predicted if is_prediction and not shuffle else ()
+        self.indices = [i for i in range(len(dataset)) if i not in done] if done else range(len(dataset))
+        self.size = len(self.indices)  # samples of all ranks
 
     def __len__(self) -> int:
         return len(range(self.rank, self.num_used(), self.num_replicas))
 
     def __iter__(self) -> Iterator[Any]:
         if not self.shuffle:
-            return iter(range(self.rank, self.num_used(), self.num_replicas))
+            return iter(self.indices[self.rank : self.num_used() : self.num_replicas])
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
         order = self.order(epoch)[self.rank :: self.num_replicas]

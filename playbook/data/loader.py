@@ -5,8 +5,10 @@ import signal
 import sys
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from os import PathLike
 from os.path import isfile  # Path's raises where a text is too long for a name
 from typing import Any, Literal
@@ -60,6 +62,7 @@ class Loader(DataLoader):
         self.on_error = on_error
         self.skipped = skipped
         self._last_pass: Any = None  # of workers that live on, which serve the next pass too
+        self.indices: deque[list[int]] = deque()  # in an evaluation, of the samples of each batch, until they are taken
 
     def __iter__(self) -> Iterator[Any]:
         with self._watched(self._last_pass), _without_torch_handler():
@@ -69,6 +72,9 @@ class Loader(DataLoader):
         if self.persistent_workers:
             self._last_pass = batches
         has_yielded, lost = False, ""
+        is_evaluation = self._guarded.name != "train"
+        order = iter(self.sampler) if is_evaluation else iter(())
+        self.indices.clear()
         while True:
             try:
                 with self._watched(batches):
@@ -77,6 +83,7 @@ class Loader(DataLoader):
                 if lost and not has_yielded:
                     raise DataError(lost) from None
                 return
+            indices = list(islice(order, self.batch_size))
             for failure in failures:
                 if self.on_error == "stop":
                     print(failure.trace, end="", file=sys.stderr)
@@ -84,11 +91,19 @@ class Loader(DataLoader):
                 self.skipped(failure.name, failure.text)
             if batch is None:
                 lost = f"--data: every sample of a batch failed, the last one was {failures[-1].text}"
-                if self._guarded.name == "train":
+                if not is_evaluation:
                     raise DataError(lost)
             else:
                 has_yielded = True
+                failed = {failure.index for failure in failures}
+                if is_evaluation:
+                    self.indices.append([int(index) for index in indices if index not in failed])
                 yield batch
+
+    @property
+    def samples(self) -> Any:
+        """The data set that the batches come from."""
+        return self._guarded.dataset
 
     @contextmanager
     def _watched(self, batches: Any) -> Iterator[None]:
@@ -184,8 +199,9 @@ def _time_out(*_: Any) -> None:
 class _Failure:
     """Stands for a sample that could not be loaded: an exception itself would lose its text on its way to a worker."""
 
-    def __init__(self, name: str, text: str, trace: str) -> None:
-        self.name = name
+    def __init__(self, name: str, index: int, text: str, trace: str) -> None:
+        self.name = f"{name} {index}"
+        self.index = index
         self.text = text
         self.trace = trace
 
@@ -219,7 +235,7 @@ class _Guarded(Dataset):
             return self.dataset[key]
         except Exception as error:  # whatever the user's data set raises
             place = self.describe(_index(key), getattr(error, "filename", None))
-            return _Failure(f"{self.name} {_index(key)}", f"{place}: {_cause(error)}", _trace(error))
+            return _Failure(self.name, _index(key), f"{place}: {_cause(error)}", _trace(error))
         finally:
             if worker is not None:
                 self.in_hand[worker.id] = -1

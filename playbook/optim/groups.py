@@ -1,8 +1,12 @@
 """Which parameters are optimised, which of them decay, and which are matrices of hidden layers."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
+
+from playbook.optim.rules import Setting
 
 # batch and instance norms have vectors alone, which do not decay anyway
 UNDECAYED = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag)
@@ -40,6 +44,33 @@ def parameter_groups(module: nn.Module, split_hidden: bool = False) -> list[dict
         {"params": inner, "hidden": True}, {"params": decay}, {"params": no_decay, "weight_decay": 0.0}
     ]  # fmt: skip
     return [group for group in groups if group["params"]]
+
+
+def split_groups(
+    groups: list[dict[str, Any]], settings: Mapping[int, Setting]
+) -> tuple[list[dict[str, Any]], list[Setting]]:
+    """Splits groups further, by the rate and the weight decay that rules give to each parameter.
+
+    Args:
+        groups: of `parameter_groups`; those without weight decay stay so.
+        settings: by the id of each parameter.
+
+    Returns:
+        The groups, and the setting that each of them has in common.
+    """
+    parts: dict[tuple[int, Setting], list[nn.Parameter]] = {}
+    for number, group in enumerate(groups):
+        for parameter in group["params"]:
+            setting = replace(settings[id(parameter)], frozen=None)
+            if group.get("weight_decay") == 0:
+                setting = replace(setting, weight_decay=0.0)
+            parts.setdefault((number, setting), []).append(parameter)
+    split = [{**groups[number], "params": parameters} for (number, _), parameters in parts.items()]
+    common = [setting for _, setting in parts]
+    for group, setting in zip(split, common, strict=True):
+        if setting.weight_decay is not None:
+            group["weight_decay"] = setting.weight_decay
+    return split, common
 
 
 def _hidden_matrices(module: nn.Module) -> set[int]:

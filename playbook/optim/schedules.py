@@ -1,7 +1,8 @@
 """Learning-rate schedules. Any class of `torch.optim.lr_scheduler` works beside these, by its name."""
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from torch import optim
@@ -85,6 +86,67 @@ def scheduler_config(scheduler: Any) -> dict[str, Any]:
     return config
 
 
+def peak_rate(group: dict[str, Any], index: int, scheduler: Any = None) -> float:
+    """The highest learning rate that a schedule gives to a parameter group.
+
+    Args:
+        group: of the optimizer.
+        index: its place among the groups.
+        scheduler: of the optimizer.
+    """
+    cyclic = getattr(scheduler, "max_lrs", None)
+    own = cyclic[index] if cyclic else group.get("max_lr", 0.0)  # of CyclicLR, of OneCycleLR
+    return float(max(group.get("initial_lr", group["lr"]), own))
+
+
+def keep_shares(optimizer: optim.Optimizer, scheduler: Any, shares: Sequence[float]) -> None:
+    """Gives each parameter group its share of the rates, for as long as the schedule lasts.
+
+    What torch's schedules set in absolute numbers is multiplied too: the rates of OneCycleLR, CyclicLR and SWALR, and
+    the lowest rates of CosineAnnealingLR, CosineAnnealingWarmRestarts and ReduceLROnPlateau.
+
+    Args:
+        optimizer: whose groups have the same rate each.
+        scheduler: made for this optimizer, not stepped yet; None if there is none.
+        shares: of each group in these rates.
+    """
+    for group, share in zip(optimizer.param_groups, shares, strict=True):
+        _scale_group(group, share)
+    if scheduler is not None:
+        _scale(scheduler, shares)
+        _share_floors(scheduler, shares)
+
+
+def _share_floors(scheduler: Any, shares: Sequence[float]) -> None:
+    """Lowest rates, which torch has one of for all groups."""
+    if hasattr(scheduler, "min_lrs"):
+        scheduler.min_lrs = [rate * share for rate, share in zip(scheduler.min_lrs, shares, strict=True)]
+        scheduler.eps = 0.0  # else a group of a small rate would stop falling before the others
+    if getattr(scheduler, "eta_min", 0.0):
+        kind = type(scheduler)
+        methods = [name for name in ("get_lr", "_get_closed_form_lr") if hasattr(kind, name)]
+        scheduler.__class__ = type(kind.__name__, (kind,), {name: _by_group(kind, name) for name in methods})
+        scheduler.shares = list(shares)
+    for inner in getattr(scheduler, "_schedulers", []):
+        _share_floors(inner, shares)
+
+
+def _by_group(kind: type, method: str) -> Callable[[Any], list[Any]]:
+    """A method of a cosine schedule in which each group falls to its share of `eta_min`."""
+
+    def rates(self: Any) -> list[Any]:
+        floor, rates_by_group = self.eta_min, []
+        try:
+            for index, share in enumerate(self.shares):
+                self.eta_min = floor * share
+                rates_by_group.append(getattr(kind, method)(self)[index])
+        finally:
+            self.eta_min = floor
+        return rates_by_group
+
+    return rates
+
+
 def scale_rates(optimizers: Iterable[optim.Optimizer], schedulers: Iterable[Any], factor: float) -> None:
     """Multiplies the present rates, and those that schedules start from, by a factor.
 
@@ -94,16 +156,21 @@ def scale_rates(optimizers: Iterable[optim.Optimizer], schedulers: Iterable[Any]
         factor: what every rate is multiplied by.
     """
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-        for name in ("lr", "initial_lr", "max_lr", "min_lr"):  # the last two are OneCycleLR's
-            if name in group:
-                group[name] = group[name] * factor
+        _scale_group(group, factor)
     for scheduler in schedulers:
-        _scale(scheduler, factor)
+        _scale(scheduler, itertools.repeat(factor))
 
 
-def _scale(scheduler: Any, factor: float) -> None:
+def _scale_group(group: dict[str, Any], factor: float) -> None:
+    for name in ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr"):  # the last three are OneCycleLR's and SWALR's
+        if name in group:
+            group[name] = group[name] * factor
+
+
+def _scale(scheduler: Any, factors: Iterable[float]) -> None:
+    """By a factor for each group."""
     for name in ("base_lrs", "max_lrs", "_last_lr"):  # the second are CyclicLR's
         if hasattr(scheduler, name):
-            setattr(scheduler, name, [rate * factor for rate in getattr(scheduler, name)])
+            setattr(scheduler, name, [rate * factor for rate, factor in zip(getattr(scheduler, name), factors)])  # noqa: B905  # factors may have no end
     for inner in getattr(scheduler, "_schedulers", []):  # of SequentialLR and ChainedScheduler
-        _scale(inner, factor)
+        _scale(inner, factors)

@@ -49,6 +49,14 @@ def _next_commands(trainer: Trainer, model: LightningModule, run: Run) -> dict[s
         for verb in ("predict", "test")
         if _can_run(verb, model, datamodule)
     }
+    if (
+        "predict" not in commands
+        and callable(getattr(datamodule, "read", None))
+        and is_overridden("predict_step", model)
+    ):
+        commands = {
+            "predict": f"{current().command} predict --ckpt_path {directory} --input <file or folder>"
+        } | commands
     if trainer.max_epochs and trainer.max_epochs > 0:
         commands["continue"] = f"{run.continue_command()} --trainer.max_epochs {2 * trainer.max_epochs}"
     return commands
@@ -58,10 +66,9 @@ def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
     """Whether the model has a step for this verb, and someone has data for it."""
     hook = f"{verb}_dataloader"
     sources = [source for source in (model, datamodule) if source is not None and is_overridden(hook, source)]
-    if getattr(datamodule, "test_set", ...) is None and datamodule in sources:
-        owner = next(kind for kind in type(datamodule).__mro__ if hook in vars(kind))
-        if owner.__module__.startswith("playbook."):  # its loader would be of the test set
-            sources.remove(datamodule)
+    sets = [getattr(datamodule, name, ...) for name in ("test_set", *(["predict_set"] if verb == "predict" else []))]
+    if datamodule in sources and ... not in sets[:1] and not any(value not in (None, ...) for value in sets):
+        sources.remove(datamodule)  # its loader would have nothing to load
     return is_overridden(f"{verb}_step", model) and bool(sources)
 
 

@@ -1,11 +1,12 @@
 """Writes what `predict` returns into a table that a person can open."""
 
-import csv
 import json
-from contextlib import ExitStack
-from itertools import zip_longest
-from pathlib import Path
-from typing import Any, TextIO
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from pathlib import Path, PurePath
+from typing import Any, TextIO, cast
 
 import numpy as np
 import torch
@@ -13,34 +14,91 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from PIL import Image
 from torch import Tensor
 
+from playbook.errors import UserError, nearest
 from playbook.processes import gathered, shard_of
+from playbook.runs.colours import NUM_COLOURS, palette
+from playbook.runs.directory import write_atomically
+from playbook.runs.table import Rows, cut_to_whole_lines, write_table
+
+PARTIAL = "partial"  # in names of files that are not finished
+RESULTS = "coco-results.json"
+JPEG = (".jpg", ".jpeg")
 
 
 class WritePredictions(Callback):
-    """One CSV a loader with an id and a row for every sample, or JSON lines where outputs are no columns (always on).
+    """One table a loader with an id and a row for every sample (always on).
 
-    A tensor (B,) becomes a column, a tensor (B, K) K columns; a dict names them. Integers (B, H, W) by name, as masks
-    are, become PNG files in a folder of that name, and the column says which. The id is the sample's place in the data
-    set. The file appears under its name when it is whole; what several processes wrote is put together.
+    Rows are the task's answers, where it has a method `answer`; otherwise what predict_step returns: a tensor (B,)
+    becomes a column, a tensor (B, K) K columns, and a dict names them. Integers (H, W), as masks are, become PNG files
+    in a folder of their name, and the column says which. Until the table is whole, its rows are kept in
+    `predictions.partial.jsonl`, one line each.
 
     Args:
         folder: where `predictions.csv` is written; `predictions-1.csv` and so on for further loaders.
+        kind: csv, parquet or jsonl; None for CSV if every value fits into a cell, JSON lines otherwise.
+        options: of the task's method `answer`.
+        draw: also leave a picture of each answer, in the folder `drawn`.
+        data: names the samples, and reads the pictures to draw on; None where nothing does.
+        request: what is predicted, in plain values; rows of the same request are kept and added to.
+        num_shown: largest number of answers that are printed as well.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kind: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        draw: bool = False,
+        data: Any = None,
+        request: Mapping[str, Any] | None = None,
+        num_shown: int = 0,
+    ) -> None:
         self.folder = folder
+        self.kind = kind
+        self.options = dict(options or {})
+        self.draw = draw
+        self.data = data
+        self.num_shown = num_shown
+        self.request = json.loads(json.dumps(dict(request or {})))
         self.files: list[Path] = []
+        self._lines: list[str] = []
         self._file: TextIO | None = None
+        self._parts: list[Path] = []  # of this process, one a loader
         self._loader = -1
-        self._next_id = 0
-        self._columns: list[str] | None = None
+        self._next = 0
+        self._is_resumed = False
+        self._names: Sequence[str] | None = None
+        self._twins: set[str] = set()  # paths without suffix that several ids share
+
+    @property
+    def _record(self) -> Path:
+        return self.folder / f"predictions.{PARTIAL}.json"
+
+    def resume(self) -> set[int]:
+        """Samples that an interrupted `predict` of the same request has written; rows of other requests are deleted."""
+        self._is_resumed = True
+        try:
+            same = json.loads(self._record.read_text(encoding="utf-8")) == self.request
+        except (OSError, ValueError):
+            same = False
+        if not same or not self.request:
+            self.discard()
+            return set()
+        parts = sorted(self.folder.glob(f"predictions*.{PARTIAL}.jsonl"))
+        for part in parts:
+            cut_to_whole_lines(part)
+        return Rows(parts).indices()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
+        if stage == "predict":
+            require_answer(pl_module, self.options, self.draw)
+            if trainer.is_global_zero and not self._is_resumed:
+                self.discard()
 
     def on_predict_batch_end(
         self,
-        trainer: Trainer,
+        trainer: Any,
         pl_module: LightningModule,
         outputs: Any,
         batch: Any,
@@ -50,138 +108,257 @@ class WritePredictions(Callback):
         shard, num_shards = shard_of(trainer)
         if trainer.global_rank != shard * (trainer.world_size // num_shards):
             return  # processes of a tensor-parallel group have the same outputs
-        first = self._next_id if dataloader_idx == self._loader else 0
-        rows = _rows(
-            _drawn(outputs, self.folder, f"-{dataloader_idx}" if dataloader_idx else "", first, num_shards, shard)
-        )
-        if not rows:
-            return
         if dataloader_idx != self._loader:
-            self._finish()
-            self._open(
-                trainer, dataloader_idx, flat=all(not isinstance(v, list | dict) for row in rows for v in row.values())
-            )
+            self._close()
+            self._loader, self._next = dataloader_idx, 0
+        loaders = getattr(trainer, "predict_dataloaders", None)
+        loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
+        answers = self._answers(trainer, pl_module, outputs)
+        if not answers:
+            return
+        if self._file is None:
+            self._open(trainer, loader)
+        own = getattr(loader, "indices", None)  # which samples loaded, if the loader is one of Playbook's
+        places = own.popleft() if own else [(self._next + i) * num_shards + shard for i in range(len(answers))]
+        self._next += len(answers)
+        names = [str(self._names[place]) if self._names else place for place in places]
+        results = _results(trainer, pl_module, outputs, names)
+        for number, (place, name, answer) in enumerate(zip(places, names, answers, strict=True)):
+            if self.draw:
+                self._draw(pl_module, loader, batch, number, place, name, answer)
+            entry = {"index": place, "id": name, "row": self._with_files(answer, name)}
+            if results is not None:
+                entry["results"] = results[number]
+            assert self._file is not None
+            self._file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         assert self._file is not None
-        for outputs_of_one in rows:
-            row = {"id": self._next_id * num_shards + shard} | outputs_of_one  # evaluation loaders stride over ranks
-            self._next_id += 1
-            if self._columns is None:
-                self._file.write(json.dumps(row) + "\n")
-                continue
-            if not self._columns:
-                self._columns = list(row)
-                csv.writer(self._file).writerow(self._columns)
-            csv.DictWriter(self._file, self._columns, restval="", extrasaction="ignore").writerow(row)
+        self._file.flush()  # what a kill leaves
 
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._finish()
+    def _answers(self, trainer: Any, pl_module: Any, outputs: Any) -> list[dict[str, Any]]:
+        if answers_itself(pl_module) and outputs is not None:
+            keep = getattr(trainer, "keep_facts", None)
+            return [dict(answer) for answer in pl_module.answer(outputs, keep.facts if keep else {}, **self.options)]
+        return rows_of(outputs)
+
+    def _open(self, trainer: Any, loader: Any) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if trainer.is_global_zero:
+            write_atomically(self._record, json.dumps(self.request) + "\n")
+        rank = f"-rank{shard_of(trainer)[0]}" if trainer.world_size > 1 else ""
+        part = self.folder / f"{self._stem(self._loader)}{rank}.{PARTIAL}.jsonl"
+        self._parts.append(part)
+        self._file = part.open("a", encoding="utf-8")
+        dataset = getattr(loader, "samples", getattr(loader, "dataset", None))
+        name_samples = getattr(self.data, "ids", None)
+        self._names = getattr(dataset, "names", None)  # of `predict --input`
+        if self._names is None and callable(name_samples) and hasattr(dataset, "__len__"):
+            self._names = cast("Sequence[str] | None", name_samples(dataset))
+        stems = [PurePath(str(name)).with_suffix("") for name in self._names or []]
+        self._twins = {stem.as_posix() for stem in stems if stem.name} if len(set(stems)) < len(stems) else set()
+
+    def _stem(self, loader: int) -> str:
+        return f"predictions-{loader}" if loader else "predictions"
+
+    def _with_files(self, answer: dict[str, Any], name: Any) -> dict[str, Any]:
+        """The row of an answer, with masks in files."""
+        row = {}
+        for key, value in answer.items():
+            if isinstance(value, Tensor) and value.ndim == 2 and not value.is_floating_point():
+                folder = f"{key}-{self._loader}" if self._loader else key
+                file = self.folder / folder / f"{self._file_name(name)}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                save_mask(value, file)
+                row[key] = file.relative_to(self.folder).as_posix()
+            else:
+                row[key] = plain(value)
+        return row
+
+    def _file_name(self, name: Any) -> str:
+        """A path for what belongs to a sample: its id without the suffix, below the folder, whatever the id is."""
+        if isinstance(name, int):
+            return f"{name:06}"
+        path = PurePath(name)
+        stem = path.with_suffix("") if path.name else path
+        path = path if stem.as_posix() in self._twins else stem
+        parts = [part for part in path.parts if part not in ("..", "/", path.anchor)]
+        return "/".join(parts).replace(":", "-") or "input"
+
+    def _draw(
+        self, pl_module: Any, loader: Any, batch: Any, number: int, place: int, name: Any, answer: dict[str, Any]
+    ) -> None:
+        dataset = getattr(loader, "samples", getattr(loader, "dataset", None))
+        source = getattr(dataset, "places", getattr(dataset, "files", {}))
+        inputs = batch[0][number] if isinstance(batch, list | tuple) else batch[number]
+        read = getattr(self.data, "picture", None)
+        if read is not None and len(source):
+            inputs = read(source[place])
+        picture = pl_module.draw(inputs, answer)
+        suffix = PurePath(str(name)).suffix.lower()
+        file = self.folder / "drawn" / f"{self._file_name(name)}{suffix if suffix in JPEG else '.png'}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(file, quality=92)
+
+    def on_predict_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        self._close()
         if trainer.world_size > 1:
-            found = gathered(trainer, self.files)
-            names = {file.with_stem(file.stem.partition("-rank")[0]) for files in found for file in files}
-            self.files = sorted(names)
-            if trainer.is_global_zero:
-                for file in self.files:
-                    _merge(
-                        file, [part for files in found for part in files if part.stem.startswith(f"{file.stem}-rank")]
-                    )
+            gathered(trainer, self._parts)  # until all processes have written theirs
+        if trainer.is_global_zero:
+            self.finish()
+
+    def finish(self) -> None:
+        """Makes tables of the rows, and removes what is not needed any more."""
+        parts = sorted(self.folder.glob(f"predictions*.{PARTIAL}.jsonl"))
+        stems: dict[str, list[Path]] = {}
+        for part in parts:
+            stems.setdefault(part.name.removesuffix(f".{PARTIAL}.jsonl").partition("-rank")[0], []).append(part)
+        for stem, own in sorted(stems.items(), key=lambda entry: (len(entry[0]), entry[0])):  # loader by loader
+            rows = Rows(own)
+            self._lines += [line_of(row) if len(rows) <= self.num_shown else "" for row in rows]
+            self.files.append(write_table(rows, self.folder / stem, self.kind))
+            if any("results" in entry for entry in rows.entries()):
+                self.files.append(_write_results(rows, self.folder / RESULTS))
+        for leftover in [*parts, self._record]:
+            leftover.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Deletes rows that cannot be added to."""
+        for part in self.folder.glob(f"predictions*.{PARTIAL}.jsonl"):
+            part.unlink(missing_ok=True)
+
+    def tell(self) -> None:
+        """Prints a few answers, and which files there are.
+
+        Raises:
+            UserError: there was nothing to write.
+        """
+        if not self.files:
+            raise UserError("model: predict_step returned nothing to write")
+        if len(self._lines) <= self.num_shown:
+            print("".join(f"{line}\n" for line in self._lines), end="")
+        print("\n".join(f"predictions  {file.as_posix()}" for file in self.files))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._close()
+        if not trainer.is_global_zero or not self._parts:
+            return
+        num_rows = len(Rows([part for part in self._parts if part.exists()]))
+        again = "repeat the command to go on" if self.request else "they are started anew"
+        print(f"\nkept  {num_rows:,} rows in {self._parts[-1].as_posix()}; {again}", file=sys.stderr)
+
+    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
-            Path(self._file.name).unlink()
-        for file in self.files:
-            if "-rank" in file.stem:  # a part that nobody will merge
-                file.unlink(missing_ok=True)
-
-    def _open(self, trainer: Trainer, loader: int, flat: bool) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = (f"-{loader}" if loader else "") + (f"-rank{shard_of(trainer)[0]}" if trainer.world_size > 1 else "")
-        name = f"predictions{part}" + (".csv" if flat else ".jsonl")
-        self.files.append(self.folder / name)
-        self._file = (self.folder / f".{name}").open("w", newline="", encoding="utf-8")
-        self._loader, self._next_id, self._columns = loader, 0, [] if flat else None
-
-    def _finish(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            Path(self._file.name).replace(self.files[-1])
             self._file = None
 
 
-def _merge(target: Path, parts: list[Path]) -> None:
-    """One file of the processes' own: row k of the first, row k of the second, …, as samples were dealt out."""
-    beside = target.with_name(f".{target.name}")
-    with ExitStack() as stack:
-        files = [stack.enter_context(part.open(newline="", encoding="utf-8")) for part in parts]
-        merged = stack.enter_context(beside.open("w", newline="", encoding="utf-8"))
-        if target.suffix == ".csv":
-            tables = [csv.reader(file) for file in files]
-            headers = [next(table) for table in tables]
-            writer = csv.writer(merged)
-            writer.writerow(headers[0])
-            writer.writerows(row for rows in zip_longest(*tables) for row in rows if row is not None)
-        else:
-            merged.writelines(line for lines in zip_longest(*files) for line in lines if line is not None)
-    beside.replace(target)
-    for part in parts:
-        part.unlink()
+def answers_itself(module: Any) -> bool:
+    """Whether a module turns its outputs into answers."""
+    return callable(getattr(module, "answer", None))
 
 
-def _drawn(outputs: Any, folder: Path, suffix: str, first: int, num_shards: int, shard: int) -> Any:
-    """Puts masks into files, and the files' names in their place."""
-    if not isinstance(outputs, dict):
-        return outputs
-    masks = {
-        name: mask
-        for name, mask in outputs.items()
-        if isinstance(mask, Tensor) and mask.ndim == 3 and not mask.is_floating_point()
-    }
-    named = {}
-    for name, mask in masks.items():
-        kind = np.uint8 if mask.numel() == 0 or int(mask.max()) < 256 else np.uint16
-        files = [f"{name}{suffix}/{(first + i) * num_shards + shard:06}.png" for i in range(len(mask))]
-        for file, one in zip(files, mask.cpu().numpy().astype(kind), strict=True):
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(one).save(folder / file)
-        named[name] = files
-    return {**outputs, **named}
+def require_answer(module: Any, options: Mapping[str, Any], draw: bool) -> None:
+    """Refuses options that the task's answers do not know.
+
+    Raises:
+        UserError: of an option, or of --draw.
+    """
+    name = type(module).__name__
+    parameters = list(signature(module.answer).parameters) if answers_itself(module) else []
+    known = [f"--{parameter}" for parameter in parameters[2:]]  # behind outputs and facts
+    for option in options:
+        if f"--{option}" not in known:
+            takes = f"{name}.answer takes {', '.join(known)}" if known else f"{name} has no such option"
+            raise UserError(f"--{option}: {takes}{nearest(f'--{option}', known)}")
+    if draw and not callable(getattr(module, "draw", None)):
+        raise UserError(f"--draw: {name} has no method draw(inputs, answer), which makes a picture of an answer")
 
 
-def _rows(outputs: Any) -> list[dict[str, Any]]:
-    """Splits a batch of outputs into a dict a sample."""
+def line_of(row: dict[str, Any]) -> str:
+    """One answer for the terminal: its name, then class and probability, or how many boxes of which class."""
+    parts = [f"{row['id']} "]
+    if "class" in row:
+        parts += [str(row["class"]), f"{row['probability']:.3f}"]
+    for value in row.values():
+        if isinstance(value, list):
+            counts = Counter(entry.get("class", "") for entry in value if isinstance(entry, dict))
+            parts += [", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing"]
+        elif isinstance(value, dict) and all(isinstance(share, float) for share in value.values()):
+            parts += [", ".join(f"{name} {share:.0%}" for name, share in value.items() if share)]
+    return " ".join(parts)
+
+
+def save_mask(mask: Tensor, file: Path) -> None:
+    """Writes class numbers (H, W) as a PNG with a palette; with more classes than a palette has, as 16-bit grey."""
+    numbers = mask.cpu().numpy()
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < NUM_COLOURS:
+        Image.fromarray(numbers.astype(np.uint16)).save(file)
+        return
+    image = Image.fromarray(numbers.astype(np.uint8)).convert("L")
+    image.putpalette(palette())
+    image.save(file)
+
+
+def _results(trainer: Any, pl_module: Any, outputs: Any, names: list[Any]) -> list[list[dict[str, Any]]] | None:
+    """Entries of the results file of public evaluation tools, if the task knows one."""
+    own: Callable[..., Any] | None = getattr(pl_module, "results", None)
+    keep = getattr(trainer, "keep_facts", None)
+    return own(outputs, keep.facts, [str(name) for name in names]) if callable(own) and keep else None
+
+
+def _write_results(rows: Rows, file: Path) -> Path:
+    beside = file.with_name(f".{file.name}")
+    with beside.open("w", encoding="utf-8") as lines:
+        lines.write("[")
+        separator = ""
+        for entry in rows.entries():
+            for result in entry.get("results", []):
+                lines.write(separator + json.dumps(result))
+                separator = ",\n"
+        lines.write("]\n")
+    beside.replace(file)
+    return file
+
+
+def rows_of(outputs: Any) -> list[dict[str, Any]]:
+    """Splits a batch of outputs of any kind into a dict a sample."""
     if outputs is None:
         return []
     if hasattr(outputs, "_asdict"):
         outputs = outputs._asdict()
     if isinstance(outputs, list) and outputs and all(isinstance(output, dict) for output in outputs):
-        return [{str(name): _plain(value) for name, value in output.items()} for output in outputs]
+        return [{str(name): plain(value) for name, value in output.items()} for output in outputs]
     if isinstance(outputs, tuple):
         outputs = {f"output_{i}": value for i, value in enumerate(outputs)}
     if not isinstance(outputs, dict):
-        outputs = {"prediction": outputs}
+        outputs = {"prediction": plain(outputs) if isinstance(outputs, Tensor) and outputs.ndim > 2 else outputs}
     outputs = {k: torch.as_tensor(v) if isinstance(v, np.ndarray) else v for k, v in outputs.items()}
     lengths = {len(v) for v in outputs.values() if isinstance(v, list) or (isinstance(v, Tensor) and v.ndim > 0)}
     if len(lengths) != 1:  # no common batch dimension: the whole batch is one row
-        return [{name: _plain(value) for name, value in outputs.items()}]
+        return [{name: plain(value) for name, value in outputs.items()}]
     rows: list[dict[str, Any]] = [{} for _ in range(lengths.pop())]
     for name, value in outputs.items():
-        if isinstance(value, Tensor) and value.ndim == 2:
-            columns = [(f"{name}_{k}", column) for k, column in enumerate(_plain(value.T))]
-        else:
-            columns = [(name, _plain(value))]
-        for column_name, column in columns:
+        for column_name, column in _columns(name, value):
             for row, cell in zip(rows, column if isinstance(column, list) else [column] * len(rows), strict=True):
                 row[column_name] = cell
     return rows
 
 
-def _plain(value: Any) -> Any:
+def _columns(name: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Tensor) and value.ndim == 2:
+        return [(f"{name}_{k}", column) for k, column in enumerate(plain(value.T))]
+    if isinstance(value, Tensor) and value.ndim == 3 and not value.is_floating_point():
+        return [(name, list(value))]  # masks (B, H, W)
+    return [(name, plain(value))]
+
+
+def plain(value: Any) -> Any:
+    """The same as text, numbers, lists and dicts."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Tensor):
         return value.float().tolist() if value.dtype in (torch.bfloat16, torch.float16) else value.tolist()
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(entry) for entry in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)

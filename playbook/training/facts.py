@@ -7,6 +7,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from playbook.checkpoints.opened import Opened
 from playbook.facts import KEY, named, pack, plain_facts, require_same_classes
+from playbook.training.initial import load_weights
 
 
 class KeepFacts(Callback):
@@ -17,6 +18,7 @@ class KeepFacts(Callback):
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
+        self.init_from: Path | None = None  # weights to start from, once the classes are known
         self._lacking = ""  # a checkpoint that was saved without facts, until that is told
 
     def give(self, model: Any, datamodule: Any, opened: Opened | None) -> None:
@@ -46,6 +48,9 @@ class KeepFacts(Callback):
         self.facts = self.facts | own
         if isinstance(getattr(pl_module, "facts", None), dict):
             pl_module.facts = dict(self.facts)  # type: ignore[assignment]  # it is a dict already
+        if stage == "fit" and self.init_from is not None:
+            load_weights(pl_module, self.init_from, self.facts)
+            self.init_from = None
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self.facts:

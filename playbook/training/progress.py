@@ -38,19 +38,53 @@ class Progress(ProgressBar):
     def enable(self) -> None:
         self._enabled = True
 
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._start(trainer, "predict")
+
+    def on_predict_batch_end(
+        self,
+        trainer: Any,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self._steps += 1
+        every = PIPED_EVERY_S if self._bar is None else SHOWN_EVERY_S
+        if not self._enabled or not trainer.is_global_zero or time.monotonic() - self._shown_at < every:
+            return
+        self._shown_at = time.monotonic()
+        total = sum(trainer.num_predict_batches)
+        known = total != float("inf")
+        rest = f"{self._steps:,}{f'/{total:,}' if known else ''} batches  {self._rate()}"
+        if self._bar is None:
+            print(f"predict  {rest}", flush=True)
+        else:
+            self._bar.update(
+                self._bar.task_ids[0], completed=self._steps, total=total if known else None, rest=rest, refresh=True
+            )
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._close()
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._shown_at = self._started_at = time.monotonic()
-        self._steps = 0
         run = getattr(trainer, "run", None)
         if trainer.is_global_zero and run is not None:
             print(card.header(trainer, run), flush=True)
+        self._start(trainer, _epoch(trainer))
+
+    def _start(self, trainer: Trainer, description: str) -> None:
+        """Starts counting, and shows a bar on a terminal."""
+        self._shown_at = self._started_at = time.monotonic()
+        self._steps = 0
         on_terminal = sys.stdout.isatty()  # rich would take FORCE_COLOR for a terminal
         if self._enabled and trainer.is_global_zero and on_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[rest]}"))
             self._bar = RichProgress(
                 *columns, console=Console(highlight=False, soft_wrap=True), auto_refresh=False, transient=True
             )
-            self._bar.add_task(_epoch(trainer), total=None, rest="")
+            self._bar.add_task(description, total=None, rest="")
             self._bar.start()
 
     def on_train_batch_end(
@@ -107,9 +141,12 @@ class Progress(ProgressBar):
             refresh=True,
         )
 
-    def _rest(self, trainer: Trainer) -> str:
+    def _rate(self) -> str:
         rate = self._steps / max(1e-9, time.monotonic() - self._started_at)
-        parts = [f"{rate:.{0 if rate >= 10 else 1 if rate >= 1 else 2}f} it/s"]
+        return f"{rate:.{0 if rate >= 10 else 1 if rate >= 1 else 2}f} it/s"
+
+    def _rest(self, trainer: Trainer) -> str:
+        parts = [self._rate()]
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         shown = {name: value for name, value in metrics.items() if not name.startswith(("train", "test"))}
         if "train/loss" in metrics or self._loss is not None:

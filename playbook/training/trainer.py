@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from playbook.checkpoints.io import AtomicCheckpointIO, describe, first_valid, load, misfits, weights_of
+from playbook.checkpoints.io import AtomicCheckpointIO, first_valid
 from playbook.errors import Stopped, UserError
 from playbook.network import networks
 from playbook.processes import is_started_by_lightning
@@ -121,11 +121,10 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
             init_from: start anew from these weights: a checkpoint, or a file of weights alone.
         """
-        if init_from is not None:
-            load_weights(model, Path(init_from))
+        self.keep_facts.init_from = None if init_from is None else Path(init_from)
         self._open_run(model)
         self.continues = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, self.continues)
+        self._give_facts(model if self.continues else None, datamodule, self.continues)
         try:
             super().fit(model, train_dataloaders, val_dataloaders, datamodule, self.continues, weights_only=True)
             if self.run is not None:
@@ -171,9 +170,9 @@ class Trainer(pl.Trainer):
         return str(first_valid(candidates, f"ckpt_path {ckpt_path}"))
 
     def _give_facts(self, model: Any, datamodule: Any, path: str | None) -> None:
-        """What a checkpoint knows of its data, given to model and data; the command line has done so already."""
+        """What a checkpoint, or else the model, knows of its data; the command line has given it already."""
         if self._from_python:
-            self.keep_facts.give(model or self.lightning_module, datamodule, opened(path))
+            self.keep_facts.give(model, datamodule, opened(path))
 
     def _test_best(self, model: pl.LightningModule, datamodule: pl.LightningDataModule | None) -> None:
         assert self.run is not None
@@ -213,7 +212,7 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
         """
         path = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, path)
+        self._give_facts(model or self.lightning_module, datamodule, path)
         results = super().validate(model, dataloaders, path, verbose, datamodule, weights_only=True)
         self._report("val", results)
         return results
@@ -229,7 +228,7 @@ class Trainer(pl.Trainer):
     ) -> Any:
         """Measures a model on the test data; arguments as for validate."""
         path = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, path)
+        self._give_facts(model or self.lightning_module, datamodule, path)
         results = super().test(model, dataloaders, path, verbose, datamodule, weights_only=True)
         self._report("test", results)
         return results
@@ -254,14 +253,43 @@ class Trainer(pl.Trainer):
             weights_only: always True; nothing in a checkpoint can run.
         """
         path = self._resolved(ckpt_path)
-        self._give_facts(model, datamodule, path)
+        self._give_facts(model or self.lightning_module, datamodule, path)
         outputs = super().predict(model, dataloaders, datamodule, return_predictions, path, weights_only=True)
         for writer in self.callbacks:  # type: ignore[attr-defined]  # set by a connector
             if isinstance(writer, WritePredictions) and self.is_global_zero:
-                if not writer.files:
-                    raise UserError("model: predict_step returned nothing to write")
-                print("\n".join(f"predictions  {file.as_posix()}" for file in writer.files))
+                writer.tell()
         return outputs
+
+    def write_predictions(
+        self,
+        model: pl.LightningModule,
+        datamodule: pl.LightningDataModule | None,
+        checkpoint: Path | None,
+        writer: WritePredictions,
+    ) -> None:
+        """Predicts into the files of a writer, and prints which those are.
+
+        Args:
+            model: what predicts.
+            datamodule: the data; None where the model brings its own.
+            checkpoint: weights to load first.
+            writer: of the table; rows that an interrupted call has written are kept.
+        """
+        done = writer.resume()
+        data: Any = getattr(datamodule, "data", datamodule)  # behind `--input`
+        if isinstance(getattr(data, "predicted", None), set):
+            data.predicted = done
+        elif done:
+            writer.discard()
+            done = set()
+        if done and self.is_global_zero:
+            print(f"going on after {len(done):,} rows", flush=True)
+        if done and len(done) == len(getattr(datamodule, "sources", ())):  # a kill while the table was made
+            writer.finish()
+            writer.tell()
+        else:
+            self.callbacks.append(writer)  # type: ignore[attr-defined]  # set by a connector
+            self.predict(model, None, datamodule, False, checkpoint)
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None
@@ -277,27 +305,6 @@ class Trainer(pl.Trainer):
         self.run.create()
         self.run.update_metrics(**{stage: merged}, facts=self.keep_facts.facts)
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{stage}: nothing was logged")
-
-
-def load_weights(model: pl.LightningModule, path: Path) -> None:
-    """Copies the weights that fit, by name and shape, and says which did not.
-
-    Raises:
-        UserError: none fits.
-    """
-    weights = weights_of(load(path), path)
-    own = model.state_dict()
-    net_alone = {f"net.{name}": value for name, value in weights.items()}  # a state dict of the bare net
-    if not weights.keys() & own.keys() and net_alone.keys() & own.keys():
-        weights = net_alone
-    differences = misfits(own, weights)
-    fitting = {name: value for name, value in weights.items() if name in own and value.shape == own[name].shape}
-    if not fitting:
-        raise UserError(f"--init_from {path.as_posix()}: no weight fits this model: {describe(differences)}")
-    model.load_state_dict(fitting, strict=False)
-    print(f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries taken", flush=True)
-    for kind, names in differences.items():
-        print("".join(f"  {kind:<11} {name}\n" for name in names), end="", flush=True)
 
 
 def as_list(value: Any) -> list[Any]:

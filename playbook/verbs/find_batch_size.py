@@ -25,7 +25,7 @@ class FindBatchSize(ModelVerb):
             steps_per_trial: training steps at each size, at least 3; the first two are not timed.
         """
         from playbook.insight import finders, sweeps
-        from playbook.training.trainer import load_weights
+        from playbook.training.initial import load_weights
 
         if session.checkpoint is not None:
             load_weights(session.model, session.checkpoint)

@@ -26,7 +26,7 @@ class FindLR(ModelVerb):
             num_steps: optimizer steps, at least 10; a longer sweep suggests a lower rate.
         """
         from playbook.insight import finders
-        from playbook.training.trainer import load_weights
+        from playbook.training.initial import load_weights
 
         if session.checkpoint is not None:
             load_weights(session.model, session.checkpoint)

@@ -1,32 +1,115 @@
 """predict: writes a table of predictions."""
 
-from typing import TYPE_CHECKING
+import hashlib
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from playbook.command.verb import ModelVerb
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Callback
-
     from playbook.command.session import Session
+    from playbook.data.inputs import Sources
+
+NUM_SHOWN = 10  # answers that are printed as well
 
 
 class Predict(ModelVerb):
     """Writes what predict_step returns into the run's folder `predictions/`."""
 
     name = "predict"
-    summary = "Write a table of predictions: ids, labels, probabilities."
-    examples = ("--ckpt_path best",)
+    summary = "Write a table of predictions: file, class and probability, boxes or masks."
+    examples = (
+        "--ckpt_path best",
+        "--ckpt_path best.ckpt --input photo.jpg",
+        "--ckpt_path best --input photos/ --draw",
+    )
+    common = MappingProxyType({"--data.on_error stop|skip": "what to do with a file that cannot be read [stop]"})
 
-    def callbacks(self, session: "Session") -> "list[Callback]":
+    def before_build(self, session: "Session") -> None:
+        from playbook.runs.table import check_format
+
+        check_format(session.options.format)
+
+    def run(
+        self,
+        session: "Session",
+        input: str | None = None,
+        output: str | None = None,
+        format: Literal["csv", "parquet", "jsonl"] | None = None,
+        top: int | None = None,
+        score: float | None = None,
+        tile: int | None = None,
+        draw: bool = False,
+    ) -> None:
+        """Predicts; without --input, the data's predict loader, which is its test loader unless it says otherwise.
+
+        Args:
+            session: the model, its data and the trainer.
+            input: file, folder, glob, list of paths (.csv, .tsv, .jsonl, .txt) or - for standard input; no labels are
+                needed.
+            output: folder to write to; <run>/predictions by default, and a folder of the input's name in it.
+            format: of the table: csv, parquet or jsonl.
+            top: number of classes in a row, the likeliest first.
+            score: least score of a box, in [0, 1].
+            tile: side in pixels of the overlapping tiles that large images are cut into, at least 64.
+            draw: also leave a picture of every answer.
+        """
+        from playbook.data.inputs import Inputs, find_sources
         from playbook.runs.predictions import WritePredictions
 
-        return [WritePredictions(session.run.predictions)]
+        if tile is not None:
+            set_tile(session.model, tile, bool(input))
+        folder = session.run.predictions
+        datamodule: Any = session.datamodule
+        options = {name: value for name, value in {"top": top, "score": score}.items() if value is not None}
+        request = {"checkpoint": _identity(session.checkpoint), "options": options, "tile": tile, "draw": draw}
+        if input is not None:
+            sources = find_sources(input, getattr(datamodule, "formats", ()))
+            folder = folder / _folder_name(input)
+            datamodule = Inputs(datamodule, sources, whole=tile is not None)
+            request |= {"input": input, "sources": _digest(sources)}
+        else:
+            request |= {"data": session.values.get("data")}
+        folder = Path(output) if output else folder
+        writer = WritePredictions(folder, format, options, draw, session.datamodule, request, NUM_SHOWN)
+        session.trainer.write_predictions(session.model, datamodule, session.checkpoint, writer)
 
-    def run(self, session: "Session") -> None:
-        """Predicts; the data's predict loader is its test loader unless it says otherwise."""
-        session.trainer.predict(
-            session.model, None, session.datamodule, return_predictions=False, ckpt_path=session.checkpoint
-        )
+
+def set_tile(model: Any, tile: int, has_input: bool) -> None:
+    """Has the task predict in tiles.
+
+    Raises:
+        UserError: it cannot, or the tiles are too small.
+    """
+    from playbook.errors import UserError
+
+    if not has_input:
+        raise UserError("--tile: expected --input as well; test data is predicted in the size that training had")
+    if not hasattr(model, "tile"):
+        raise UserError(f"--tile: {type(model).__name__} predicts whole images; segmentation and detection have tiles")
+    if tile < 64:
+        raise UserError(f"--tile: expected at least 64 pixels, got {tile}")
+    model.tile = tile
+
+
+def _folder_name(spec: str) -> str:
+    """Folder of the results of an input, named after it."""
+    if spec == "-":
+        return "stdin"
+    name = Path(spec).absolute().name if not any(sign in spec for sign in "*?[") else spec
+    return "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name) or "input"
+
+
+def _identity(checkpoint: Path | None) -> Any:
+    if checkpoint is None:
+        return None
+    state = checkpoint.stat()
+    return [checkpoint.absolute().as_posix(), state.st_size, state.st_mtime_ns]
+
+
+def _digest(sources: "Sources") -> str:
+    return hashlib.sha256("\n".join(sources.names).encode()).hexdigest()
 
 
 VERB = Predict()

@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torchmetrics.classification import MulticlassConfusionMatrix
 
-from playbook import UserError
+from playbook import UserError, class_name
 
 MOST_WRITTEN = 25  # classes whose counts are written into the picture
 
@@ -18,7 +18,7 @@ class ConfusionMatrix(Callback):
     The task's test_step must return `label` and `target` (B,), as Classification's does.
 
     Args:
-        class_names: names to show instead of class numbers.
+        class_names: names to show. Default to those of the data, or else numbers.
     """
 
     def __init__(self, class_names: list[str] | None = None) -> None:
@@ -54,7 +54,7 @@ class ConfusionMatrix(Callback):
         if not trainer.is_global_zero:
             return
         folder = trainer.run.path if getattr(trainer, "run", None) else Path(trainer.default_root_dir)
-        names = self.class_names or [str(i) for i in range(len(counts))]
+        names = self.class_names or [class_name(getattr(pl_module, "facts", {}), i) for i in range(len(counts))]
         with (folder / "confusion.csv").open("w", newline="") as file:
             csv.writer(file).writerows(
                 [["target", *names], *([name, *row] for name, row in zip(names, counts, strict=True))]

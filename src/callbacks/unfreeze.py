@@ -8,7 +8,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from playbook import UserError, finds_unused_parameters
+from playbook import Task, UserError, finds_unused_parameters
 from src.ops.stages import parameter_stages
 
 
@@ -26,8 +26,8 @@ class Unfreeze(Callback):
 
     Raises:
         ValueError: a count is below 1.
-        UserError: a net of a single stage, stages that lack a parameter of the net or have it twice, or a DDP that
-            waits for every gradient.
+        UserError: a net of a single stage, stages that lack a parameter of the net or have it twice, a task whose
+            parameter_groups freeze, or a DDP that waits for every gradient.
     """
 
     def __init__(self, start: int = 1, every_n_epochs: int = 1) -> None:
@@ -40,6 +40,10 @@ class Unfreeze(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage != "fit":
             return
+        if isinstance(pl_module, Task) and any(rule.frozen for rule in pl_module.parameter_rules):
+            raise UserError(
+                "trainer.callbacks: Unfreeze and frozen parameter_groups decide the same, expected one of them"
+            )
         self._check_stages(_net_of(pl_module))
         strategy = trainer.strategy
         if isinstance(strategy, DDPStrategy) and not finds_unused_parameters(strategy):

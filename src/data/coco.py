@@ -8,9 +8,11 @@ from typing import Any
 from playbook import UserError
 from src.data.annotations import Annotation, Box, Checks
 
+NAMES_TRIED = 20  # of a JSON's images, to find their folder
+
 
 def read_coco(
-    file: Path, folder: Path, checks: Checks, known: dict[Any, str] | None = None, needs_boxes: bool = False
+    file: Path, folders: list[Path], checks: Checks, known: dict[Any, str] | None = None, needs_boxes: bool = False
 ) -> tuple[dict[Any, str], list[Annotation]]:
     """Reads a JSON in COCO's format into names of categories by id, and annotations; boxes are None if it has none.
 
@@ -18,7 +20,7 @@ def read_coco(
 
     Args:
         file: the JSON.
-        folder: folder of the images.
+        folders: folder of the images, or several in which they may be.
         checks: handles images and boxes that cannot be used.
         known: names of the training set's categories, used for ids that the file does not name, unless the two differ.
         needs_boxes: whether the file must have annotations, which may be an empty list.
@@ -27,6 +29,8 @@ def read_coco(
         content = json.loads(file.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"--data: {file.as_posix()}: is not valid JSON: {error}") from error
+    except OSError as error:
+        raise UserError(f"--data: {file.as_posix()}: {error.strerror}") from error
     names = _category_names(file, content)
     ids = {name: category for category, name in (known or {}).items()}
     if known and all(ids.get(name, category) == category for category, name in names.items()):
@@ -41,6 +45,8 @@ def read_coco(
         raise UserError(f"--data: {file.as_posix()}: has no annotations; only images to test with may lack them")
     if has_boxes:
         _sort_boxes(_entries(file, content, "annotations"), names, boxes, checks)
+    names_of_images = [image.get("file_name") for _, image in _entries(file, content, "images", "id")]
+    folder = _folder_of([name for name in names_of_images if isinstance(name, str)], folders, file)
     annotations = []
     for place, image in _entries(file, content, "images", "id"):
         size: Any = image.get("width"), image.get("height")
@@ -54,6 +60,22 @@ def read_coco(
             own_boxes = boxes[image["id"]] if has_boxes else None
             annotations.append(Annotation(folder / image["file_name"], image["id"], size, own_boxes))
     return names, annotations
+
+
+def _folder_of(names: list[str], folders: list[Path], file: Path) -> Path:
+    """The first of the folders that holds images of these names.
+
+    Raises:
+        UserError: none of several folders does.
+    """
+    if len(folders) == 1 or not names:
+        return folders[0]
+    for folder in folders:
+        if any((folder / name).is_file() for name in names[:NAMES_TRIED]):
+            return folder
+    places = ", ".join(dict.fromkeys(folder.as_posix() for folder in folders if folder.is_dir()))
+    hint = "--data.train_images, --data.val_images and --data.test_images name their folders"
+    raise UserError(f"--data.root: {file.as_posix()}: images such as {names[0]} are in none of {places}; {hint}")
 
 
 def _sort_boxes(

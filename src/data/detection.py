@@ -1,6 +1,6 @@
 """Images with boxes, in the formats of Pascal VOC and COCO."""
 
-import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,8 @@ from playbook import Data, UserError
 from src.data.annotations import LEAST_SHARE, Annotation, Checks
 from src.data.channels import ChannelReader
 from src.data.coco import read_coco
-from src.data.images import FORMATS, lines_of
+from src.data.images import FORMATS, name_files
+from src.data.layouts import Layout, cut, find_coco, find_voc
 from src.data.recolour import recolour
 from src.data.voc import read_voc
 
@@ -30,10 +31,28 @@ def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 class _Detection(Data):
-    """Base of the data sets below: checks boxes and changes images together with their boxes."""
+    """Base of the data sets with boxes: checks boxes and changes images together with their boxes.
+
+    Args:
+        batch_size: samples per batch and process, B, at least 1.
+        image_size: height and width in pixels to which images are resized, [H, W]. Defaults to the size in the file.
+        flip: whether half of the training images are mirrored left to right.
+        crop: whether parts are cut out of training images at random (Liu et al. 2016).
+        zoom_out: largest factor, at least 1, by which a grey canvas around a training image is larger than it; 1 for
+            none.
+        colour: largest relative change of brightness, contrast and saturation in training, in [0, 1]; 0 for none.
+        val_share: share of train used for validation if the files name none, cut with a fixed seed, in (0, 1).
+        test_share: share of train used for testing if the files name none, likewise, in [0, 1); 0 for no test.
+        channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
+            be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
+        value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
+            bits, 0 and 65535 for 16 bits; floats need it.
+        loader: further options of Data, whose on_error also applies to broken boxes and to files without a counterpart.
+    """
 
     collate = staticmethod(detection_collate)
     formats = FORMATS
+    root: Path
 
     def __init__(
         self,
@@ -43,6 +62,8 @@ class _Detection(Data):
         crop: bool = False,
         zoom_out: float = 1.0,
         colour: float = 0.0,
+        val_share: float = 0.2,
+        test_share: float = 0.0,
         channels: int = 3,
         value_range: Sequence[float] | None = None,
         **loader: Any,
@@ -54,6 +75,13 @@ class _Detection(Data):
             raise ValueError(f"zoom_out: expected at least 1, got {zoom_out}")
         if not 0 <= colour <= 1:
             raise ValueError(f"colour: expected a share in [0, 1], got {colour}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        if not 0 <= test_share < 1 - val_share:
+            raise ValueError(
+                f"test_share: expected a share in [0, {1 - val_share:g}) beside val_share, got {test_share}"
+            )
+        self.shares = (val_share, test_share)
         self.reader = ChannelReader(channels, value_range)
         self.picture = self.reader.picture
         self.checks = Checks(self.on_error)
@@ -72,6 +100,27 @@ class _Detection(Data):
         # boxes of which a crop left nothing are dropped
         clean = [v2.ClampBoundingBoxes(), _without_empty]
         self.augment = v2.Compose([*chosen, *resize, *clean, *finish])
+
+    def arrange(self, layout: Layout, splits: dict[str, list[Annotation]]) -> None:
+        """Cuts the splits that have no files of their own, tells the layout and sets the data sets.
+
+        Args:
+            layout: what was recognised.
+            splits: annotations of train and, where the files tell them apart, val and test.
+        """
+        for what, files in layout.unmatched.items():
+            if files and self.on_error == "stop":
+                raise UserError(f"--data.root: {name_files(what, files)}; --data.on_error skip leaves them out")
+        parts = cut(splits, *self.shares)
+        if self.trainer is None or self.trainer.is_global_zero:
+            counts = [
+                f"{len(part)} {split}{'' if split in splits else ' (cut from train)'}" for split, part in parts.items()
+            ]
+            print(f"data: {layout.name}, {', '.join(counts)} images in {self.root.as_posix()}", file=sys.stderr)
+        for what, files in layout.unmatched.items():
+            if files:
+                self._left_out("files", len(files), name_files(what, files))
+        self.hold({name: k for k, name in enumerate(self.class_names)}, parts["train"], parts["val"], parts.get("test"))
 
     def hold(
         self, classes: dict[Any, int], train: list[Annotation], val: list[Annotation], test: list[Annotation] | None
@@ -93,7 +142,7 @@ class _Detection(Data):
         is_known = test is not None and any(annotation.boxes is not None for annotation in test)
         self.test_set = self.predict_set if is_known else None
         counts = {"left_out_boxes": len(self.checks.left_out), "clipped_boxes": len(self.checks.cut)}
-        self.counts = {name: count for name, count in counts.items() if count}
+        self.counts |= {name: count for name, count in counts.items() if count}
         if self.trainer is None or self.trainer.is_global_zero:
             self.checks.tell()
 
@@ -115,24 +164,25 @@ class _Detection(Data):
 
 
 class VOCDetection(_Detection):
-    """Boxes in the format of Pascal VOC (Everingham et al. 2010): root/VOCdevkit/VOC2007, with an XML file per image.
+    """Boxes in the format of Pascal VOC (Everingham et al. 2010): an XML file per image.
+
+    The layout of root is recognised: VOCdevkit/VOC2007 or its content, as published; JPEGImages and Annotations, or
+    images and annotations; images beside XML files, all in one folder or in train, valid and test, as LabelImg, CVAT
+    and Roboflow write them. Lists in ImageSets/Main tell the splits apart.
 
     Corners in the files count pixels from 1 and include the last one; left and top are moved by 1, as in Detectron2.
     Boxes whose corners coincide have no area. Objects marked as difficult count like all others.
 
     Args:
-        root: folder that contains VOCdevkit.
-        year: year in the name of the folder, as in VOC2007.
-        train: list in ImageSets/Main of the images to train with, such as train or trainval.
-        val: list of the images to validate with.
-        test: list of the images to test with. If the list is missing there is no test; without boxes, only predictions.
+        root: folder of the data set; the one that contains VOCdevkit, if there is one.
+        year: year in the name of the folder in VOCdevkit, as in VOC2007.
+        train: list in ImageSets/Main of the images to train with, such as train or trainval. Defaults to train, or to
+            trainval if there is neither train nor val.
+        val: list of the images to validate with. Defaults to val; if that is missing, they are cut from train.
+        test: list of the images to test with. Defaults to test. If the list is missing there is no test, unless
+            test_share cuts one; without boxes, only predictions.
         class_names: names of the classes 0 to K - 1. Defaults to those of the training set in alphabetical order.
-        options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
-            of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
-            which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
-            saturation vary, in [0, 1]; channels, 3 for RGB, 1 for grey images, or C, the number of channels in the
-            files; value_range, least and largest value in the files, which become 0 and 1, by default those of 8 or 16
-            bits; further options of Data, whose on_error also applies to broken boxes.
+        options: further options of all data sets with boxes, and of Data.
 
     Shapes:
         list of B images (C, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
@@ -140,22 +190,23 @@ class VOCDetection(_Detection):
 
     Raises:
         ValueError: a value is out of range.
-        UserError: a list is missing or, with on_error stop, a box or a file of boxes cannot be used.
+        UserError: the layout is unknown, a list is missing or, with on_error stop, a box or a file cannot be used or
+            lacks its counterpart.
     """
 
     def __init__(
         self,
         root: str = "data",
         year: int = 2007,
-        train: str = "train",
-        val: str = "val",
-        test: str = "test",
+        train: str | None = None,
+        val: str | None = None,
+        test: str | None = None,
         class_names: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.folder = Path(root) / "VOCdevkit" / f"VOC{year}"
-        self.lists = [self.folder / "ImageSets" / "Main" / f"{name}.txt" for name in (train, val, test)]
+        self.root, self.year = Path(root), year
+        self.lists = {"train": train, "val": val, "test": test}
         if class_names is not None and len(set(class_names)) != len(class_names):
             raise ValueError(f"class_names: expected different names, got {list(class_names)}")
         self.given_names = class_names
@@ -164,47 +215,44 @@ class VOCDetection(_Detection):
     def setup(self, stage: str) -> None:
         if self.class_names:  # read already: Lightning asks again for every stage
             return
-        for option, file in zip(("train", "val"), self.lists, strict=False):
-            if not file.is_file():
-                options = f"--data.{option}, --data.root or --data.year"
-                raise UserError(f"{options}: expected a list of images {file.as_posix()}, which does not exist")
-        train, val, *test = (
-            read_voc(self.folder, _names(file), self.checks, may_lack_boxes=file == self.lists[2])
-            for file in self.lists
-            if file.is_file()
-        )
-        if not train and self.given_names is None and "classes" not in self.facts:
+        layout = find_voc(self.root, self.year, self.lists)
+        splits = {
+            split: read_voc(pairs, self.checks, may_lack_boxes=split == "test")
+            for split, pairs in layout.splits.items()
+        }
+        if not splits["train"] and self.given_names is None and "classes" not in self.facts:
             raise UserError(
-                f"--data.train: {self.lists[0].as_posix()}: lists no images, so the classes are unknown; "
+                f"--data.root: {self.root.as_posix()}: {layout.name}: train has no images, so the classes are unknown; "
                 "--data.class_names gives them"
             )
-        labels = {box.label for annotation in train for box in annotation.boxes or [] if box.label is not None}
+        labels = {box.label for image in splits["train"] for box in image.boxes or [] if box.label is not None}
         known = self.given_names or self.facts.get("classes")
         self.class_names = sorted(labels) if known is None else list(known)
-        self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
+        self.arrange(layout, splits)
 
 
 class COCODetection(_Detection):
-    """Boxes in the format of COCO (Lin et al. 2014): one JSON of images, categories and annotations per split.
+    """Boxes in the format of COCO (Lin et al. 2014): a JSON of images, categories and annotations per split.
+
+    What the options leave open is recognised: annotations/instances_train2017.json and train2017, as published;
+    train/_annotations.coco.json beside the images, as Roboflow writes it; JSONs in annotations or in root that are
+    named after train, val and test; or a single JSON, such as CVAT's annotations/instances_default.json or Label
+    Studio's result.json, from which validation is cut. Folders of images are found by their content.
 
     Classes are the training set's categories in the order of their ids; the other splits are matched by name.
     Training leaves out crowds and keeps images without boxes.
 
     Args:
         root: folder to which the other paths are relative.
-        train_annotations: JSON of the images to train with.
-        train_images: folder of these images.
-        val_annotations: JSON of the images to validate with.
-        val_images: folder of these images.
-        test_annotations: JSON of the images to test with. Defaults to no test; without boxes there are only
-            predictions.
-        test_images: folder of these images.
-        options: batch_size; image_size, [H, W] in pixels to which images are resized; in training, flip, whether half
-            of the images are mirrored; crop, whether parts are cut out (Liu et al. 2016); zoom_out, largest factor by
-            which a grey canvas around the image is larger, 1 for none; colour, how much brightness, contrast and
-            saturation vary, in [0, 1]; channels, 3 for RGB, 1 for grey images, or C, the number of channels in the
-            files; value_range, least and largest value in the files, which become 0 and 1, by default those of 8 or 16
-            bits; further options of Data, whose on_error also applies to broken boxes.
+        train_annotations: JSON of the images to train with. Defaults to the one that is found.
+        train_images: folder of these images. Defaults to the one that is found.
+        val_annotations: JSON of the images to validate with. Defaults to the one that is found; if there is none, they
+            are cut from train.
+        val_images: folder of these images. Defaults to the one that is found.
+        test_annotations: JSON of the images to test with. Defaults to the one that is found; if there is none, there
+            is no test, unless test_share cuts one. Without boxes there are only predictions.
+        test_images: folder of these images. Defaults to the one that is found.
+        options: further options of all data sets with boxes, and of Data.
 
     Shapes:
         list of B images (C, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
@@ -212,46 +260,48 @@ class COCODetection(_Detection):
 
     Raises:
         ValueError: a value is out of range.
-        UserError: a file is not in COCO's format or has an id twice or, with on_error stop, a box cannot be used.
+        UserError: the layout is unknown, a file is not in COCO's format or has an id twice or, with on_error stop, a
+            box cannot be used.
     """
 
     def __init__(
         self,
         root: str = "data",
-        train_annotations: str = "annotations/instances_train2017.json",
-        train_images: str = "train2017",
-        val_annotations: str = "annotations/instances_val2017.json",
-        val_images: str = "val2017",
+        train_annotations: str | None = None,
+        train_images: str | None = None,
+        val_annotations: str | None = None,
+        val_images: str | None = None,
         test_annotations: str | None = None,
-        test_images: str = "test2017",
+        test_images: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.root = Path(root)
-        self.splits = [(train_annotations, train_images), (val_annotations, val_images)]
-        if test_annotations is not None:
-            self.splits.append((test_annotations, test_images))
+        self.files: dict[str, tuple[str | None, str | None]] = {
+            "train": (train_annotations, train_images),
+            "val": (val_annotations, val_images),
+            "test": (test_annotations, test_images),
+        }
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
         if self.class_names:  # read already: Lightning asks again for every stage
             return
-        needed = {"fit": self.splits[:2], "validate": self.splits[1:2]}.get(stage, [])  # predict takes files without
+        layout = find_coco(self.root, self.files)
+        val = "val" if "val" in layout.splits else "train"
+        needed = {"fit": ("train", val), "validate": (val,)}.get(stage, ())  # predict takes files without
         known: dict[Any, str] | None = None
-        read = []
-        for split in self.splits:
-            file, images = (self.root / name for name in split)
-            names, annotations = read_coco(file, images, self.checks, known, needs_boxes=split in needed)
+        splits = {}
+        for split, (file, folders) in layout.splits.items():
+            names, splits[split] = read_coco(file, folders, self.checks, known, needs_boxes=split in needed)
             known = dict(sorted(names.items())) if known is None else known  # by category id
-            read.append(annotations)
         assert known is not None
         if "classes" in self.facts:  # of a checkpoint
             ids = {name: category for category, name in known.items()}
             known = {ids.get(name, f"no category {k}"): name for k, name in enumerate(self.facts["classes"])}
         self.class_names = list(known.values())
         self.facts["category_ids"] = self.facts.get("category_ids") or list(known)
-        train, val, *test = read
-        self.hold({name: k for k, name in enumerate(self.class_names)}, train, val, test[0] if test else None)
+        self.arrange(layout, splits)
 
 
 def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:
@@ -332,8 +382,3 @@ class _Detections(Dataset):
         if changed.shape[-2:] != size[::-1]:
             target["file_size"] = size  # width and height, so that predictions can be given in pixels of the file
         return changed, target
-
-
-def _names(file: Path) -> list[str]:
-    """Names of images, one per line; lists of a single class append -1, 0 or 1."""
-    return [re.sub(r"\s+(-1|0|1)$", "", line) for line in lines_of(file)]

@@ -18,6 +18,7 @@ FORMATS = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
     *(".tga", ".tif", ".tiff", ".webp"),
 )
+SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}  # and what they may be called
 FILES_NAMED = 3  # in a message; all are counted
 
 
@@ -49,8 +50,7 @@ def lines_of(file: Path) -> list[str]:
 
 def split_folder(root: Path, split: str) -> Path:
     """The folder of train, val or test; val may also be called valid or validation."""
-    names = ("val", "valid", "validation") if split == "val" else (split,)
-    return next((root / name for name in names if (root / name).is_dir()), root / split)
+    return next((root / name for name in SPLITS[split] if (root / name).is_dir()), root / split)
 
 
 def read_image(source: Path | str | bytes, size: tuple[int, int] | None = None) -> Image.Image:

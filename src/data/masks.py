@@ -25,14 +25,32 @@ Pair = tuple[Path, Path]  # an image and its mask
 
 
 class _Masks(Data):
-    """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike."""
+    """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike.
+
+    Args:
+        classes: number of the class by value in a mask.
+        image_size: height and width in pixels to which images and masks are resized, [H, W].
+        val_share: share of the training images used for validation, in (0, 1).
+        flip: whether half of the training images are mirrored left to right.
+        crop: smallest share of the area that a random crop of a training image covers, in (0, 1]; 1 turns it off.
+        colour: largest change of brightness, contrast and saturation of training images, as a share in [0, 1]; 0 turns
+            it off.
+        mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's for RGB, 0.5 for grey
+            images, and that of 100 training images for others.
+        deviation: deviation to divide each channel by. Defaults likewise, to 0.25 for grey images.
+        channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
+            be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
+        value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
+            bits, 0 and 65535 for 16 bits; floats need it.
+        loader: further options of Data.
+    """
 
     formats = FORMATS
     hint: ClassVar[str] = ""  # where a mask holds what it should not
 
     def __init__(
         self,
-        classes: dict[int, int],  # by value in a mask
+        classes: dict[int, int],
         image_size: Sequence[int],
         val_share: float,
         flip: bool = True,
@@ -142,11 +160,7 @@ class MaskFolder(_Masks):
             batches hold 255 instead, which must then be the task's ignore_index.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
-        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
-            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
-            [0, 1]; mean and deviation of each channel, ImageNet's by default for RGB; channels, 3 for RGB, 1 for grey
-            images, or C, the number of channels in the files; value_range, least and largest value in the files, which
-            become 0 and 1, by default those of 8 or 16 bits; further options of Data.
+        options: further options of all data sets with masks, and of Data.
 
     Shapes:
         image (B, C, H, W), normalised; mask (B, H, W), 0 to K - 1, or ignore_index or 255.
@@ -221,9 +235,7 @@ class OxfordPets(_Masks):
         border: class makes it the third class; ignore replaces it by 255.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of the official trainval used for validation, cut with a fixed seed, in (0, 1).
-        options: flip, whether half of the training images are mirrored; crop, the smallest share of the area that a
-            training crop covers, in (0, 1]; colour, how much brightness, contrast and saturation vary in training, in
-            [0, 1]; mean and deviation of the three channels, ImageNet's by default; further options of Data.
+        options: further options of all data sets with masks, and of Data.
 
     Shapes:
         image (B, 3, H, W), normalised; mask (B, H, W), 0 to 2, or 0, 1 and 255.

@@ -5,26 +5,19 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from src.data.annotations import Annotation, Box, Checks
-from src.data.images import FORMATS
 
 
-def read_voc(folder: Path, names: list[str], checks: Checks, may_lack_boxes: bool = False) -> list[Annotation]:
+def read_voc(pairs: list[tuple[Path, Path]], checks: Checks, may_lack_boxes: bool = False) -> list[Annotation]:
     """Reads the annotations of a list of images.
 
     Args:
-        folder: contains Annotations/*.xml and JPEGImages/*.jpg, or images of other formats.
-        names: names of the images, without suffix.
+        pairs: an image and its XML file each.
         checks: handles files that cannot be read.
         may_lack_boxes: whether all XML files may be missing, as in a published test set.
     """
-    files = [folder / "Annotations" / f"{name}.xml" for name in names]
-    lack_boxes = may_lack_boxes and not any(file.is_file() for file in files)
-    candidates = [file for file in (folder / "JPEGImages").glob("*") if file.suffix.lower() in FORMATS]
-    candidates.sort(key=lambda file: (file.suffix == ".jpg", file))  # of several images of one name, .jpg is used
-    images = {file.stem: file for file in candidates}
+    lack_boxes = may_lack_boxes and not any(file.is_file() for _, file in pairs)
     annotations = []
-    for index, (name, file) in enumerate(zip(names, files, strict=True)):
-        image = images.get(name, folder / "JPEGImages" / f"{name}.jpg")
+    for index, (image, file) in enumerate(pairs):
         try:
             annotations.append(Annotation(image, index) if lack_boxes else Annotation(image, index, *_read_xml(file)))
         except (OSError, ET.ParseError, ValueError, LookupError, OverflowError) as error:

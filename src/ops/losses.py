@@ -1,8 +1,8 @@
-"""Losses of semantic segmentation: logits (B, K, …) against class indices (B, …), in float32 or better."""
+"""Losses of logits (B, K, …) against class indices (B, …) or a teacher's logits (B, K, …), in float32 or better."""
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div
 
 
 def cross_entropy_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
@@ -82,6 +82,27 @@ def lovasz_softmax(logits: Tensor, target: Tensor, ignore_index: int | None = No
     error = (is_class.float() - probability).abs() * counts  # (K, P)
     size = is_class.sum(dim=1)  # (K,)
     return _mean_of_present((error * _jaccard_growth(error.detach(), is_class)).sum(dim=1), size)
+
+
+def distillation_loss(logits: Tensor, taught: Tensor, temperature: float, counts: Tensor | None = None) -> Tensor:
+    """T² KL(softmax(taught / T) ‖ softmax(logits / T)), averaged over all places (Hinton et al. 2015).
+
+    The factor T² keeps the size of the gradient, which the temperature T divides twice.
+
+    Args:
+        logits: of the student (B, K, …).
+        taught: logits of the teacher (B, K, …).
+        temperature: T, above 0.
+        counts: whether a place enters the mean (B, …). Defaults to all of them.
+
+    Returns:
+        A scalar; 0 if no place counts.
+    """
+    student, teacher = ((_precise(x) / temperature).log_softmax(dim=1) for x in (logits, taught))
+    divergence = kl_div(student, teacher, reduction="none", log_target=True).sum(dim=1)  # (B, …)
+    if counts is None:
+        return temperature**2 * divergence.mean()
+    return temperature**2 * (divergence * counts).sum() / counts.sum().clamp(min=1)
 
 
 def _jaccard_growth(error: Tensor, is_class: Tensor) -> Tensor:

@@ -1,12 +1,17 @@
 """Classification: one of K classes for every sample."""
 
+from typing import Any
+
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibrationError
 
-from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
+from playbook import OptimizerFactory, ScheduleFactory, Task, UserError, class_name
+from src.ops.pictures import as_image, captioned, enlarged
 
+UNKNOWN = -1  # the target of an unlabelled sample
 Batch = tuple[Tensor | dict[str, Tensor], Tensor]
 
 
@@ -21,6 +26,8 @@ class Classification(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
         label_smoothing: share of the target that is spread over all classes, in [0, 1] (Szegedy et al. 2016).
         top_k: if above 1, also log how often the target is among the k most likely classes, as `top5_accuracy`.
         calibration_bins: if above 0, also log in validation and test the expected calibration error with this many
@@ -41,6 +48,7 @@ class Classification(Task):
         num_classes: int = 10,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
         label_smoothing: float = 0.0,
         top_k: int = 1,
         calibration_bins: int = 0,
@@ -61,7 +69,7 @@ class Classification(Task):
         if top_k > 1:
             among = MulticlassAccuracy(num_classes, top_k, average="micro", validate_args=False)
             measured[f"top{top_k}_accuracy"] = among
-        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)))
+        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)), parameter_groups)
         for metrics in (self.val_metrics, self.test_metrics) if calibration_bins else ():
             error = _CalibrationError(num_classes, calibration_bins, validate_args=False)
             metrics.add_metrics({"calibration_error": error})
@@ -83,10 +91,37 @@ class Classification(Task):
         return {"label": logits.argmax(dim=-1), "target": target}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch."""
+        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch, -1 if it is not known."""
         inputs, target = batch
         probability = self._from_views(inputs).softmax(dim=-1)  # (B, K)
         return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
+
+    def answer(self, outputs: dict[str, Tensor], facts: dict[str, Any], top: int = 5) -> list[dict[str, Any]]:
+        """Names the likeliest classes.
+
+        Args:
+            outputs: of predict_step.
+            facts: with `classes`; numbers stand in for names that are not known.
+            top: number of classes in an answer, at least 1; the second one is `class_2` with `probability_2`.
+        """
+        if top < 1:
+            raise UserError(f"top: expected at least 1 class, got {top}")
+        likeliest = outputs["probability"].float().topk(min(top, self.num_classes), dim=-1)
+        answers = []
+        for numbers, shares in zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True):
+            answer: dict[str, Any] = {}
+            for place, (number, share) in enumerate(zip(numbers, shares, strict=True)):
+                end = f"_{place + 1}" if place else ""
+                answer |= {f"class{end}": class_name(facts, number), f"probability{end}": share}
+            answers.append(answer)
+        for answer, target in zip(answers, outputs["target"].tolist(), strict=True):
+            if target != UNKNOWN:
+                answer["target"] = class_name(facts, target)
+        return answers
+
+    def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
+        """Writes class and probability above the image."""
+        return captioned(enlarged(as_image(inputs)), f"{answer['class']} {answer['probability']:.2f}")
 
     def _from_views(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
         if self.test_views == 1:

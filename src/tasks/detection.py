@@ -1,8 +1,10 @@
 """Detection: a box, a class and a score for every object in an image."""
 
+from pathlib import PurePath
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, distributed, nn
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.detection import MeanAveragePrecision
@@ -10,8 +12,11 @@ from torchvision.models.detection import FCOS
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.ssd import SSD
 
-from playbook import OptimizerFactory, ScheduleFactory, Task
+from playbook import OptimizerFactory, ScheduleFactory, Task, UserError, class_name
+from src.ops.pictures import as_image, with_boxes
+from src.ops.tiles import tiled_boxes
 
+SIDES = ("left", "top", "right", "bottom")
 Target = dict[str, Any]  # boxes (N, 4), labels (N,) and what else is known of an image
 Batch = tuple[list[Tensor], list[Target]]
 # torchvision divides their losses by the proposals, or the objects, of all images of a batch together
@@ -32,8 +37,10 @@ class Detection(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
         loss_weights: factors of the net's losses by name. Default to 1.
-        class_names: names of the K classes in the names of metrics. Default to the labels.
+        class_names: names of the K classes in metrics and answers. Default to those of the data, or else numbers.
 
     Raises:
         ValueError: a value is out of range, the net has another K, a weight names no loss of the net, boxes are
@@ -48,6 +55,7 @@ class Detection(Task):
         num_classes: int = 80,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
         loss_weights: dict[str, float] | None = None,
         class_names: list[str] | None = None,
     ) -> None:
@@ -59,8 +67,10 @@ class Detection(Task):
             raise ValueError(f"class_names: expected {num_classes} as num_classes, got {len(class_names)}")
         if class_names is not None and len(set(class_names)) != num_classes:
             raise ValueError(f"class_names: expected different names, got {class_names}")
-        super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}))
+        super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}), parameter_groups)
         self.num_classes = num_classes
+        self.tile: int | None = None  # side of the tiles of `predict --tile`
+        self.class_names = class_names
         self.loss_weights = loss_weights or {}
         names = class_names or [str(label) for label in range(num_classes)]
         self.val_metrics = MetricCollection({"map": _AveragePrecision()}, prefix="val/")
@@ -90,7 +100,69 @@ class Detection(Task):
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
         """Returns: a dict an image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` (M,), `scores` (M,)."""
         images, targets = batch
-        return [_in_file(*one) for one in zip(self.net(images), images, targets, strict=True)]
+        tile = self.tile
+        found = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
+        return [_in_file(*one) for one in zip(found, images, targets, strict=True)]
+
+    def answer(self, outputs: list[dict[str, Any]], facts: dict[str, Any], score: float = 0.25) -> list[dict[str, Any]]:
+        """Names what is in each image: `boxes`, each with class, score, left, top, right and bottom in pixels.
+
+        Args:
+            outputs: of predict_step.
+            facts: with `classes`; numbers stand in for names that are not known.
+            score: least score of a box in an answer, in [0, 1].
+        """
+        if not 0 <= score <= 1:
+            raise UserError(f"score: expected a number in [0, 1], got {score}")
+        return [
+            {"boxes": [box for box in _named_boxes(output, self._named(facts)) if box["score"] >= score]}
+            for output in outputs
+        ]
+
+    def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
+        """Draws the boxes with their classes and scores."""
+        names = self._named(self.facts).get("classes", [])
+        return with_boxes(as_image(inputs), answer["boxes"], {name: number for number, name in enumerate(names)})
+
+    def results(
+        self, outputs: list[dict[str, Any]], facts: dict[str, Any], ids: list[str]
+    ) -> list[list[dict[str, Any]]] | None:
+        """Entries for the evaluation tools of COCO, of all boxes; None where no COCO data has given category ids.
+
+        Args:
+            outputs: of predict_step.
+            facts: with `category_ids` by class number.
+            ids: names of the images. The number in a name such as 000000000139.jpg is the image's id in COCO; other
+                names stand for themselves.
+        """
+        if "category_ids" not in facts:
+            return None
+        entries = []
+        for output, name in zip(outputs, ids, strict=True):
+            stem = PurePath(name).stem
+            image_id = output.get("image_id", int(stem) if stem.isdecimal() else name)
+            boxes = zip(output["boxes"].tolist(), output["labels"].tolist(), output["scores"].tolist(), strict=True)
+            entries.append(
+                [
+                    {
+                        "image_id": image_id,
+                        "category_id": facts["category_ids"][label],
+                        "bbox": [left, top, right - left, bottom - top],
+                        "score": certainty,
+                    }
+                    for (left, top, right, bottom), label, certainty in boxes
+                ]
+            )
+        return entries
+
+    def _named(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """The facts with the names that class_names gives, if it does."""
+        return facts if self.class_names is None else {**facts, "classes": self.class_names}
+
+    def setup(self, stage: str) -> None:
+        names = self._named(self.facts).get("classes", [])
+        if len(names) == self.num_classes:
+            self.test_metrics["map"].class_names = list(names)
 
     def _measure(self, metrics: MetricCollection, batch: Batch, batch_idx: int) -> None:
         images, targets = batch
@@ -137,6 +209,16 @@ class _MeanLosses(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         return dict(zip(self.names, self.total / self.weight, strict=False))
+
+
+def _named_boxes(output: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Boxes of one image as dicts, the surest first."""
+    order = output["scores"].argsort(descending=True)
+    values = (output[name][order].tolist() for name in ("boxes", "labels", "scores"))
+    return [
+        {"class": class_name(facts, label), "score": score, **dict(zip(SIDES, corners, strict=True))}
+        for corners, label, score in zip(*values, strict=True)
+    ]
 
 
 def _in_file(found: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:

@@ -4,14 +4,19 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
 
-from playbook import OptimizerFactory, ScheduleFactory, Task
+from playbook import OptimizerFactory, ScheduleFactory, Task, class_name
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
+from src.ops.pictures import as_image, with_mask
+from src.ops.tiles import tiled_logits
 
 Batch = tuple[Tensor, Tensor]
+ROWS = 64  # of an image whose classes are found at a time
 
 
 class Segmentation(Task):
@@ -25,10 +30,12 @@ class Segmentation(Task):
         num_classes: number of classes K, at least 2.
         loss: loss to minimise; losses joined by + are added.
         ignore_index: class of the pixels that enter neither loss nor metrics, often 255. Defaults to none.
-        class_names: K names for the metrics, as in val/iou_pet. Defaults to 0 to K - 1.
+        class_names: K names for metrics and answers, as in val/iou_pet. Default to those of the data, or else numbers.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
 
     Raises:
         ValueError: a value is out of range, logits have another shape, or a mask holds a class outside 0 … K - 1.
@@ -45,6 +52,7 @@ class Segmentation(Task):
         class_names: Sequence[str] | None = None,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
     ) -> None:
         if num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
@@ -55,8 +63,10 @@ class Segmentation(Task):
         if len(set(names)) != len(names) or len(names) != num_classes:
             raise ValueError(f"class_names: expected {num_classes} different names, got {', '.join(names)}")
         scores = _Scores(names, ignore_index)
-        super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}))
+        super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}), parameter_groups)
+        self.tile: int | None = None  # side of the tiles of `predict --tile`
         self.num_classes = num_classes
+        self.class_names = None if class_names is None else names
         self.loss = loss
         self.loss_name = loss
         self.ignore_index = ignore_index
@@ -77,11 +87,46 @@ class Segmentation(Task):
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         self._step("test", batch, batch_idx)
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns: `mask` (B, H, W), the likeliest class of every pixel, as bytes if K is at most 256."""
-        image, _ = batch
-        mask = _likeliest(self(image))
-        return {"mask": mask.to(torch.uint8 if self.num_classes <= 256 else torch.int32)}
+    def predict_step(self, batch: Any, batch_idx: int) -> Any:
+        """Returns: `mask`, the likeliest class of every pixel, as bytes if K is at most 256.
+
+        (B, H, W) for a batch of images and masks. A list of dicts of (H, W) for images whose target is the size of
+        their files, `file_size` (B, 2), to which the logits are scaled.
+        """
+        image, target = batch
+        kind = torch.uint8 if self.num_classes <= 256 else torch.int32
+        logits = self(image) if self.tile is None else tiled_logits(self, image, self.tile)
+        if isinstance(target, dict):
+            sizes = target["file_size"].tolist()
+            return [{"mask": likeliest_at(one, size).to(kind)} for one, size in zip(logits, sizes, strict=True)]
+        return {"mask": _likeliest(logits).to(kind)}
+
+    def answer(self, outputs: Any, facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """Names the classes in each image: `mask` (H, W), and `area`, the share of the pixels that each class has.
+
+        Args:
+            outputs: of predict_step.
+            facts: with `classes`; numbers stand in for names that are not known.
+        """
+        masks = [output["mask"] for output in outputs] if isinstance(outputs, list) else outputs["mask"]
+        names = self._names(facts)
+        answers = []
+        for mask in masks:
+            counts = mask.long().flatten().bincount(minlength=self.num_classes)
+            shares = (counts.double() / max(mask.numel(), 1)).tolist()
+            answers.append({"mask": mask, "area": dict(zip(names, shares, strict=True))})
+        return answers
+
+    def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
+        """Draws the mask over the image, with the names of the classes."""
+        return with_mask(as_image(inputs), answer["mask"], self._names(self.facts))
+
+    def _names(self, facts: dict[str, Any]) -> list[str]:
+        return self.class_names or [class_name(facts, number) for number in range(self.num_classes)]
+
+    def setup(self, stage: str) -> None:
+        for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
+            metrics["scores"].names = self._names(self.facts)
 
     def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
         image, mask = batch
@@ -129,6 +174,28 @@ class _Scores(MulticlassConfusionMatrix):
         scores = {"miou": iou[occurs].mean(), "pixel_accuracy": hit.sum() / matrix.sum()}
         scores |= {f"iou_{self.names[k]}": iou[k] for k in occurs}
         return {name: value.float() for name, value in scores.items()}
+
+
+def likeliest_at(logits: Tensor, size: Sequence[int]) -> Tensor:
+    """The likeliest class of every pixel (H', W') of a larger or smaller image, from logits (K, H, W).
+
+    Logits are interpolated bilinearly, a strip of rows at a time: all of them at once would take gigabytes for a
+    photograph and many classes.
+    """
+    height, width = size
+    if list(logits.shape[1:]) == [height, width]:
+        return _likeliest(logits[None])[0]
+    wide = interpolate(logits[None].float(), size=(logits.shape[1], width), mode="bilinear")[0]  # (K, H, W')
+    last = logits.shape[1] - 1
+    strips = []
+    for start in range(0, height, ROWS):
+        rows = torch.arange(start, min(start + ROWS, height), device=logits.device)
+        place = ((rows + 0.5) * logits.shape[1] / height - 0.5).clamp(0, last)
+        above = place.floor().long()
+        share = (place - above)[:, None]
+        strip = wide[:, above] * (1 - share) + wide[:, (above + 1).clamp(max=last)] * share  # (K, rows, W')
+        strips.append(_likeliest(strip[None])[0])
+    return torch.cat(strips)
 
 
 def _likeliest(logits: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def test_counts_are_those_of_the_predictions(cli: Cli) -> None:
     assert cli("predict", "--ckpt_path", "run").code == 0
     expected = torch.zeros(10, 10, dtype=torch.long)
     for row in csv.DictReader(Path("run/predictions/predictions.csv").read_text().splitlines()):
-        expected[int(row["target"]), int(row["label"])] += 1
+        expected[int(row["target"]), int(row["class"])] += 1
     header, *rows = csv.reader(Path("run/confusion.csv").read_text().splitlines())
     assert header == ["target", *"abcdefghij"]
     assert [row[0] for row in rows] == list("abcdefghij")

@@ -211,3 +211,12 @@ def test_ddp_must_not_wait_for_frozen_gradients() -> None:
     with pytest.raises(UserError, match=f"Unfreeze needs --trainer.strategy {finding}"):
         Unfreeze().setup(Trainer(accelerator="cpu", strategy="ddp", logger=False), module, "fit")
     Unfreeze().setup(Trainer(accelerator="cpu", strategy=finding, logger=False), module, "fit")
+
+
+def test_frozen_parameter_groups_are_an_error(cli: Cli) -> None:
+    Path("recipe.yaml").write_text(RECIPE)
+    done = cli("fit", "--config", "recipe.yaml", "--model.parameter_groups", "[{pattern: net.stem, frozen: true}]")
+    assert done.code == 2
+    assert done.err == (
+        "error: trainer.callbacks: Unfreeze and frozen parameter_groups decide the same, expected one of them\n"
+    )

@@ -87,6 +87,13 @@ def samples(loader: DataLoader) -> list[Sample]:
     return [pair for images, targets in loader for pair in zip(images, targets, strict=True)]
 
 
+def warnings_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Lines after the one that tells the layout."""
+    layout, *lines = capsys.readouterr().err.splitlines()
+    assert layout.startswith("data: ")
+    return lines
+
+
 # what samples are
 
 
@@ -134,7 +141,9 @@ def test_an_empty_list_is_named(folder: Path) -> None:
     (folder / "ImageSets/Main/train.txt").write_text("")
     with pytest.raises(UserError, match=r"^--data: VOCDetection has found no train samples$"):
         voc(folder, class_names=["cat", "dog"]).train_dataloader()
-    with pytest.raises(UserError, match=r"^--data.train: \S*/train.txt: lists no images, so the classes are unknown"):
+    with pytest.raises(
+        UserError, match=r"^--data.root: .*train.txt.*: train has no images, so the classes are unknown"
+    ):
         voc(folder)
 
 
@@ -322,7 +331,7 @@ def test_a_broken_box_can_be_left_out_and_is_counted(
     data.setup("test")
     assert data.counts == {"left_out_boxes": 1}
     assert not data.skipped_samples
-    [line] = capsys.readouterr().err.splitlines()
+    [line] = warnings_of(capsys)
     assert line.startswith(f"warning: left out {folder.as_posix()}/Annotations/val_full.xml: box 2 ")
 
 
@@ -340,7 +349,7 @@ def test_an_object_without_a_name_is_of_no_class(folder: Path) -> None:
 def test_many_broken_boxes_are_only_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "Annotations/train_full.xml").write_text(xml([("cat", (9, 9, 9, 9))] * 25))
     voc(folder, on_error="skip", class_names=["cat", "dog"])
-    lines = capsys.readouterr().err.splitlines()
+    lines = warnings_of(capsys)
     assert len(lines) == 11
     assert lines[10] == "warning: left out 25 boxes in all"
 
@@ -357,7 +366,7 @@ def test_a_box_that_reaches_out_is_clipped_and_counted(
     assert samples(data.val_dataloader())[0][1]["boxes"].tolist() == expected
     assert data.counts == {"clipped_boxes": 2}
     file = (folder / "Annotations/val_full.xml").as_posix()
-    assert capsys.readouterr().err.splitlines() == [
+    assert warnings_of(capsys) == [
         f"warning: clipped {file}: box 1 (dog): [-1, -1, 20, 15] reaches out of the image, 60 × 40 pixels",
         f"warning: clipped {file}: box 2 (cat): [29, 19, 61, 47] reaches out of the image, 60 × 40 pixels",
     ]
@@ -366,7 +375,7 @@ def test_a_box_that_reaches_out_is_clipped_and_counted(
 def test_many_clipped_boxes_are_only_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "Annotations/val_full.xml").write_text(xml([("cat", (0, 0, 20, 15))] * 25))
     assert voc(folder).counts == {"clipped_boxes": 25}
-    lines = capsys.readouterr().err.splitlines()
+    lines = warnings_of(capsys)
     assert len(lines) == 11
     assert lines[10] == "warning: clipped 25 boxes in all"
 
@@ -443,9 +452,12 @@ def test_a_missing_list_is_named(folder: Path) -> None:
     ):
         voc(folder, val="trainval")
     with pytest.raises(
-        ValueError, match=r"^--data.train, --data.root or --data.year: .*/VOC2012/ImageSets/Main/train."
+        ValueError, match=r"^--data.year: expected a folder of images \S*/VOCdevkit/VOC2012; there is VOC2007$"
     ):
         voc(folder, year=2012)
+    (folder / "ImageSets/Main/train.txt").unlink()
+    with pytest.raises(ValueError, match=r"^--data.train, --data.root or --data.year: expected .*/Main/train.txt, "):
+        voc(folder)
 
 
 @pytest.mark.parametrize(
@@ -455,6 +467,9 @@ def test_a_missing_list_is_named(folder: Path) -> None:
         ({"image_size": [0, 8]}, r"image_size: expected \[H, W\] of at least 1 pixel each, got \[0, 8\]"),
         ({"zoom_out": 0.5}, "zoom_out: expected at least 1, got 0.5"),
         ({"colour": 1.5}, r"colour: expected a share in \[0, 1\], got 1.5"),
+        ({"val_share": 0.0}, r"val_share: expected a share in \(0, 1\), got 0.0"),
+        ({"test_share": -0.1}, r"test_share: expected a share in \[0, 0.8\) beside val_share, got -0.1"),
+        ({"test_share": 0.8}, r"test_share: expected a share in \[0, 0.8\) beside val_share, got 0.8"),
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import sigmoid_focal_loss
 
-from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
+from src.ops.losses import cross_entropy_loss, dice_loss, distillation_loss, focal_loss, lovasz_softmax
 
 LOSSES = [cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax]
 K, IGNORED = 4, 255
@@ -199,3 +199,36 @@ def test_lovasz_of_many_places_is_exact_in_float32() -> None:
     logits, target = example(3, 250, 400, ignore=False)
     found, expected = lovasz_softmax(logits.float(), target).item(), lovasz_softmax(logits, target).item()
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("ignore", [False, True])
+def test_distillation_is_the_divergence_place_by_place(temperature: float, ignore: bool) -> None:
+    (logits, target), (taught, _) = example(ignore=ignore), example(seed=1)
+    rows = zip(*(x.movedim(1, -1).flatten(0, -2).tolist() for x in (logits, taught)), strict=True)
+    found = []
+    for (student, teacher), k in zip(rows, target.flatten().tolist(), strict=True):
+        q, p = ([math.exp(x / temperature) for x in row] for row in (student, teacher))
+        q, p = [x / sum(q) for x in q], [x / sum(p) for x in p]
+        if k != IGNORED:
+            found.append(sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)))
+    assert (len(found) < target.numel()) is ignore
+    loss = distillation_loss(logits, taught, temperature, target != IGNORED if ignore else None)
+    assert loss.item() == pytest.approx(temperature**2 * sum(found) / len(found), rel=1e-9)
+
+
+def test_distillation_at_a_high_temperature_compares_logits() -> None:
+    """Hinton et al. 2015, equation 4: for logits of mean 0 over the classes, the gradient nears (z - v) / (N K)."""
+    torch.manual_seed(0)
+    logits, taught = (x - x.mean(dim=1, keepdim=True) for x in torch.randn(2, 6, K, dtype=torch.float64))
+    logits.requires_grad_()
+    distillation_loss(logits, taught, 1e4).backward()
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad, (logits.detach() - taught) / (6 * K), rtol=1e-3, atol=1e-5)
+
+
+def test_distillation_has_nothing_to_teach_an_equal_or_where_nothing_counts() -> None:
+    (logits, _), (taught, _) = example(), example(seed=1)
+    assert distillation_loss(logits, logits, 3.0).item() == pytest.approx(0, abs=1e-12)
+    assert distillation_loss(logits, taught, 3.0, torch.zeros(2, 3, 5, dtype=torch.bool)).item() == 0
+    assert distillation_loss(logits.bfloat16(), taught.bfloat16(), 3.0).dtype == torch.float32

@@ -50,7 +50,7 @@ def test_classes_are_matched_by_name() -> None:
     require_same_classes({"classes": ["cat", "dog", "owl"]}, model, "Pets")
     require_same_classes({}, model, "Pets")
     require_same_classes({"classes": ["cat"]}, {}, "Pets")
-    with pytest.raises(UserError, match="Pets has the class dig, the checkpoint knows cat, dog, owl. Nearest: dog"):
+    with pytest.raises(UserError, match=r"Pets has the class dig, the checkpoint knows cat, dog, owl\. Nearest: dog"):
         require_same_classes({"classes": ["cat", "dig"]}, model, "Pets")
     with pytest.raises(UserError, match="Pets numbers its classes dog, cat, the checkpoint cat, dog, owl"):
         require_same_classes({"classes": ["dog", "cat"]}, model, "Pets")

@@ -229,7 +229,7 @@ def test_checkpoint_of_plain_lightning(cli: Cli, workdir: Path) -> None:
     assert f"test_loss {expected:.4g}" in done.out
     started = cli("fit", "--init_from", "plain.ckpt", *model, "--trainer.max_epochs", "1", "--run_dir", "run")
     assert started.code == 0, started.err
-    assert "init_from plain.ckpt: 4 of 4 entries taken" in started.out
+    assert "init_from plain.ckpt: 4 of 4 entries loaded" in started.out
 
 
 def test_recipe_with_a_foreign_net(cli: Cli, workdir: Path) -> None:

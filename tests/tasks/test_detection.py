@@ -1,5 +1,6 @@
 """Detection: losses by plain sums, precision against COCO's own evaluation on another path."""
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from tests.playbook.gradients import assert_same_steps, random_split, step_gradi
 from tests.playbook.processes import Group, on, values
 
 K = 3
+NAMES = ["cat", "dog", "owl"]
 Sample = tuple[Tensor, dict[str, Tensor]]
 
 
@@ -195,17 +197,48 @@ def test_a_small_yolo_learns_to_find_rectangles() -> None:
     assert trainer.callback_metrics["val/map_50"] > 0.95
 
 
-def test_predictions_become_a_line_an_image(tmp_path: Path) -> None:
+def test_predictions_become_a_row_a_box(tmp_path: Path) -> None:
     data = samples(5)
-    writer = WritePredictions(tmp_path)
-    Trainer(**UNSAVED, callbacks=[writer]).predict(Detection(Known(), K), loader(data, 2))
-    lines = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
-    assert [line["id"] for line in lines] == [0, 1, 2, 3, 4]
-    for line, (image, _) in zip(lines, data, strict=True):
+    writer = WritePredictions(tmp_path, options={"score": 0.0})
+    Trainer(**UNSAVED, callbacks=[writer]).predict(Detection(Known(), K, class_names=NAMES), loader(data, 2))
+    with (tmp_path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["id"]) for row in rows] == sorted(int(row["id"]) for row in rows)
+    assert {row["id"] for row in rows} == {"0", "1", "2", "3", "4"}
+    for index, (image, _) in enumerate(data):
         (found,) = Known().eval()([image])
-        assert {name: torch.tensor(line[name]) for name in found}.keys() == {"boxes", "labels", "scores"}
-        torch.testing.assert_close(torch.tensor(line["boxes"]), found["boxes"])
-        assert line["labels"] == found["labels"].tolist()
+        own = [row for row in rows if row["id"] == str(index) and row["class"]]
+        assert sorted(row["class"] for row in own) == sorted(NAMES[k] for k in found["labels"].tolist())
+        corners = torch.tensor([[float(row[side]) for side in ("left", "top", "right", "bottom")] for row in own])
+        assert_same_boxes(corners.view(-1, 4), found["boxes"])
+
+
+def assert_same_boxes(boxes: torch.Tensor, expected: torch.Tensor) -> None:
+    """In any order."""
+    torch.testing.assert_close(torch.tensor(sorted(boxes.tolist())), torch.tensor(sorted(expected.tolist())))
+
+
+def test_boxes_below_the_score_are_no_answers() -> None:
+    output = {"boxes": torch.rand(3, 4), "labels": torch.tensor([0, 1, 1]), "scores": torch.tensor([0.2, 0.9, 0.5])}
+    task = Detection(Known(), K)
+    [answer] = task.answer([output], {"classes": ["cat", "dog"]}, score=0.4)
+    assert [(box["class"], round(box["score"], 1)) for box in answer["boxes"]] == [("dog", 0.9), ("dog", 0.5)]
+    with pytest.raises(ValueError, match=r"score: expected a number in \[0, 1\], got 2"):
+        task.answer([output], {}, score=2)
+
+
+def test_results_for_the_tools_of_coco() -> None:
+    output = {"boxes": torch.tensor([[1.0, 2, 4, 8]]), "labels": torch.tensor([1]), "scores": torch.tensor([0.01])}
+    task = Detection(Known(), K)
+    facts = {"classes": ["cat", "dog"], "category_ids": [17, 18]}
+    entries = task.results([output, {**output, "image_id": 42}], facts, ["a/000000000139.jpg", "b.jpg"])
+    assert entries is not None
+    [[first], [second]] = entries
+    assert (first["image_id"], second["image_id"]) == (139, 42)
+    assert first["category_id"] == 18
+    assert first["bbox"] == [1, 2, 3, 6]
+    assert first["score"] == pytest.approx(0.01)
+    assert task.results([output], {"classes": ["cat", "dog"]}, ["b.jpg"]) is None
 
 
 def test_predictions_are_in_pixels_of_the_file() -> None:

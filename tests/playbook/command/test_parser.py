@@ -17,6 +17,7 @@ FILE = ROOT / "playbook/command/parser.py"
 USES: list[tuple[str, Any, str]] = [
     ("resolve_class_path_by_name", typehints, "short names that mean the project's classes first"),
     ("adapt_partial_callable_class", typehints, "no function where a class is expected"),
+    ("extra_help", typehints.ActionTypeHint, "no list of all imported classes in the help of an option"),
     ("import_object", _util, "the class that a class path names"),
     ("_option_string_actions", jsonargparse.ArgumentParser(), "the nearest option to a misspelt one"),
 ]
@@ -47,6 +48,14 @@ def test_short_names_mean_our_classes() -> None:
     parser.prepare()
     assert typehints.resolve_class_path_by_name(nn.Module, "MLP") == "example.nets.mlp.MLP"
     assert typehints.resolve_class_path_by_name(nn.Module, "torch.nn.ReLU") == "torch.nn.ReLU"
+
+
+def test_help_names_no_imported_classes() -> None:
+    parser.prepare()
+    options = jsonargparse.ArgumentParser()
+    options.add_argument("--net", type=nn.Module, help="maps the inputs")
+    assert "maps the inputs" in options.format_help()
+    assert "known subclasses" not in options.format_help()
 
 
 def test_option_names_have_no_dashes() -> None:

@@ -118,7 +118,7 @@ def written(workdir: Path) -> Path:
         ("Silent", "size rate name"),
         ("Passing", "depth size rate name"),
         ("Alias", "depth size rate name"),
-        ("Setting", "size rate"),
+        ("Setting", "rate"),  # size comes by position
         ("Typed", "size rate name"),
         ("UnknownWithOwn", "a"),
         ("Diamond", "right"),

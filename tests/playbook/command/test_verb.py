@@ -48,14 +48,14 @@ def test_names_and_order() -> None:
 
 
 def test_options_of_a_verb_are_what_its_run_takes() -> None:
-    find_lr, fit, predict = (verbs()[name] for name in ("find_lr", "fit", "predict"))
+    find_lr, fit, validate = (verbs()[name] for name in ("find_lr", "fit", "validate"))
     assert isinstance(find_lr, ModelVerb)
     assert [name for name, _, _ in own_options(find_lr)] == ["min_lr", "max_lr", "num_steps"]
     assert own_options(find_lr)[0] == ("min_lr", "LR", "first learning rate, above 0")
     assert isinstance(fit, ModelVerb)
     assert own_options(fit) == [("doctor", "", "review the program first, and stop if it is wrong")]
-    assert isinstance(predict, ModelVerb)
-    assert own_options(predict) == []
+    assert isinstance(validate, ModelVerb)
+    assert own_options(validate) == [("verbose", "", "print Lightning's table as well")]
 
 
 @pytest.fixture

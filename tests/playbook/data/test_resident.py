@@ -192,9 +192,9 @@ def test_too_few_images(num: int) -> None:
 
 
 def test_test_images_of_another_size() -> None:
-    parts = [(torch.zeros(4, 1, side, side).byte(), torch.zeros(4).long()) for side in (28, 14)]
+    train, test = ((torch.zeros(4, 1, side, side).byte(), torch.zeros(4).long()) for side in (28, 14))
     with pytest.raises(UserError, match=r"expected test images of 1 × 28 × 28 values .*, got 1 × 14 × 14$"):
-        Numbered().hold(*parts)
+        Numbered().hold(train, test)
 
 
 def test_changes_leave_the_generators_alone() -> None:

@@ -15,7 +15,7 @@ from torch import nn
 from playbook.checkpoints.io import AtomicCheckpointIO, load
 from playbook.deploy.export import FORMATS, export
 from playbook.errors import UserError
-from playbook.training.trainer import load_weights
+from playbook.training.initial import load_weights
 from tests.playbook.running import MLP_DIGITS, Cli
 
 SHORT = ["--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "3"]
@@ -121,7 +121,7 @@ def test_command(cli: Cli, workdir: Path) -> None:
     tested = cli("test", "--ckpt_path", str(exported), "--trainer.limit_test_batches", "1")
     assert tested.out == cli("test", "--ckpt_path", "run/checkpoints/best.ckpt").out
     started = cli("fit", *SHORT, "--run_dir", "new", "--init_from", str(exported))
-    assert f"init_from {exported}: 14 of 14 entries taken" in started.out
+    assert f"init_from {exported}: 14 of 14 entries loaded" in started.out
     refused = cli("fit", "--ckpt_path", str(exported))
     assert (refused.code, len(refused.err.splitlines())) == (2, 1)
     assert "holds weights alone, nothing to continue; --init_from starts from them" in refused.err

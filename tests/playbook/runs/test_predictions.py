@@ -199,20 +199,23 @@ def test_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     seen: list[list[str]] = []
 
     def look() -> torch.Tensor:
-        seen.append(sorted(path.name for path in tmp_path.glob("predictions*")))
+        seen.append(sorted(path.name for path in tmp_path.glob("predictions*.csv")))
         return torch.tensor([1])
 
     predict(tmp_path, [look, look], [look, look])
-    assert seen == [[], [], [], ["predictions.csv"]]
+    assert seen == [[], [], [], []]
 
 
-def test_failure_leaves_no_half_file(tmp_path: Path) -> None:
+def test_failure_keeps_the_rows_so_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> torch.Tensor:
         raise RuntimeError("a bug in my own code")
 
     with pytest.raises(RuntimeError, match="a bug"):
         predict(tmp_path, [torch.tensor([3]), fail])
-    assert list(tmp_path.iterdir()) == []
+    assert not list(tmp_path.glob("predictions.csv"))
+    [line] = (tmp_path / "predictions.partial.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"index": 0, "id": 0, "row": {"prediction": 3}}
+    assert "kept  1 rows in" in capsys.readouterr().err
 
 
 def test_former_predictions_stay_until_the_new_ones_are_whole(tmp_path: Path) -> None:
@@ -239,21 +242,23 @@ def test_two_processes_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     values = torch.arange(10, 15).reshape(shape)
     for trainer, writer in zip(trainers, writers, strict=True):
         writer.on_predict_batch_end(trainer, Replay([]), values[trainer.global_rank :: 2], None, 0)
-    files = [writer.files for writer in writers]
-    monkeypatch.setattr(predictions, "gathered", lambda trainer, value: files)
+    monkeypatch.setattr(predictions, "gathered", lambda trainer, value: [])
     for trainer, writer in [*zip(trainers, writers, strict=True)][::-1]:  # the first one merges
         writer.on_predict_end(trainer, Replay([]))
     [path] = tmp_path.iterdir()
     assert path.stem == "predictions"
     assert [int(row["id"]) for row in rows(path)] == [0, 1, 2, 3, 4]
     assert [str(row["prediction"]).strip("[]") for row in rows(path)] == ["10", "11", "12", "13", "14"]
-    assert {tuple(writer.files) for writer in writers} == {(path,)}
+    assert [writer.files for writer in writers] == [[path], []]  # the first process tells
 
 
-def test_failure_of_several_processes_leaves_no_part(tmp_path: Path) -> None:
-    writer = WritePredictions(tmp_path)
-    trainer: Any = SimpleNamespace(world_size=2, global_rank=1, is_global_zero=False)
-    for loader in range(2):
-        writer.on_predict_batch_end(trainer, Replay([]), torch.tensor([1]), None, 0, loader)
-    writer.on_exception(trainer, Replay([]), RuntimeError())
-    assert list(tmp_path.iterdir()) == []
+def test_rows_of_another_request_are_not_added_to(tmp_path: Path) -> None:
+    first = WritePredictions(tmp_path, request={"input": "a"})
+    trainer: Any = SimpleNamespace(world_size=1, global_rank=0, is_global_zero=True)
+    first.on_predict_batch_end(trainer, Replay([]), torch.tensor([1, 2]), None, 0)
+    first._close()
+    with (tmp_path / "predictions.partial.jsonl").open("a") as file:
+        file.write('{"index": 2, "id"')  # a kill amid a line
+    assert WritePredictions(tmp_path, request={"input": "a"}).resume() == {0, 1}
+    assert WritePredictions(tmp_path, request={"input": "b"}).resume() == set()
+    assert WritePredictions(tmp_path, request={"input": "a"}).resume() == set()

@@ -15,7 +15,7 @@ from playbook.checkpoints.io import load
 from playbook.errors import UserError
 from playbook.runs.directory import Run
 from playbook.runs.predictions import WritePredictions
-from playbook.training.trainer import Trainer, load_weights
+from playbook.training.trainer import Trainer
 from tests.playbook.running import QUIET
 
 
@@ -194,46 +194,6 @@ def test_no_batch_to_predict(workdir: Path) -> None:
     with pytest.raises(UserError, match="predict_step returned nothing to write"):
         trainer.predict(line(), datamodule=Points())
     assert not Path("job/predictions").exists()
-
-
-class TwoLayers(pl.LightningModule):
-    """Has a net of two layers."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(2, hidden), nn.Linear(hidden, 1))
-
-
-def test_loading_what_fits(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = TwoLayers(3), TwoLayers(5)
-    torch.save({"state_dict": source.state_dict() | {"head.weight": torch.ones(1)}}, "source.ckpt")
-    before = {name: value.clone() for name, value in target.state_dict().items()}
-    load_weights(target, Path("source.ckpt"))
-    after = target.state_dict()
-    assert torch.equal(after["net.1.bias"], source.state_dict()["net.1.bias"])
-    for name in ("net.0.weight", "net.0.bias", "net.1.weight"):
-        assert torch.equal(after[name], before[name]), f"{name} has another shape"
-    assert capsys.readouterr().out.splitlines() == [
-        "init_from source.ckpt: 1 of 4 entries taken",
-        "  mismatched  net.0.weight (3, 2) in the file, (5, 2) in the model",
-        "  mismatched  net.0.bias (3,) in the file, (5,) in the model",
-        "  mismatched  net.1.weight (1, 3) in the file, (1, 5) in the model",
-        "  unexpected  head.weight",
-    ]
-
-
-def test_loading_a_bare_net(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = TwoLayers(3), TwoLayers(3)
-    torch.save(source.net.state_dict(), "net.pt")
-    load_weights(target, Path("net.pt"))
-    assert all(torch.equal(value, target.state_dict()[name]) for name, value in source.state_dict().items())
-    assert capsys.readouterr().out == "init_from net.pt: 4 of 4 entries taken\n"
-
-
-def test_loading_what_does_not_fit_at_all(workdir: Path) -> None:
-    torch.save({"other": torch.ones(1)}, "other.pt")
-    with pytest.raises(UserError, match=r"--init_from other\.pt: no weight fits this model: missing 4: .*unexpected 1"):
-        load_weights(TwoLayers(3), Path("other.pt"))
 
 
 def test_fit_starts_from_given_weights(workdir: Path) -> None:

@@ -1,5 +1,7 @@
 """Classification: one of K classes for every sample."""
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 from torchmetrics import MetricCollection
@@ -20,6 +22,8 @@ class Classification(Task):
         num_classes: number of classes K, at least 2.
         optimizer: makes the optimizer from parameters; AdamW with lr 1e-3 and weight decay 0.01 when left out.
         schedule: makes a learning-rate schedule from the optimizer; a constant rate when left out.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
         label_smoothing: share of the target spread over all classes, in [0, 1] (Szegedy et al. 2016).
         top_k: also measure how often the target is among the k likeliest classes, as `top5_accuracy`; 1 does not.
         calibration_bins: also measure in validation and test how far confidence is from accuracy, over so many bins of
@@ -40,6 +44,7 @@ class Classification(Task):
         num_classes: int = 10,
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
         label_smoothing: float = 0.0,
         top_k: int = 1,
         calibration_bins: int = 0,
@@ -60,7 +65,7 @@ class Classification(Task):
         if top_k > 1:
             among = MulticlassAccuracy(num_classes, top_k, average="micro", validate_args=False)
             measured[f"top{top_k}_accuracy"] = among
-        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)))
+        super().__init__(net, optimizer, schedule, MetricCollection(dict(measured)), parameter_groups)
         for metrics in (self.val_metrics, self.test_metrics) if calibration_bins else ():
             error = _CalibrationError(num_classes, calibration_bins, validate_args=False)
             metrics.add_metrics({"calibration_error": error})

@@ -1,0 +1,94 @@
+"""A trained module out of its checkpoint alone, for code that runs beside a training or after it."""
+
+import re
+from argparse import ArgumentError
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from jsonargparse import ArgumentParser
+from lightning.pytorch import LightningModule
+
+from playbook.checkpoints.io import describe, first_valid, load, misfits, weights_of
+from playbook.checkpoints.opened import Opened
+from playbook.command import parser as parsing
+from playbook.command.rejected import one_line
+from playbook.errors import UserError
+from playbook.facts import unpack
+from playbook.network import restored
+from playbook.runs.directory import checkpoint_candidates
+from playbook.seeding import seeded
+
+
+class LoadedRun(NamedTuple):
+    """What a run has trained.
+
+    Args:
+        module: in evaluation mode, on the CPU.
+        facts: what its data module had learnt from the training data; empty in checkpoints without facts.
+        checkpoint: the file or folder that the weights come from.
+    """
+
+    module: LightningModule
+    facts: dict[str, Any]
+    checkpoint: Path
+
+
+def load_run(path: str | Path, option: str = "path") -> LoadedRun:
+    """Rebuilds a module from the configuration in its checkpoint, and loads its weights. No random number is drawn.
+
+    Only classes that the configuration names are run; the file itself can run nothing.
+
+    Args:
+        path: a run directory, whose best checkpoint is taken, or its last if there is no best; or a checkpoint.
+        option: what the user calls the path, for messages.
+
+    Raises:
+        UserError: there is no such checkpoint, it is damaged, it does not say how its module is built, or the module
+            cannot be built from it any more.
+    """
+    if str(path) in ("best", "last"):
+        raise UserError(f"{option} {path}: expected a run directory or a checkpoint, as runs/<recipe>/<date-time>")
+    checkpoint = first_valid(checkpoint_candidates(str(path), None, None, option), f"{option} {path}")
+    content = load(checkpoint)
+    with seeded(0), restored(from_checkpoint=True):
+        module = _build(checkpoint, option)
+        module.configure_model()
+    module.on_load_checkpoint(content)
+    weights = weights_of(content, checkpoint)
+    differences = misfits(module.state_dict(), weights)
+    if not module.strict_loading:
+        differences = {"mismatched": differences["mismatched"]}
+    if text := describe(differences):
+        raise UserError(f"{option} {checkpoint.as_posix()}: its weights do not fit its configuration: {text}")
+    module.load_state_dict(weights, strict=module.strict_loading)
+    return LoadedRun(module.eval(), unpack(content, checkpoint.as_posix()) or {}, checkpoint)
+
+
+def _build(checkpoint: Path, option: str) -> LightningModule:
+    options = (yaml.safe_load(Opened(checkpoint).config) or {}).get("model")
+    if not options:
+        raise UserError(
+            f"{option} {checkpoint.as_posix()}: does not say how its module is built; "
+            "expected a checkpoint of `fit` on the command line"
+        )
+    parsing.prepare()
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(LightningModule, "model", fail_untyped=False, required=True)
+    try:
+        built: Any = parser.instantiate_classes(parser.parse_object({"model": options}))
+    except (ArgumentError, ImportError, TypeError, ValueError) as error:
+        raise UserError(f"{option} {checkpoint.as_posix()}: cannot be rebuilt: {_innermost(str(error))}") from error
+    return built.model
+
+
+def _innermost(report: str) -> str:
+    """The class and the reason in jsonargparse's nested report, which goes on to repeat the configuration."""
+    end = "Expected a <class 'NoneType'>"
+    if end not in report:
+        return one_line(report)
+    lines = [line.strip().removeprefix("- ") for line in report.splitlines()]
+    lines = list(takewhile(lambda line: line != end, lines))
+    names = re.findall(r"class_path '([^']+)'", "\n".join(lines))
+    return ": ".join([*names[-1:], lines[-1]])
