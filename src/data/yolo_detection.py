@@ -27,7 +27,7 @@ class YOLODetection(_Detection):
         options: further options of all data sets with boxes, and of Data.
 
     Shapes:
-        list of B images (3, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
+        list of B images (C, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in pixels,
         labels (N,) and image_id; image_id alone if boxes are not known.
 
     Raises:
