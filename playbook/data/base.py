@@ -43,7 +43,8 @@ class Data(LightningDataModule):
         timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
         balanced: whether an epoch takes every class equally often. It has as many samples as otherwise; those of rare
             classes are repeated, each time augmented anew, and some of frequent classes are left out, others in every
-            epoch.
+            epoch. On a long-tailed Fashion-MNIST this raised the mean of the classes' accuracies from 0.696 to 0.836
+            (3 seeds), and lowered accuracy where classes stay as unequal from 0.904 to 0.833 (benchmarks/LOG.md).
 
     Attributes:
         facts: plain values learnt from the training data that whoever uses the model needs, such as the names of
