@@ -128,6 +128,7 @@ class ImageFolder(Data):
             train_part, val_part = split_indices(len(whole), [1 - self.val_share, self.val_share])
             self.train_set = Subset(whole, train_part)
             self.val_set = Subset(_Files(train, classes, self.mode, self.evaluated), val_part)
+        self.count_classes()
 
     def read(self, source: Any) -> Tensor:
         """Reads an image (C, S, S) from a path or bytes, scaled, cut and normalised as in evaluation."""
