@@ -67,6 +67,7 @@ class Data(LightningDataModule):
     formats: tuple[str, ...] = ()  # suffixes of the files that `read` takes; all files if none is named
     train_set: Dataset
     val_set: Dataset
+    predict_set: Dataset | None = None  # what `predict` predicts, if it is not the test set
     test_set: Dataset | None  # None if there is none: `fit` then ends without a test
 
     def __init__(
@@ -149,7 +150,7 @@ class Data(LightningDataModule):
         return self._loader("test", self.test_set)
 
     def predict_dataloader(self) -> DataLoader:
-        return self.test_dataloader()
+        return self.test_dataloader() if self.predict_set is None else self._loader("test", self.predict_set)
 
     def input_loader(self, dataset: Dataset, batch_size: int | None = None) -> DataLoader:
         """Loads samples of `unlabelled` for `predict --input`.

@@ -63,7 +63,7 @@ def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
     """Whether the model has a step for this verb, and someone has data for it."""
     hook = f"{verb}_dataloader"
     sources = [source for source in (model, datamodule) if source is not None and is_overridden(hook, source)]
-    if datamodule in sources and BASE in [kind.__module__ for kind in type(datamodule).__mro__]:
+    if datamodule in sources and _owner(datamodule, hook) == BASE:
         names = ("test_set", "predict_set") if verb == "predict" else ("test_set",)
         if getattr(datamodule, "test_set", ...) is None and all(getattr(datamodule, n, None) is None for n in names):
             sources.remove(datamodule)  # its loader has nothing to load
@@ -72,8 +72,12 @@ def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
 
 def _reads_inputs(datamodule: Any) -> bool:
     """Whether `predict --input` works with this data."""
-    owner = next((kind for kind in type(datamodule).__mro__ if "read" in vars(kind)), None)
-    return owner is not None and owner.__module__ != BASE
+    return _owner(datamodule, "read") not in ("", BASE)
+
+
+def _owner(datamodule: Any, method: str) -> str:
+    """The module of the class that defines a method; empty if none does."""
+    return next((kind.__module__ for kind in type(datamodule).__mro__ if method in vars(kind)), "")
 
 
 def _architecture(model: LightningModule) -> str:
