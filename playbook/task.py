@@ -12,6 +12,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric, MetricCollection
 
 from playbook.batches import num_samples
+from playbook.data.classes import count_classes, targets_of
+from playbook.errors import UserError
 from playbook.facts import unpack
 from playbook.optim.groups import parameter_groups, split_groups
 from playbook.optim.rules import describe, freeze, hold_frozen_norms, read_rules, settings_of
@@ -49,6 +51,8 @@ class Task(LightningModule):
     """
 
     loss_name = ""  # what is minimised, for the card at the end of a run
+    # whether a `weight` of one's own counts samples after all; their numbers are known ahead, without communication
+    weighs_samples = False
     logs_collections_alone = True  # this class's on_train_epoch_end logs only names of its MetricCollections
 
     def __init__(
@@ -163,6 +167,32 @@ class Task(LightningModule):
             batch: what training_step gets.
         """
         return num_samples(batch) or 1
+
+    def class_counts(self, num_classes: int) -> list[int]:
+        """Counts the training samples of each class, in `setup`: by the targets of the training set, or facts.
+
+        Args:
+            num_classes: number of classes K.
+
+        Raises:
+            UserError: the data does not say, or balances its classes already.
+        """
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if getattr(data, "balanced", False):
+            raise UserError("class_weights: auto and --data.balanced true both make up for rare classes; choose one")
+        dataset = getattr(data, "train_set", None)
+        if dataset is None and data is not None and "class_counts" not in self.facts:
+            dataset = getattr(data.train_dataloader(), "dataset", None)
+        targets = targets_of(dataset)
+        if targets is not None:  # a checkpoint's facts may tell of other data
+            return count_classes(targets, num_classes)
+        if "class_counts" not in self.facts:
+            name = "the DataLoader" if data is None else type(data).__name__
+            raise UserError(
+                f"class_weights: auto needs the number of training samples of each class, which {name} does not tell; "
+                "set self.facts['class_counts'] in the data's setup, or give weights by name, as in {daisy: 2.0}"
+            )
+        return self.facts["class_counts"]
 
     def log_step(self, stage: str, loss: Tensor, weight: Tensor | float, **measured: Tensor) -> None:
         """Adds one batch to the metrics of a stage, and logs the training loss where a step is due to be logged.

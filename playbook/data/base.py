@@ -15,6 +15,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
+from playbook.data.classes import balanced_order, count_classes, targets_of
 from playbook.data.loader import Loader, file_of
 from playbook.errors import UserError
 from playbook.facts import plain_facts
@@ -30,8 +31,9 @@ class Data(LightningDataModule):
 
     The order of epoch e is a function of (seed, e), and what `augment` draws for sample i is one of (seed, e, i). A
     checkpoint therefore needs only a position (epoch, batch) for a run to continue with bitwise the same batches, with
-    any number of workers. The seed is `seed_everything`. Evaluation keeps the order, and neither drops
-    nor repeats a sample.
+    any number of workers. The seed is `seed_everything`. If `balanced`, what `augment` draws is a function of (seed, e,
+    place in the epoch's order) instead, so that it differs between the repetitions of a sample. Evaluation keeps the
+    order, and neither drops nor repeats a sample.
 
     Args:
         batch_size: samples per batch and process, B, at least 1.
@@ -39,11 +41,15 @@ class Data(LightningDataModule):
         on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
             `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json).
         timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
+        balanced: whether an epoch takes every class equally often. It has as many samples as otherwise; those of rare
+            classes are repeated, each time augmented anew, and some of frequent classes are left out, others in every
+            epoch. On a long-tailed Fashion-MNIST this raised the mean of the classes' accuracies from 0.696 to 0.836
+            (3 seeds), and lowered accuracy where classes stay as unequal from 0.904 to 0.833 (benchmarks/LOG.md).
 
     Attributes:
         facts: plain values learnt from the training data that whoever uses the model needs, such as the names of
             `classes`. `setup` fills in what is not there yet; a checkpoint has filled it in before, so that its
-            classes keep their numbers. Saved in every checkpoint.
+            classes keep their numbers. Saved in every checkpoint. `count_classes` adds `class_counts`.
 
     Raises:
         ValueError: a value out of its range.
@@ -61,6 +67,7 @@ class Data(LightningDataModule):
     formats: tuple[str, ...] = ()  # suffixes of the files that `read` takes; all files if none is named
     train_set: Dataset
     val_set: Dataset
+    predict_set: Dataset | None = None  # what `predict` predicts, if it is not the test set
     test_set: Dataset | None  # None if there is none: `fit` then ends without a test
 
     def __init__(
@@ -69,6 +76,7 @@ class Data(LightningDataModule):
         num_workers: int = 0,
         on_error: Literal["stop", "skip"] = "stop",
         timeout_s: float = 600.0,
+        balanced: bool = False,
     ) -> None:
         super().__init__()
         if batch_size < 1:
@@ -81,6 +89,7 @@ class Data(LightningDataModule):
         self.num_workers = num_workers
         self.on_error: Literal["stop", "skip"] = on_error
         self.timeout_s = timeout_s
+        self.balanced = balanced
         self.facts: dict[str, Any] = {}
         self.skipped_samples: set[str] = set()
         self._num_named = 0
@@ -92,6 +101,12 @@ class Data(LightningDataModule):
     @property
     def seed(self) -> int:
         return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
+
+    def count_classes(self) -> None:
+        """Adds the fact `class_counts`, the training samples of each class; for `setup`, once `train_set` is there."""
+        targets = targets_of(self.train_set)
+        if targets is not None:
+            self.facts["class_counts"] = count_classes(targets, len(self.facts.get("classes", ())))
 
     def ids(self, dataset: Any) -> Sequence[str] | None:
         """Names each sample of a data set: its file relative to `root`, or its row as in train.csv:17.
@@ -135,7 +150,7 @@ class Data(LightningDataModule):
         return self._loader("test", self.test_set)
 
     def predict_dataloader(self) -> DataLoader:
-        return self.test_dataloader()
+        return self.test_dataloader() if self.predict_set is None else self._loader("test", self.predict_set)
 
     def input_loader(self, dataset: Dataset, batch_size: int | None = None) -> DataLoader:
         """Loads samples of `unlabelled` for `predict --input`.
@@ -276,7 +291,8 @@ class _Order(DistributedSampler):
     Samples are strided over ranks, so that the ranks' batches together are the batch that one process would have.
     Evaluation adds no padding: every sample counts once. In training every rank needs a sample in every batch, so a
     last batch with fewer samples than ranks is left out; these are other samples every epoch. A training pass yields
-    (epoch, index), an evaluation pass the index.
+    (epoch, index, draw), an evaluation pass the index. The number `draw` seeds what is random about the sample, and
+    comes once an epoch: the index, or the place in the order where samples are repeated.
     """
 
     def __init__(self, data: Data, dataset: Any, shuffle: bool) -> None:
@@ -287,6 +303,7 @@ class _Order(DistributedSampler):
         done = data.predicted if is_prediction and not shuffle else ()
         self.indices = [i for i in range(len(dataset)) if i not in done] if done else range(len(dataset))
         self.size = len(self.indices)  # samples of all ranks
+        self.targets = _required_targets(data) if shuffle and data.balanced else None
 
     def __len__(self) -> int:
         return len(range(self.rank, self.num_used(), self.num_replicas))
@@ -296,12 +313,16 @@ class _Order(DistributedSampler):
             return iter(self.indices[self.rank : self.num_used() : self.num_replicas])
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
-        order = self.order(epoch)[self.rank :: self.num_replicas]
-        return ((epoch, index) for index in order[batch * self.data.batch_size :].tolist())
+        order = self.order(epoch)
+        draws = order if self.targets is None else torch.arange(len(order))
+        own = torch.stack([order, draws], dim=1)[self.rank :: self.num_replicas]
+        return ((epoch, index, draw) for index, draw in own[batch * self.data.batch_size :].tolist())
 
     def order(self, epoch: int) -> Tensor:
         """Indices of an epoch's samples, of all ranks together."""
         generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
+        if self.targets is not None:
+            return balanced_order(self.targets, generator)[: self.num_used()]
         return torch.randperm(self.size, generator=generator)[: self.num_used()]
 
     def samples_of_batch(self, epoch: int, batch: int) -> list[int]:
@@ -325,8 +346,18 @@ class _Order(DistributedSampler):
         return self.size % (batch_size * self.num_replicas)
 
 
+def _required_targets(data: Data) -> Tensor:
+    targets = targets_of(data.train_set)
+    if targets is None:
+        raise UserError(
+            f"--data.balanced: the training set of {type(data).__name__} lists no class for each sample; expected an "
+            "attribute `targets` with N class numbers; leave balanced out where samples have no single class"
+        )
+    return targets
+
+
 class _Seeded(Dataset):
-    """A training set whose augmentation of sample i in epoch e is a function of (seed, e, i)."""
+    """A training set whose augmentation is a function of (seed, epoch, draw), see `_Order`."""
 
     def __init__(self, dataset: Any, seed: int, augment: Any) -> None:
         self.dataset, self.seed, self.augment = dataset, seed, augment
@@ -334,11 +365,12 @@ class _Seeded(Dataset):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, key: tuple[int, int] | int) -> Any:
-        epoch, index = key if isinstance(key, tuple) else (0, key)  # overfit_batches brings a sampler of plain indices
+    def __getitem__(self, key: tuple[int, int, int] | int) -> Any:
+        # overfit_batches brings a sampler of plain indices
+        epoch, index, draw = key if isinstance(key, tuple) else (0, key, key)
         if self.augment is None:
             return self.dataset[index]
-        with seeded(self.seed, epoch, index):
+        with seeded(self.seed, epoch, draw):
             return self.augment(self.dataset[index])
 
 

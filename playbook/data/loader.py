@@ -33,7 +33,7 @@ class Loader(DataLoader):
     passes that alternated with torch's loader, 2 busy CPU cores).
 
     Args:
-        dataset: samples by index; a training set may take (epoch, index).
+        dataset: samples by index; a training set may take (epoch, index, draw).
         name: name of the set in messages, such as `train`.
         on_error: what happens when loading a sample raises: `stop` ends the training, `skip` leaves the sample out of
             its batch. A training batch in which no sample is left gets the next sample of the data set that loads, as
@@ -224,7 +224,7 @@ class _Guarded(Dataset):
             if not all(isinstance(sample, _Failure) for sample in samples):
                 break
             index = (_index(keys[-1]) + step) % len(self)
-            samples.append(self[(keys[-1][0], index) if isinstance(keys[-1], tuple) else index])
+            samples.append(self[(keys[-1][0], index, index) if isinstance(keys[-1], tuple) else index])
         return samples
 
     def __getitem__(self, key: Any) -> Any:

@@ -19,8 +19,9 @@ class ResidentImages(Data):
     """Keeps a whole data set in device memory as uint8 and augments it there, batch by batch. Subclasses read the data.
 
     What is drawn for sample i in epoch e comes from a table that (seed, e) makes, so batches are bitwise the same from
-    any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data. Images are
-    normalised by the mean and deviation of each channel over the training images.
+    any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data. With `balanced`,
+    the table has a row for each place in the epoch's order. Images are normalised by the mean and deviation of each
+    channel over the training images.
 
     Args:
         batch_size: samples per batch and process, B, at least 1.
@@ -113,6 +114,8 @@ class ResidentImages(Data):
         self.train_set = _Held(images[kept], targets[kept], statistics, self)
         self.val_set = _Held(images[val], targets[val], statistics)
         self.test_set = _Held(*test, statistics)
+        if class_names is not None:
+            self.count_classes()
         self._names = {  # by data set
             id(self.train_set): [train_names[index] for index in kept.tolist()],
             id(self.val_set): [train_names[index] for index in val.tolist()],
@@ -179,12 +182,14 @@ class _Held(Dataset):
         return image[0], target[0]
 
     def __getitems__(self, keys: list[Any]) -> list[Tensor]:
-        pairs = [key if isinstance(key, tuple) else (0, key) for key in keys]
-        index = torch.tensor([index for _, index in pairs]).to(self.images.device)
+        epochs, indices, draw_numbers = zip(
+            *[key if isinstance(key, tuple) else (0, key, key) for key in keys], strict=True
+        )
+        index = torch.tensor(indices).to(self.images.device)
         image, target = self.images[index], self.targets[index]
         if self.data is None:
             return [self._normalised(image), target]
-        draws = self._drawn(self.data.seed, pairs[0][0])[index]
+        draws = self._drawn(self.data.seed, epochs[0])[torch.tensor(draw_numbers).to(self.images.device)]
         image = self._normalised(self.data.change(image, draws))
         if self.data.cutout:
             row, column = (draws[:, -2:] * torch.tensor(image.shape[2:], device=draws.device)).long().unbind(1)

@@ -12,6 +12,8 @@ from torch.nn.modules.loss import _Loss
 from playbook.project import current
 from playbook.runs.directory import Run
 
+BASE = "playbook.data.base"  # of Data, whose loaders are those of its sets
+
 
 def header(trainer: Trainer, run: Run) -> str:
     """«cnn-digits · CPU, 2 threads, fp32 · 1,078 train, 359 val, 360 test · runs/…»."""
@@ -49,14 +51,9 @@ def _next_commands(trainer: Trainer, model: LightningModule, run: Run) -> dict[s
         for verb in ("predict", "test")
         if _can_run(verb, model, datamodule)
     }
-    if (
-        "predict" not in commands
-        and callable(getattr(datamodule, "read", None))
-        and is_overridden("predict_step", model)
-    ):
-        commands = {
-            "predict": f"{current().command} predict --ckpt_path {directory} --input <file or folder>"
-        } | commands
+    if "predict" not in commands and _reads_inputs(datamodule) and is_overridden("predict_step", model):
+        command = f"{current().command} predict --ckpt_path {directory} --input <file or folder>"
+        commands = {"predict": command, **commands}
     if trainer.max_epochs and trainer.max_epochs > 0:
         commands["continue"] = f"{run.continue_command()} --trainer.max_epochs {2 * trainer.max_epochs}"
     return commands
@@ -66,10 +63,21 @@ def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
     """Whether the model has a step for this verb, and someone has data for it."""
     hook = f"{verb}_dataloader"
     sources = [source for source in (model, datamodule) if source is not None and is_overridden(hook, source)]
-    sets = [getattr(datamodule, name, ...) for name in ("test_set", *(["predict_set"] if verb == "predict" else []))]
-    if datamodule in sources and ... not in sets[:1] and not any(value not in (None, ...) for value in sets):
-        sources.remove(datamodule)  # its loader would have nothing to load
+    if datamodule in sources and _owner(datamodule, hook) == BASE:
+        names = ("test_set", "predict_set") if verb == "predict" else ("test_set",)
+        if getattr(datamodule, "test_set", ...) is None and all(getattr(datamodule, n, None) is None for n in names):
+            sources.remove(datamodule)  # its loader has nothing to load
     return is_overridden(f"{verb}_step", model) and bool(sources)
+
+
+def _reads_inputs(datamodule: Any) -> bool:
+    """Whether `predict --input` works with this data."""
+    return _owner(datamodule, "read") not in ("", BASE)
+
+
+def _owner(datamodule: Any, method: str) -> str:
+    """The module of the class that defines a method; empty if none does."""
+    return next((kind.__module__ for kind in type(datamodule).__mro__ if method in vars(kind)), "")
 
 
 def _architecture(model: LightningModule) -> str:

@@ -24,7 +24,8 @@ def weight_method(module: LightningModule) -> Callable[[Any], Any] | None:
     """
     method = getattr(type(module), "weight", None)
     # Task's own counts samples, which are known ahead for all processes
-    if not inspect.isfunction(method) or method.__module__ == "playbook.task":
+    counts_samples = getattr(module, "weighs_samples", False) is True
+    if counts_samples or not inspect.isfunction(method) or method.__module__ == "playbook.task":
         return None
     try:
         inspect.signature(method).bind(module, None)

@@ -56,7 +56,7 @@ class Browse(Callback):
     def _draw(self, trainer: Any) -> None:
         from matplotlib.figure import Figure  # without pyplot, which would look for a screen
 
-        self.class_names = self.class_names or getattr(trainer.lightning_module, "facts", {}).get("classes")
+        self.class_names = self.class_names or getattr(getattr(trainer, "datamodule", None), "facts", {}).get("classes")
         columns = min(COLUMNS, len(self._tiles))
         rows = -(-len(self._tiles) // columns)
         figure = Figure((TILE * columns, 1.15 * TILE * rows), layout="constrained")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -156,11 +156,6 @@ class _Detection(Data):
 
     def _prepared(self, image: Tensor, resize: bool) -> Tensor:
         return (self.evaluated if resize else self.as_floats)(tv_tensors.Image(image))
-
-    def predict_dataloader(self) -> DataLoader:
-        if self.predict_set is None:
-            return super().predict_dataloader()
-        return self._loader("test", self.predict_set)
 
 
 class VOCDetection(_Detection):

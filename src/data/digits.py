@@ -49,6 +49,7 @@ class Digits(Data):
         self.test_set = TensorDataset(images[test], targets[test])
         self.rows = {id(self.train_set): train, id(self.val_set): val, id(self.test_set): test}
         self.facts["classes"] = [str(digit) for digit in range(10)]
+        self.count_classes()
 
     def ids(self, dataset: Any) -> list[str]:
         return [f"digits.csv:{row + 1}" for row in self.rows[id(dataset)]]

@@ -143,6 +143,7 @@ class ImageFolder(Data):
             train_files = [whole.files[index] for index in train_part]
             self.val_set = Subset(_Files(train, classes, self.reader, self.evaluated), val_part)
         self.normalise.learn(train_files, self.reader, self.on_error)
+        self.count_classes()
 
     def read(self, source: Any) -> Tensor:
         """Reads an image (C, S, S) from a path or bytes, scaled, cut and normalised as in evaluation."""

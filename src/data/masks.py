@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
@@ -102,6 +102,8 @@ class _Masks(Data):
         self.train_set = _Pairs(train, self)
         self.val_set = _Pairs(val, self, self.evaluated)
         self.test_set = _Pairs(test, self, self.evaluated) if test is not None else None
+        if self.test_set is not None:
+            self.predict_set = _Images(self.test_set, self)  # so that masks come out in the size of their files
 
     def _name_classes(self) -> None:
         """Gives the classes their names, or, where a checkpoint has named them, its numbers."""
@@ -129,12 +131,6 @@ class _Masks(Data):
         if not resize:
             return self.evaluated.normalise(pixels)
         return self.evaluated((pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64)))[0]
-
-    def predict_dataloader(self) -> DataLoader:
-        """Loads the test images alone, so that masks come out in the size of their files."""
-        if self.test_set is None:
-            return super().predict_dataloader()
-        return self._loader("test", _Images(self.test_set, self))
 
     def leave_out(self, what: str, files: list[Path]) -> None:
         """Ends the run because of files without a counterpart, or reports and counts them with on_error skip."""

@@ -4,21 +4,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 
+from src.ops.class_weights import divided, weights_of
 
-def cross_entropy_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
+
+def cross_entropy_loss(
+    logits: Tensor, target: Tensor, ignore_index: int | None = None, weight: Tensor | None = None
+) -> Tensor:
     """Negative log-likelihood of the target, averaged over all places.
 
     Args:
         logits: (B, K, …).
         target: class of every place (B, …), from 0 to K - 1.
         ignore_index: class of places to ignore. Defaults to none.
+        weight: weights of the classes (K,), by which the average weighs places. Defaults to 1 each.
 
     Returns:
         A scalar; 0 if every place is ignored, where PyTorch's own mean is NaN.
     """
     ignored = -100 if ignore_index is None else ignore_index  # PyTorch's default, which is no class
-    total = cross_entropy(_precise(logits), target, ignore_index=ignored, reduction="sum")
-    return total / (target != ignored).sum().clamp(min=1)
+    logits = _precise(logits)
+    weight = None if weight is None else weight.to(logits.dtype)
+    total = cross_entropy(logits, target, weight, ignore_index=ignored, reduction="sum")
+    if weight is None:
+        return total / (target != ignored).sum().clamp(min=1)
+    return divided(total, weights_of(target, weight, ignore_index).sum())
 
 
 def dice_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
@@ -42,15 +51,22 @@ def dice_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -
     return _mean_of_present(1 - dice, size)
 
 
-def focal_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None, gamma: float = 2.0) -> Tensor:
+def focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int | None = None,
+    weight: Tensor | None = None,
+    gamma: float = 2.0,
+) -> Tensor:
     """Cross-entropy that weighs confident places less (Lin et al. 2017), averaged over all places.
 
-    -(1 - p)^γ log p, where p is the probability of the target.
+    -(1 - p)^γ log p, where p is the probability of the target; times its class's weight, the paper's α, if there are.
 
     Args:
         logits: (B, K, …).
         target: class of every place (B, …), from 0 to K - 1.
         ignore_index: class of places to ignore. Defaults to none.
+        weight: weights of the classes (K,), by which the average weighs places. Defaults to 1 each.
         gamma: exponent of the weight; 0 gives cross-entropy, the paper uses 2.
 
     Returns:
@@ -59,7 +75,10 @@ def focal_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None, 
     log_p, is_class, counts = _places(logits, target, ignore_index, log=True)
     log_p = (log_p * is_class).sum(dim=0)  # (P,), 0 where nothing counts
     missing = (-log_p.expm1()).clamp(min=torch.finfo(log_p.dtype).tiny)  # 0 has no slope below γ = 1
-    return -(missing**gamma * log_p).sum() / counts.sum().clamp(min=1)
+    if weight is None:
+        return -(missing**gamma * log_p).sum() / counts.sum().clamp(min=1)
+    weights = weights_of(target.flatten(), weight.to(log_p.dtype), ignore_index)  # (P,)
+    return divided(-(weights * missing**gamma * log_p).sum(), weights.sum())
 
 
 def lovasz_softmax(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:

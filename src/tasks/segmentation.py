@@ -11,6 +11,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from playbook import OptimizerFactory, ScheduleFactory, Task, class_name
+from src.ops.class_weights import check_weights, weights_by_name, weights_of
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
 from src.ops.pictures import as_image, with_mask
 from src.ops.tiles import tiled_logits
@@ -36,10 +37,15 @@ class Segmentation(Task):
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
         parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
             and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
+        class_weights: how much pixels of each class count in the cross-entropy or focal loss of training, at least 0,
+            by name, as in {pet: 2.0}; the others weigh 1. Validation and test losses stay unweighted. Defaults to 1 for
+            every class.
 
     Raises:
         ValueError: a value is out of range, logits have another shape, or a mask holds a class outside 0 … K - 1.
     """
+
+    class_weight: Tensor | None  # a buffer
 
     def __init__(
         self,
@@ -53,6 +59,7 @@ class Segmentation(Task):
         optimizer: OptimizerFactory | None = None,
         schedule: ScheduleFactory | None = None,
         parameter_groups: list[dict[str, Any]] | None = None,
+        class_weights: dict[str, float] | None = None,
     ) -> None:
         if num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {num_classes}")
@@ -62,6 +69,10 @@ class Segmentation(Task):
         names = list(class_names) if class_names is not None else [str(k) for k in range(num_classes)]
         if len(set(names)) != len(names) or len(names) != num_classes:
             raise ValueError(f"class_names: expected {num_classes} different names, got {', '.join(names)}")
+        if class_weights is not None:
+            check_weights(class_weights)
+            if MEANS_OVER_PIXELS.isdisjoint(loss.split("+")):
+                raise ValueError(f"class_weights: weigh cross-entropy and focal losses alone, got loss {loss}")
         scores = _Scores(names, ignore_index)
         super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}), parameter_groups)
         self.tile: int | None = None  # side of the tiles of `predict --tile`
@@ -70,12 +81,23 @@ class Segmentation(Task):
         self.loss = loss
         self.loss_name = loss
         self.ignore_index = ignore_index
+        self.class_weights = class_weights
+        weight = None if class_weights is None else torch.ones(num_classes)
+        self.register_buffer("class_weight", weight, persistent=False)  # (K,), in the order of the classes
 
     def weight(self, batch: Batch) -> Tensor | int | None:
-        """Pixels that count; None with Dice and Lovász losses, which are ratios over the whole batch."""
+        """Pixels that count, or the sum of what their classes weigh.
+
+        None with Dice and Lovász losses, which are ratios over the whole batch.
+        """
+        return self._weight(batch, self.class_weight)
+
+    def _weight(self, batch: Batch, class_weight: Tensor | None) -> Tensor | int | None:
         if not MEANS_OVER_PIXELS.issuperset(self.loss.split("+")):
             return None
         _, mask = batch
+        if class_weight is not None:
+            return weights_of(mask, class_weight, self.ignore_index).sum()
         return mask.numel() if self.ignore_index is None else (mask != self.ignore_index).sum()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -127,16 +149,24 @@ class Segmentation(Task):
     def setup(self, stage: str) -> None:
         for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
             metrics["scores"].names = self._names(self.facts)
+        if stage == "fit" and self.class_weights is not None and self.class_weight is not None:
+            weights = weights_by_name(self.class_weights, self._names(self.facts))
+            self.class_weight = self.class_weight.new_tensor(weights)
 
     def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
         image, mask = batch
         logits = self(image)  # (B, K, H, W)
         if batch_idx == 0 or mask.device.type == "cpu":  # elsewhere, looking at every pixel would wait for the device
             self._check(logits, mask)
-        loss = torch.stack([LOSSES[name](logits, mask, self.ignore_index) for name in self.loss.split("+")]).sum()
-        weight = self.weight(batch)
+        class_weight = self.class_weight if stage == "train" else None
+        loss = torch.stack([self._loss(name, logits, mask, class_weight) for name in self.loss.split("+")]).sum()
+        weight = self._weight(batch, class_weight)
         self.log_step(stage, loss, len(mask) if weight is None else weight, preds=_likeliest(logits), target=mask)
         return loss
+
+    def _loss(self, name: str, logits: Tensor, mask: Tensor, class_weight: Tensor | None) -> Tensor:
+        weight = {"weight": class_weight} if name in MEANS_OVER_PIXELS else {}
+        return LOSSES[name](logits, mask, self.ignore_index, **weight)
 
     def _check(self, logits: Tensor, mask: Tensor) -> None:
         expected = (len(mask), self.num_classes, *mask.shape[1:])

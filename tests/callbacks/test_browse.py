@@ -74,7 +74,7 @@ def test_boxes(tmp_path: Path, figures: list[Figure]) -> None:
 def test_names_are_those_of_the_data_unless_given(tmp_path: Path, figures: list[Figure]) -> None:
     batch = [torch.rand(1, 3, 6, 4), torch.tensor([1])]
     for names, given in ((["cat", "dog"], None), (["cat", "dog"], ["a", "b"]), ([], None)):
-        draw(batch, tmp_path, SimpleNamespace(class_names=names), num_images=1, class_names=given)
+        draw(batch, tmp_path, SimpleNamespace(facts={"classes": names}), num_images=1, class_names=given)
     assert [figure.axes[0].get_title() for figure in figures] == ["dog", "b", "1"]
 
 

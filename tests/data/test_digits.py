@@ -56,6 +56,15 @@ def test_splits_do_not_depend_on_the_seed(digits: Digits, monkeypatch: pytest.Mo
         assert all(torch.equal(a, b) for a, b in zip(getattr(digits, name)[:], getattr(again, name)[:], strict=True))
 
 
+def test_classes_are_counted_and_can_be_balanced(digits: Digits) -> None:
+    _, targets = digits.train_set[:]
+    assert digits.facts["class_counts"] == targets.bincount().tolist()
+    balanced = Digits(balanced=True)
+    balanced.setup("fit")
+    drawn = torch.cat([target for _, target in balanced.train_dataloader()]).bincount().tolist()
+    assert sorted(drawn) == [107] * 2 + [108] * 8
+
+
 def test_every_class_is_in_every_split(digits: Digits) -> None:
     for name in SPLITS:
         _, targets = getattr(digits, name)[:]
@@ -82,7 +91,7 @@ def training_pairs(data: Digits) -> list[tuple[Image, Image]]:
     """Each training image as it is stored, and as an epoch of training shows it."""
     data.setup("fit")
     loader = data.train_dataloader()
-    order = [index for _, index in loader.sampler]
+    order = [index for _, index, _ in loader.sampler]
     shown_images, shown_targets = (torch.cat(parts) for parts in zip(*loader, strict=True))
     images, targets = data.train_set[order]
     assert torch.equal(shown_targets, targets)

@@ -72,6 +72,20 @@ def test_validation_is_cut_from_training(root: Path) -> None:
     assert made(root, val_share=0.25).val_set.indices == data.val_set.indices  # type: ignore[attr-defined]
 
 
+def test_classes_are_counted_after_the_split_and_can_be_balanced(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write_images(tmp_path / split, {"cat": 30, "dog": 6, "owl": 4})
+    data = made(tmp_path, val_share=0.2, balanced=True)
+    counts = data.facts["class_counts"]
+    assert sum(counts) == 32
+    targets = [data.train_set[i][1] for i in range(32)]
+    assert counts == [targets.count(k) for k in range(3)]
+    drawn = torch.cat([target for _, target in data.train_dataloader()])
+    assert sorted(drawn.bincount().tolist()) == [10, 11, 11]
+    write_images(tmp_path / "val", {"cat": 1, "dog": 1})
+    assert made(tmp_path).facts["class_counts"] == [30, 6, 4]
+
+
 @pytest.mark.parametrize("name", ["val", "valid", "validation"])
 def test_folder_of_validation(root: Path, name: str) -> None:
     write_images(root / name, {"dog": 3, "owl": 2})

@@ -194,6 +194,33 @@ def test_cross_entropy_is_pytorchs() -> None:
     torch.testing.assert_close(focal_loss(logits, target, IGNORED, gamma=0), expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 2.0])
+@pytest.mark.parametrize("ignored", [IGNORED, 1])
+def test_weights_of_classes_weigh_places(ignored: int, gamma: float) -> None:
+    logits, target = example(ignore=ignored == IGNORED)
+    weight = [0.5, 2.0, 0.0, 7.0]
+    total = loss = 0.0
+    for row, k in zip(logits.movedim(1, -1).flatten(0, -2).softmax(1).tolist(), target.flatten().tolist(), strict=True):
+        if k != ignored:
+            total += weight[k]
+            loss -= weight[k] * (1 - row[k]) ** gamma * math.log(row[k])
+    found = focal_loss(logits, target, ignored, torch.tensor(weight), gamma=gamma)
+    assert found.item() == pytest.approx(loss / total, rel=1e-12)
+    if gamma == 0:
+        assert cross_entropy_loss(logits, target, ignored, torch.tensor(weight)).item() == pytest.approx(loss / total)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy_loss, focal_loss])
+def test_places_that_weigh_nothing_cost_nothing(loss: Callable[..., Tensor]) -> None:
+    logits, target = example()
+    logits.requires_grad_()
+    value = loss(logits, target.clamp(max=2), None, torch.tensor([0.0, 0.0, 0.0, 1.0]))
+    value.backward()
+    assert value == 0
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
 def test_lovasz_of_many_places_is_exact_in_float32() -> None:
     """300,000 places: differences of 1 - left / union themselves would be off by as much as they are."""
     logits, target = example(3, 250, 400, ignore=False)

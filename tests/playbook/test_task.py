@@ -3,18 +3,20 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.loggers.logger import Logger
 from torch import Tensor, nn, optim
 from torch.nn.functional import mse_loss
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanSquaredError, MetricCollection
 
+from playbook.errors import UserError
 from playbook.optim.schedules import ReduceLROnPlateau, WarmupCosine
 from playbook.task import Task
 from tests.playbook.running import UNSAVED, Cli
@@ -300,3 +302,54 @@ def test_hyperparameters_of_a_task_made_in_python_hold_plain_values(tmp_path: Pa
     loaded = Fit.load_from_checkpoint(tmp_path / "fit.ckpt", net=nn.Linear(2, 1))
     x = torch.randn(3, 2)
     assert torch.equal(loaded(x), task(x))
+
+
+# how many samples of each class the training set has
+
+
+class Table(LightningDataModule):
+    """Somebody's own data module, which knows nothing of facts."""
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__()
+        self.dataset = dataset
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.dataset, batch_size=2)
+
+
+class Named(Table):
+    """The same with a training set under the name that Data has for it."""
+
+    def __init__(self, dataset: Any, balanced: bool = False) -> None:
+        super().__init__(dataset)
+        self.train_set, self.balanced = dataset, balanced
+
+
+def counts(data: Any, **facts: Any) -> list[int]:
+    task = Fit()
+    task.facts = facts
+    task.trainer = SimpleNamespace(datamodule=data)  # type: ignore[assignment]  # what is asked of one
+    return task.class_counts(4)
+
+
+LISTED = TensorDataset(torch.zeros(5, 2), torch.tensor([2, 0, 2, 2, 1]))
+
+
+def test_classes_are_counted_by_targets_or_told_by_facts() -> None:
+    assert counts(Table(LISTED)) == counts(Named(LISTED)) == [1, 1, 3, 0]
+    assert counts(Named(LISTED), class_counts=[9, 9, 9, 9]) == [1, 1, 3, 0], "facts may come from a checkpoint"
+    assert counts(Named(samples(3)), class_counts=[2, 1, 0, 0]) == [2, 1, 0, 0]
+    assert counts(Table(samples(3)), class_counts=[2, 1, 0, 0]) == [2, 1, 0, 0]
+    assert counts(None, class_counts=[2, 1, 0, 0]) == [2, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("data", "name"), [(Table(samples(3)), "Table"), (None, "the DataLoader")])
+def test_data_that_tells_no_counts_is_an_error_that_says_what_to_do(data: Any, name: str) -> None:
+    with pytest.raises(UserError, match=f"which {name} does not tell; set self.facts..class_counts..* by name"):
+        counts(data)
+
+
+def test_balanced_data_needs_no_weights() -> None:
+    with pytest.raises(UserError, match=r"auto and --data\.balanced true both make up for rare classes"):
+        counts(Named(LISTED, balanced=True))

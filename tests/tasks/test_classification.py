@@ -1,5 +1,6 @@
 """Classification against plain loops in float64."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from playbook.errors import UserError
 from src.tasks.classification import Classification
-from tests.conftest import UNSAVED
+from tests.conftest import MLP_DIGITS, UNSAVED, Cli
+from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
 
 K = 3
 
@@ -160,6 +163,170 @@ def test_calibration_of_small_logits() -> None:
     assert task.val_metrics["calibration_error"].compute() < 0.1
 
 
+# classes that count differently
+
+WEIGHTS = {"a": 0.25, "c": 3.0}  # b weighs 1
+
+
+def weighed(class_weights: Any = WEIGHTS, smoothing: float = 0.0, **facts: Any) -> Classification:
+    """A task that stays as it is, for steps to be comparable."""
+    still: Any = lambda parameters: torch.optim.SGD(parameters, lr=0.0)  # noqa: E731
+    task = Classification(linear().double(), K, still, label_smoothing=smoothing, class_weights=class_weights)
+    task.double().facts = {"classes": ["a", "b", "c"], **facts}
+    return task
+
+
+def rows(mixed: bool = False) -> tuple[Tensor, Tensor]:
+    """23 samples in float64, the rare classes at the end; the targets may be shares of two classes."""
+    inputs = torch.randn(23, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    target = torch.tensor([0] * 17 + [1] * 4 + [2] * 2)
+    if not mixed:
+        return inputs, target
+    share = torch.rand(23, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    one = torch.eye(K, dtype=torch.float64)[target]
+    return inputs, share * one + (1 - share) * one.flip(0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_weighted_loss_is_torchs(smoothing: float) -> None:
+    inputs, target = rows()
+    task, weight = weighed(smoothing=smoothing), torch.tensor([0.25, 1.0, 3.0]).double()
+    task.setup("fit")
+    loss, total = task._loss(task(inputs), target, task.class_weight)
+    expected = nn.functional.cross_entropy(task(inputs), target, weight, label_smoothing=smoothing)
+    assert total == 17 * 0.25 + 4 + 2 * 3
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_weighted_loss_of_probabilities_is_torchs_over_what_they_weigh(smoothing: float) -> None:
+    """torch divides the same sum by the number of samples."""
+    inputs, target = rows(mixed=True)
+    task, weight = weighed(smoothing=smoothing), torch.tensor([0.25, 1.0, 3.0]).double()
+    task.setup("fit")
+    loss, total = task._loss(task(inputs), target, task.class_weight)
+    by_hand = sum(weight[k].item() * share for row in target.tolist() for k, share in enumerate(row))
+    assert float(total) == pytest.approx(by_hand)
+    expected = nn.functional.cross_entropy(task(inputs), target, weight, label_smoothing=smoothing) * 23 / by_hand
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    hard = torch.eye(K, dtype=torch.float64)[rows()[1]]
+    for a, b in zip(task._loss(task(inputs), hard, weight), task._loss(task(inputs), rows()[1], weight), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("accumulate", [1, 3, 23])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_weighted_step_is_the_same_however_it_is_split(mixed: bool, accumulate: int, num_parts: int) -> None:
+    for seed in range(2):
+        batches, large = random_split(rows(mixed), seed, accumulate)
+        found = step_gradients(weighed(smoothing=0.1), batches, accumulate, num_parts)
+        assert_same_steps(found, step_gradients(weighed(smoothing=0.1), large, weighed=False))
+
+
+def test_counting_samples_instead_would_be_another_step() -> None:
+    batches, large = random_split(rows(), 0, 3)
+    task = weighed()
+    task.weighs_samples = True
+    with pytest.raises(AssertionError, match="relative error"):
+        assert_same_steps(step_gradients(task, batches, 3), step_gradients(weighed(), large, weighed=False))
+
+
+def test_classes_that_weigh_nothing_leave_no_trace() -> None:
+    """The first batches have no other sample."""
+    inputs, target = rows()
+    task = weighed({"a": 0.0})
+    batches = [[inputs[i : i + 4], target[i : i + 4]] for i in range(0, 23, 4)]
+    found = step_gradients(task, batches)
+    assert all(not gradient.any() for gradient in [*found[0], *found[3]])
+    expected = step_gradients(weighed({}), [[inputs[17:20], target[17:20]]], weighed=False)
+    assert_same_steps([found[4]], expected)
+    loss, weight = task._loss(task(inputs[:4]), target[:4], task.class_weight)
+    assert (loss, weight) == (0, 0)
+
+
+@pytest.mark.parametrize("weights", ["auto", WEIGHTS])
+def test_only_training_is_weighted(weights: Any) -> None:
+    inputs, target = rows()
+    task = weighed(weights, class_counts=[17, 4, 2])
+    trainer = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0)
+    data = list(zip(inputs, target.tolist(), strict=True))
+    trainer.fit(task, loader(data), loader(data))
+    plain = nn.functional.cross_entropy(task(inputs), target).item()
+    weight = torch.tensor([23 / 51, 23 / 12, 23 / 6] if weights == "auto" else [0.25, 1.0, 3.0]).double()
+    assert trainer.callback_metrics["val/loss"] == pytest.approx(plain, rel=1e-6)
+    weighted = nn.functional.cross_entropy(task(inputs), target, weight).item()
+    assert trainer.callback_metrics["train/loss"] == pytest.approx(weighted, rel=1e-6)
+    assert abs(weighted - plain) > 0.01
+
+
+def test_weights_by_number_where_classes_have_no_names() -> None:
+    task = weighed({"2": 5.0})
+    task.facts.clear()
+    task.setup("fit")
+    assert task.class_weight is not None
+    assert task.class_weight.tolist() == [1.0, 1.0, 5.0]
+
+
+def test_data_of_another_number_of_classes() -> None:
+    task = weighed("auto", class_counts=[17, 4])
+    task.trainer = Trainer(**UNSAVED)
+    with pytest.raises(UserError, match=r"^num_classes: the data has 2 classes, expected 3$"):
+        task.setup("fit")
+
+
+def test_weighted_checkpoints_load_without_the_data(tmp_path: Path) -> None:
+    task = weighed("auto", class_counts=[17, 4, 2])
+    inputs, target = rows()
+    data = loader(list(zip(inputs, target.tolist(), strict=True)))
+    trainer = Trainer(**UNSAVED, max_steps=1)
+    trainer.fit(task, data, data)
+    trainer.save_checkpoint(tmp_path / "task.ckpt")
+    assert not [name for name in torch.load(tmp_path / "task.ckpt")["state_dict"] if "class_weight" in name]
+    loaded = Classification.load_from_checkpoint(tmp_path / "task.ckpt", net=nn.Linear(4, K)).double()
+    [found] = Trainer(**UNSAVED).validate(loaded, data, verbose=False)
+    assert found["val/loss"] == pytest.approx(nn.functional.cross_entropy(task(inputs), target).item())
+
+
+def test_macro_accuracy_is_the_mean_over_the_classes_that_occur() -> None:
+    """Four classes, of which one does not occur in targets, but is predicted."""
+    task = Classification(nn.Identity(), 4, macro_accuracy=True)
+    labels, targets = [0, 0, 0, 3, 1, 0, 2], [0, 0, 0, 0, 1, 1, 2]
+    data = [(torch.eye(4)[label], target) for label, target in zip(labels, targets, strict=True)]
+    [found] = Trainer(**UNSAVED).test(task, loader(data), verbose=False)
+    assert found["test/macro_accuracy"] == pytest.approx((3 / 4 + 1 / 2 + 1) / 3)
+    assert found["test/accuracy"] == pytest.approx(5 / 7)
+
+
+def test_weights_and_balanced_sampling_on_the_command_line(cli: Cli) -> None:
+    short = ("--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--model.macro_accuracy", "true")
+    assert cli("fit", *short, "--model.class_weights", "auto", "--run_dir", "auto").code == 0
+    assert cli("fit", *short, "--model.class_weights", "{3: 2.0}", "--run_dir", "named").code == 0
+    assert cli("fit", *short, "--data.balanced", "true", "--run_dir", "balanced").code == 0
+    for run in ("auto", "named", "balanced"):
+        metrics = json.loads(Path(run, "metrics.json").read_text())
+        assert "test/macro_accuracy" in str(metrics)
+        assert len(metrics["facts"]["class_counts"]) == 10
+        assert sum(metrics["facts"]["class_counts"]) == 1078
+    for options, message in {
+        (
+            "--model.class_weights",
+            "{33: 2.0}",
+        ): "class_weights: no class is called 33, expected 0, 1, 2, 3, 4 and 5",
+        ("--model.class_weights", "{3: -1}"): "class_weights: expected finite weights of at least 0, got -1.0 for 3",
+        (
+            "--model.class_weights",
+            "auto",
+            "--data.balanced",
+            "true",
+        ): "class_weights: auto and --data.balanced true",
+    }.items():
+        result = cli("fit", *short, *options, "--run_dir", "bad")
+        assert result.code == 2
+        assert message in result.err
+        assert "Traceback" not in result.err
+
+
 class TwoInputs(nn.Module):
     """Gives its inputs different roles."""
 
@@ -184,7 +351,7 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
-    defaults = {"top_k": 1, "calibration_bins": 0, "test_views": 1}
+    defaults = {"top_k": 1, "calibration_bins": 0, "test_views": 1, "class_weights": None, "macro_accuracy": False}
     assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25, **defaults}
     trainer, data = Trainer(**UNSAVED, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)

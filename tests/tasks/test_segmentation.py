@@ -8,6 +8,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from playbook.errors import UserError
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
 from src.tasks.segmentation import LOSSES, Segmentation
 from tests.conftest import UNSAVED
@@ -195,6 +196,53 @@ def test_a_step_is_the_same_however_it_is_split(loss: str, accumulate: int, num_
         assert_same_steps(found, step_gradients(still(loss), large, weighed=False))
 
 
+def weighed(loss: Any, **weights: float) -> Segmentation:
+    task = Segmentation(
+        Pixelwise().double(),
+        K,
+        loss,
+        IGNORED,
+        class_names=["a", "b", "c", "d"],
+        optimizer=lambda p: torch.optim.SGD(p, lr=0.0),
+        class_weights=weights,
+    )
+    return task.double()
+
+
+@pytest.mark.parametrize("accumulate", [1, 3, 23])
+@pytest.mark.parametrize("loss", ["cross-entropy", "focal"])
+def test_a_weighted_step_is_the_same_however_it_is_split(loss: str, accumulate: int) -> None:
+    batches, large = random_split(few_labels(), 0, accumulate)
+    found = step_gradients(weighed(loss, a=0.2, d=5.0), batches, accumulate, num_parts=3)
+    assert_same_steps(found, step_gradients(weighed(loss, a=0.2, d=5.0), large, weighed=False))
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "cross-entropy+dice"])
+def test_classes_weigh_in_the_cross_entropy_of_training_alone(loss: str) -> None:
+    images, masks = few_labels()
+    task = weighed(loss, a=0.25, d=3.0)
+    data = loader(list(zip(images, masks, strict=True)), 23)
+    trainer = Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0)
+    trainer.fit(task, data, data)
+    weight = torch.tensor([0.25, 1.0, 1.0, 3.0]).double()
+    for stage, of_classes in (("train", weight), ("val", None)):
+        expected = nn.functional.cross_entropy(task(images), masks, of_classes, ignore_index=IGNORED)
+        if "dice" in loss:
+            expected = expected + dice_loss(task(images), masks, IGNORED)
+        assert trainer.callback_metrics[f"{stage}/loss"] == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_names_of_the_data_come_before_numbers() -> None:
+    task = Segmentation(Pixelwise(), K, class_weights={"sky": 2.0})
+    task.facts["classes"] = ["cat", "dog", "cow", "sky"]
+    task.setup("fit")
+    assert task.class_weight is not None
+    assert task.class_weight.tolist() == [1.0, 1.0, 1.0, 2.0]
+    task.facts["classes"] = ["cat", "dog", "cow", "ski"]
+    with pytest.raises(UserError, match=r"no class is called sky, expected cat, dog, cow, ski\. Nearest: ski"):
+        task.setup("fit")
+
+
 @pytest.mark.parametrize("loss", ["dice", "lovasz", "cross-entropy+dice", "cross-entropy+lovasz"])
 def test_losses_over_the_whole_batch_say_that_a_split_changes_them(
     loss: str, capsys: pytest.CaptureFixture[str]
@@ -297,6 +345,11 @@ def test_logits_of_another_shape_are_an_error_in_words(net: nn.Module, shape: st
             r"loss: expected cross-entropy, dice, focal, lovasz, .* joined by \+, got dise",
         ),
         ({"class_names": ["a", "b"], "num_classes": 3}, "class_names: expected 3 different names, got a, b"),
+        ({"class_weights": {"0": -1.0}}, "class_weights: expected finite weights of at least 0, got -1.0 for 0"),
+        (
+            {"class_weights": {"0": 2.0}, "loss": "dice"},
+            "class_weights: weigh cross-entropy and focal losses alone",
+        ),
         ({"class_names": ["a", "a"]}, "class_names: expected 2 different names, got a, a"),
         ({"class_names": ["a", "a", "b"]}, "class_names: expected 2 different names, got a, a, b"),
     ],

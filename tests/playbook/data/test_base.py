@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from playbook.data.base import Data, split_indices
+from playbook.errors import UserError
 from playbook.seeding import derived_seed, seed_generators, seeded
 from tests.playbook.running import UNSAVED
 
@@ -288,6 +289,101 @@ def test_samples_of_a_batch_are_those_that_come(rank: int, world: int) -> None:
     sampler: Any = loader.sampler
     for number, batch in enumerate(loader):
         assert sampler.samples_of_batch(1, number) == [int(row[0]) for row in batch]
+
+
+# every class equally often
+
+
+class Listed(list):
+    """Samples with their classes."""
+
+    def __init__(self, samples: list[Any], targets: list[int]) -> None:
+        super().__init__(samples)
+        self.targets = targets
+
+
+class Rare(Numbered):
+    """20 samples of class 0, then 2 of class 1 and 1 of class 2."""
+
+    classes = (0,) * 20 + (1, 1, 2)
+
+    def __init__(self, num_workers: int = 0, batch_size: int = 5) -> None:
+        super().__init__(num_workers, batch_size=batch_size)
+        self.balanced = True
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.train_set = Listed(self.train_set, list(self.classes))  # type: ignore[arg-type,assignment]  # it is a list
+
+
+def test_balanced_epochs_are_as_long_and_take_every_class_as_often() -> None:
+    for epoch in range(4):
+        indices = order(Rare(), epoch)
+        assert len(indices) == NUM_SAMPLES
+        times = [sum(Rare.classes[i] == k for i in indices) for k in range(3)]
+        assert sorted(times) == [7, 8, 8], times
+    assert {i for epoch in range(20) for i in order(Rare(), epoch)} == set(range(NUM_SAMPLES))
+
+
+def test_repetitions_of_a_sample_are_augmented_anew() -> None:
+    rows = torch.cat(batches(Rare(), epoch=1))
+    repeated = rows[rows[:, 0] == 22]
+    assert len(repeated) >= 7
+    for generator in range(3):
+        assert len(set(rows[:, 1 + generator].tolist())) == NUM_SAMPLES
+
+
+def test_balanced_batches_are_a_function_of_seed_and_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = {epoch: torch.cat(batches(Rare(), epoch)) for epoch in (0, 1)}
+    assert not torch.equal(whole[0], whole[1])
+    for num_workers, batch_size in ((0, 1), (0, 23), (2, 5)):
+        assert torch.equal(torch.cat(batches(Rare(num_workers, batch_size), 1)), whole[1]), (num_workers, batch_size)
+    shares = [torch.cat(list(placed(Rare(), 1, rank, 2).train_dataloader())) for rank in (0, 1)]
+    assert torch.equal(torch.cat([shares[0], shares[1]]), torch.cat([whole[1][::2], whole[1][1::2]]))
+    monkeypatch.setenv("PL_GLOBAL_SEED", "8")
+    assert not torch.equal(torch.cat(batches(Rare(), 1)), whole[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_balanced_training_continues_with_the_next_batch(num_workers: int, tmp_path: Path) -> None:
+    path = tmp_path / "position.ckpt"
+    whole = train(Rare(num_workers), Seen(path, (1, 2)))
+    assert_bitwise(whole, [batch for epoch in range(3) for batch in batches(Rare(), epoch)])
+    assert_bitwise(train(Rare(2 - num_workers), Seen(), path), whole[8:])
+
+
+def test_balanced_evaluation_stays_as_it_is() -> None:
+    data = placed(Rare())
+    assert [int(row[0]) for batch in data.val_dataloader() for row in batch] == list(range(NUM_SAMPLES))
+
+
+def test_balanced_batches_know_their_samples() -> None:
+    loader = placed(Rare(), epoch=1).train_dataloader()
+    sampler: Any = loader.sampler
+    for number, batch in enumerate(loader):
+        assert sampler.samples_of_batch(1, number) == [int(row[0]) for row in batch]
+
+
+def test_samples_without_a_class_cannot_be_balanced() -> None:
+    data = placed(Numbered())
+    data.balanced = True
+    message = "^--data.balanced: the training set of Numbered lists no class for each sample; expected an attribute"
+    with pytest.raises(UserError, match=message):
+        data.train_dataloader()
+    data.val_dataloader()
+
+
+def test_classes_are_counted() -> None:
+    data = placed(Rare())
+    data.count_classes()
+    assert data.facts == {"class_counts": [20, 2, 1]}
+    data.facts["classes"] = ["a", "b", "c", "d"]
+    data.count_classes()
+    assert data.facts["class_counts"] == [20, 2, 1, 0]
+    data = placed(Numbered())
+    data.count_classes()
+    assert data.facts == {}
 
 
 # splits

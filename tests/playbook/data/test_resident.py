@@ -75,6 +75,44 @@ def test_a_sample_changes_the_same_in_any_batch_on_any_rank_with_any_workers() -
     assert equal(ranks[0] | ranks[1] | ranks[2], expected)
 
 
+class Rare(Numbered):
+    """All images but the last few are of class 0, and one of each further class."""
+
+    def setup(self, stage: str) -> None:
+        images = torch.randint(0, 256, (NUM + 20, 3, 12, 10), generator=torch.Generator().manual_seed(0)).byte()
+        targets = (torch.arange(NUM + 20) - 82).clamp(min=0)
+        names = [str(k) for k in range(28)]
+        self.hold((images[:NUM], targets[:NUM]), (images[NUM:], targets[NUM:]), names)
+
+
+def test_classes_come_equally_often_each_time_changed_in_another_way() -> None:
+    [[images, targets]] = placed(Rare(81, balanced=True, translate=2), epoch=1).train_dataloader()
+    assert len(targets) == 81
+    times = targets.bincount()
+    present = placed(Rare()).facts["class_counts"]
+    assert len(present) == 28
+    assert sum(present) == 81
+    assert [count > 0 for count in present[: len(times)]] == [count > 0 for count in times.tolist()]
+    assert max(times) - min(times[times > 0]) <= 1
+    rare = images[targets == next(k for k, count in enumerate(present) if count == 1)]
+    moved = len(rare.flatten(1).unique(dim=0))
+    assert moved > len(rare) / 2, f"{len(rare)} repetitions, {moved} of 25 shifts"
+
+
+def test_balanced_batches_are_the_same_in_any_size_on_any_rank_from_any_position() -> None:
+    options = {**CHANGES, "balanced": True, "crop": 1.0}
+    [whole] = placed(Rare(81, **options), epoch=1).train_dataloader()
+    for size, workers in ((7, 0), (16, 2)):
+        parts = list(placed(Rare(size, num_workers=workers, **options), epoch=1).train_dataloader())
+        assert all(torch.equal(torch.cat([part[i] for part in parts]), whole[i]) for i in (0, 1)), (size, workers)
+    ranks = [next(iter(placed(Rare(81, **options), 1, rank, 3).train_dataloader())) for rank in range(3)]
+    assert all(torch.equal(ranks[rank][i], whole[i][rank::3]) for rank in range(3) for i in (0, 1))
+    data = placed(Rare(10, **options), epoch=1)
+    data.load_state_dict({"epoch": 1, "batch": 3})
+    rest = list(data.train_dataloader())
+    assert all(torch.equal(torch.cat([part[i] for part in rest]), whole[i][30:]) for i in (0, 1))
+
+
 def test_evaluation_on_several_ranks_takes_every_sample_once() -> None:
     expected = samples(placed(Numbered()).test_dataloader())
     for world in (2, 3):

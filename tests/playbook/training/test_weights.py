@@ -350,6 +350,9 @@ def test_tasks_weigh_samples_unless_they_say_otherwise() -> None:
     assert task.weight(({"a": torch.zeros(4, 2)}, torch.zeros(4))) == 4
     assert weight_method(task) is None  # known ahead by the loader
     assert weight_method(Tokens()) is not None
+    tokens: Any = Tokens()
+    tokens.weighs_samples = True
+    assert weight_method(tokens) is None
 
 
 @pytest.mark.parametrize(
