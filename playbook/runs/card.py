@@ -12,6 +12,7 @@ from torch.nn.modules.loss import _Loss
 from playbook.project import current
 from playbook.runs.directory import Run
 
+SETS = {"predict": ("predict_set", "test_set"), "test": ("test_set",)}  # of Data, that the loaders load
 BASE = "playbook.data.base"  # of Data, whose loaders are those of its sets
 
 
@@ -64,8 +65,7 @@ def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
     hook = f"{verb}_dataloader"
     sources = [source for source in (model, datamodule) if source is not None and is_overridden(hook, source)]
     if datamodule in sources and _owner(datamodule, hook) == BASE:
-        names = ("test_set", "predict_set") if verb == "predict" else ("test_set",)
-        if getattr(datamodule, "test_set", ...) is None and all(getattr(datamodule, n, None) is None for n in names):
+        if all(getattr(datamodule, name, None) is None for name in SETS[verb]):
             sources.remove(datamodule)  # its loader has nothing to load
     return is_overridden(f"{verb}_step", model) and bool(sources)
 
