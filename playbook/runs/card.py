@@ -64,9 +64,9 @@ def _can_run(verb: str, model: LightningModule, datamodule: Any) -> bool:
     """Whether the model has a step for this verb, and someone has data for it."""
     hook = f"{verb}_dataloader"
     sources = [source for source in (model, datamodule) if source is not None and is_overridden(hook, source)]
-    if datamodule in sources and _owner(datamodule, hook) == BASE:
-        if all(getattr(datamodule, name, None) is None for name in SETS[verb]):
-            sources.remove(datamodule)  # its loader has nothing to load
+    is_empty = all(getattr(datamodule, name, None) is None for name in SETS[verb])
+    if datamodule in sources and is_empty and _owner(datamodule, hook) == BASE:
+        sources.remove(datamodule)  # its loader has nothing to load
     return is_overridden(f"{verb}_step", model) and bool(sources)
 
 
