@@ -192,6 +192,15 @@ def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -
     assert [file.name for file in output.iterdir()] == ["predictions.csv"]
 
 
+def test_predict_goes_on_where_only_broken_files_are_left(cli: Cli, folder: Path) -> None:
+    """The ninth picture is alone in its batch."""
+    (folder / "pictures/test/red/2.png").write_bytes(b"")
+    command = ("predict", "--ckpt_path", "run", "--input", "pictures/test", "--output", "out")
+    assert "kept  8 rows in" in refused(cli(*command))
+    assert "skipped input sample 8" in done(cli(*command, "--data.on_error", "skip")).err
+    assert len(table(folder / "out/predictions.csv")) == 8
+
+
 def test_going_on_predicts_nothing_twice(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
     read = ImageFolder.read
