@@ -302,6 +302,7 @@ class _Order(DistributedSampler):
         is_prediction = getattr(data.trainer, "predicting", False)
         done = data.predicted if is_prediction and not shuffle else ()
         self.indices = [i for i in range(len(dataset)) if i not in done] if done else range(len(dataset))
+        self.is_rest = bool(done)  # of a prediction that goes on
         self.size = len(self.indices)  # samples of all ranks
         self.targets = _required_targets(data) if shuffle and data.balanced else None
 

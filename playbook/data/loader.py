@@ -80,7 +80,7 @@ class Loader(DataLoader):
                 with self._watched(batches):
                     batch, failures = next(batches)
             except StopIteration:
-                if lost and not has_yielded:
+                if lost and not has_yielded and not getattr(self.sampler, "is_rest", False):
                     raise DataError(lost) from None
                 return
             indices = list(islice(order, self.batch_size))

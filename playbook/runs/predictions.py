@@ -142,7 +142,8 @@ class WritePredictions(Callback):
 
     def _open(self, trainer: Any, loader: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if trainer.is_global_zero:
+        # which samples have a row is known where one loader says which it loaded
+        if trainer.is_global_zero and hasattr(getattr(trainer, "predict_dataloaders", None), "indices"):
             write_atomically(self._record, json.dumps(self.request) + "\n")
         rank = f"-rank{shard_of(trainer)[0]}" if trainer.world_size > 1 else ""
         part = self.folder / f"{self._stem(self._loader)}{rank}.{PARTIAL}.jsonl"
@@ -222,8 +223,8 @@ class WritePredictions(Callback):
 
     def discard(self) -> None:
         """Deletes rows that cannot be added to."""
-        for part in self.folder.glob(f"predictions*.{PARTIAL}.jsonl"):
-            part.unlink(missing_ok=True)
+        for leftover in [*self.folder.glob(f"predictions*.{PARTIAL}.jsonl"), self._record]:
+            leftover.unlink(missing_ok=True)
 
     def tell(self) -> None:
         """Prints a few answers, and which files there are.
@@ -231,6 +232,8 @@ class WritePredictions(Callback):
         Raises:
             UserError: there was nothing to write.
         """
+        if not self.files:  # nothing was left to predict
+            self.finish()
         if not self.files:
             raise UserError("model: predict_step returned nothing to write")
         if len(self._lines) <= self.num_shown:
@@ -242,7 +245,7 @@ class WritePredictions(Callback):
         if not trainer.is_global_zero or not self._parts:
             return
         num_rows = len(Rows([part for part in self._parts if part.exists()]))
-        again = "repeat the command to go on" if self.request else "they are started anew"
+        again = "repeat the command to go on" if self.request and self._record.exists() else "they are started anew"
         print(f"\nkept  {num_rows:,} rows in {self._parts[-1].as_posix()}; {again}", file=sys.stderr)
 
     def _close(self) -> None:

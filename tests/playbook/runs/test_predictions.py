@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections import namedtuple
+from collections import deque, namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -254,7 +254,8 @@ def test_two_processes_lose_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_rows_of_another_request_are_not_added_to(tmp_path: Path) -> None:
     first = WritePredictions(tmp_path, request={"input": "a"})
-    trainer: Any = SimpleNamespace(world_size=1, global_rank=0, is_global_zero=True)
+    loader = SimpleNamespace(indices=deque([[0, 1]]))
+    trainer: Any = SimpleNamespace(world_size=1, global_rank=0, is_global_zero=True, predict_dataloaders=loader)
     first.on_predict_batch_end(trainer, Replay([]), torch.tensor([1, 2]), None, 0)
     first._close()
     with (tmp_path / "predictions.partial.jsonl").open("a") as file:

@@ -1,0 +1,212 @@
+"""Which files an input means, and that data without `read` says how to write one."""
+
+import io
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from playbook import Data
+from playbook.data.inputs import Inputs, Sources, find_sources
+from playbook.errors import HowTo, UserError
+
+FORMATS = (".png", ".jpg")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(b"x")
+
+
+def test_a_file_is_called_by_its_name_whatever_its_suffix() -> None:
+    write("a/photo.heic")
+    sources = find_sources("a/photo.heic", FORMATS)
+    assert (sources.names, sources.places, len(sources)) == (["photo.heic"], [Path("a/photo.heic")], 1)
+
+
+def test_a_folder_is_taken_with_what_is_below_it() -> None:
+    write("in/b.png", "in/a.JPG", "in/deep/er/c.png", "in/notes.txt", "in/.hidden.png", "in/.cache/d.png")
+    sources = find_sources("in", FORMATS)
+    assert sources.names == ["a.JPG", "b.png", "deep/er/c.png"]
+    assert sources.places == [Path("in") / name for name in sources.names]
+    assert find_sources("in", ()).names == ["a.JPG", "b.png", "deep/er/c.png", "notes.txt"]
+
+
+def test_links_are_followed_once() -> None:
+    write("in/a.png", "elsewhere/b.png")
+    os.symlink("../elsewhere", "in/link")
+    os.symlink("..", "in/loop")
+    names = find_sources("in", FORMATS).names
+    assert "link/b.png" in names
+    assert names.count("a.png") == 1
+    assert len(names) == len(set(names)) < 5, names
+
+
+def test_a_glob_names_files_from_its_first_wildcard_on() -> None:
+    write("in/x/1.png", "in/y/2.png", "in/y/z/3.png", "in/y/4.txt")
+    assert find_sources("in/*/*.png", FORMATS).names == ["x/1.png", "y/2.png"]
+    assert find_sources("in/**/*.png", FORMATS).names == ["x/1.png", "y/2.png", "y/z/3.png"]
+    assert find_sources("in/y/*", FORMATS).names == ["2.png", "4.txt"]
+    assert find_sources(str(Path("in/x").absolute() / "?.png"), FORMATS).names == ["1.png"]
+
+
+LISTS = {
+    "plain.txt": "a.png\n\n  deep/b.png  \n",
+    "table.csv": 'label,path\ncat,a.png\ndog,"deep/b.png"\n',
+    "table.tsv": "file\tlabel\na.png\tcat\ndeep/b.png\tdog\n",
+    "spaced.csv": " image , label\na.png,cat\n deep/b.png ,dog\n",
+    "mark.csv": "\ufefffilename\na.png\ndeep/b.png\n",
+    "lines.jsonl": '{"file_name": "a.png"}\n\n"deep/b.png"\n',
+    "two.csv": "image,path\nwrong,a.png\nwrong,deep/b.png\n",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_paths_in_a_list_are_relative_to_it(name: str) -> None:
+    write("lists/a.png", "lists/deep/b.png", "a.png")
+    file = Path("lists") / name
+    file.write_text(LISTS[name], encoding="utf-8")
+    sources = find_sources(str(file), FORMATS)
+    assert sources.names == ["a.png", "deep/b.png"]
+    assert sources.places == [Path("lists/a.png"), Path("lists/deep/b.png")]
+
+
+def test_paths_in_a_list_may_be_relative_to_the_working_directory_or_absolute(place: Path) -> None:
+    write("pictures/a.png", "other/b.png")
+    Path("lists").mkdir()
+    absolute = (place / "other/b.png").as_posix()
+    Path("lists/l.txt").write_text(f"pictures/a.png\n{absolute}\nnowhere.png\n")
+    sources = find_sources("lists/l.txt", FORMATS)
+    assert sources.names == ["pictures/a.png", absolute, "nowhere.png"]
+    assert sources.places == [Path("pictures/a.png"), Path(absolute), Path("lists/nowhere.png")]
+
+
+BROKEN = {
+    "column.csv": ("name,label\na.png,cat\n", "column.csv: expected a column path or file or image of paths, got name"),
+    "cell.csv": ("path,label\na.png,cat\n,dog\n", "cell.csv:3: path is empty"),
+    "short.tsv": ("label\tpath\ncat\ta.png\ndog\n", "short.tsv:3: path is empty"),
+    "no_rows.csv": ("path\n", "no_rows.csv: the list is empty"),
+    "empty.csv": ("", "empty.csv: expected a column path or file or image of paths, got none"),
+    "empty.txt": ("\n \n", "empty.txt: the list is empty"),
+    "empty.jsonl": ("\n", "empty.jsonl: the list is empty"),
+    "cut.jsonl": ('{"path": "a.png"}\n{"path": \n', "cut.jsonl:2: is not valid JSON"),
+    "key.jsonl": ('\n{"name": "a.png"}\n', "key.jsonl:2: expected a column path or file or image of paths, got name"),
+    "number.jsonl": ('{"path": 3}\n', "number.jsonl:1: expected the path of a file, got 3"),
+    "list.jsonl": ('["a.png"]\n', "list.jsonl:1: expected the path of a file, got ['a.png']"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_list_is_told_in_a_line(name: str) -> None:
+    text, message = BROKEN[name]
+    Path(name).write_text(text)
+    with pytest.raises(UserError) as told:
+        find_sources(name, FORMATS)
+    assert str(told.value).startswith(f"--input {message}")
+    assert "\n" not in str(told.value)
+
+
+def test_a_list_that_is_no_text() -> None:
+    Path("l.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match=r"--input l\.txt: is not text in UTF-8"):
+        find_sources("l.txt", FORMATS)
+
+
+def test_nothing_there_is_told_in_a_line() -> None:
+    write("in/notes.txt", "photos/a.png")
+    cases = {
+        "photo": r"--input photo: no such file or folder\. Nearest: photos",
+        "no/such/folder": r"--input no/such/folder: no such file or folder$",
+        "in": r"--input in: the folder holds no files of \.png, \.jpg",
+        "photos/*.jpg": r"--input photos/\*\.jpg: no file matches",
+    }
+    for spec, message in cases.items():
+        with pytest.raises(UserError, match=message):
+            find_sources(spec, FORMATS)
+    Path("empty").mkdir()
+    with pytest.raises(UserError, match=r"the folder holds no files$"):
+        find_sources("empty", ())
+
+
+def read_from(content: bytes, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    return find_sources("-", FORMATS)
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\x00", b"ab\0cd\n"], ids=["not text", "zeros"])
+def test_standard_input_may_be_one_file(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = read_from(content, monkeypatch)
+    assert (sources.names, sources.places) == (["-"], [content])
+
+
+def test_standard_input_may_be_a_path_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = read_from("a.png\r\n\n grün/b.png\n".encode(), monkeypatch)
+    assert (sources.names, sources.places) == (["a.png", "grün/b.png"], [Path("a.png"), Path("grün/b.png")])
+
+
+def test_empty_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="--input -: standard input is empty"):
+        read_from(b" \n", monkeypatch)
+
+
+class Lengths(Data):
+    """Reads how long a file is."""
+
+    def read(self, source: Any) -> Tensor:
+        return torch.tensor([float(len(source if isinstance(source, bytes) else source.read_bytes()))])
+
+
+def test_data_without_read_is_shown_the_method() -> None:
+    sources = Sources(["a"], [b"a"])
+    for data, name in ((Data(), "Data"), (None, "the model alone")):
+        with pytest.raises(HowTo) as told:
+            Inputs(data, sources)
+        lines = str(told.value).splitlines()
+        assert lines[0] == f"--input: {name} cannot read a single input. Write the method that does:"
+        assert [line.strip().split("#")[0].strip() for line in lines[1:4]] == [
+            "def read(self, source):",
+            "image = ...",
+            "return image",
+        ]
+        assert len(lines) == 5
+
+
+def test_whole_images_need_a_read_that_may_leave_the_size() -> None:
+    with pytest.raises(UserError, match=r"--tile: Lengths\.read has no parameter resize, so it changes every size"):
+        Inputs(Lengths(), Sources(["a"], [b"a"]), whole=True)
+
+
+def test_batches_come_in_the_order_of_the_sources() -> None:
+    places = [b"x" * length for length in (3, 1, 2)]
+    data = Lengths(batch_size=2)
+    batches = list(Inputs(data, Sources(["a", "b", "c"], places)).predict_dataloader())
+    assert [inputs.flatten().tolist() for inputs, _ in batches] == [[3, 1], [2]]
+    assert [targets.tolist() for _, targets in batches] == [[-1, -1], [-1]]
+
+
+def test_samples_that_are_predicted_already_are_left_out() -> None:
+    data = Lengths(batch_size=2)
+    inputs = Inputs(data, Sources(["a", "b", "c"], [b"x", b"xx", b"xxx"]))
+    inputs.trainer = SimpleNamespace(predicting=True, world_size=1, global_rank=0)  # type: ignore[assignment]
+    data.predicted = {1}
+    loader = inputs.predict_dataloader()
+    assert [batch[0].flatten().tolist() for batch in loader] == [[1, 3]]
+    assert list(loader.indices) == [[0, 2]]  # type: ignore[attr-defined]  # it is Playbook's
+
+
+def test_a_missing_file_is_named(place: Path) -> None:
+    Path("l.txt").write_text("nowhere.png\n")
+    inputs = Inputs(Lengths(), find_sources("l.txt", FORMATS))
+    with pytest.raises(UserError, match=r"input sample 0 \(nowhere\.png\): FileNotFoundError"):
+        list(inputs.predict_dataloader())
