@@ -35,9 +35,9 @@ class ImageFolder(Data):
         rand_augment: number of random changes of colour and shape per image, usually two or three (Cubuk et al. 2019);
             0 where images are neither grey nor RGB.
         grey: the same as one channel; older recipes have it.
-        mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's for RGB, 0.5 for grey
-            images, and that of 100 training images for others.
-        deviation: deviation to divide each channel by. Defaults likewise, to 0.25 for grey images.
+        mean: mean to subtract from each channel, for values in [0, 1], such as [R, G, B]. Defaults to ImageNet's for
+            RGB, 0.5 for grey images, and that of 100 training images for others.
+        deviation: deviation to divide each channel by, such as [R, G, B]. Defaults likewise, to 0.25 for grey images.
         val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
         channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
             be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.

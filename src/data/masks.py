@@ -35,9 +35,9 @@ class _Masks(Data):
         crop: smallest share of the area that a random crop of a training image covers, in (0, 1]; 1 turns it off.
         colour: largest change of brightness, contrast and saturation of training images, as a share in [0, 1]; 0 turns
             it off.
-        mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's for RGB, 0.5 for grey
-            images, and that of 100 training images for others.
-        deviation: deviation to divide each channel by. Defaults likewise, to 0.25 for grey images.
+        mean: mean to subtract from each channel, for values in [0, 1], such as [R, G, B]. Defaults to ImageNet's for
+            RGB, 0.5 for grey images, and that of 100 training images for others.
+        deviation: deviation to divide each channel by, such as [R, G, B]. Defaults likewise, to 0.25 for grey images.
         channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
             be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
         value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
