@@ -189,7 +189,48 @@ def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -
     broken.write_bytes(content)
     assert "going on after 4 rows\n" in done(cli(*command)).out
     assert table(output / "predictions.csv") == whole
-    assert [file.name for file in output.iterdir()] == ["predictions.csv"]
+    assert sorted(file.name for file in output.iterdir()) == ["about.json", "predictions.csv"]
+    about = json.loads((output / "about.json").read_text())
+    assert (about["rows"], about["facts"]["classes"]) == (9, ["blue", "green", "red"])
+
+
+@pytest.mark.parametrize("change", ["file", "option"])
+def test_predict_starts_anew_where_something_has_changed(cli: Cli, folder: Path, change: str) -> None:
+    command = ["predict", "--ckpt_path", "run", "--input", "pictures/test"]
+    broken = folder / "pictures/test/green/2.png"
+    content = broken.read_bytes()
+    broken.write_bytes(content[:100])
+    assert "kept  4 rows in" in refused(cli(*command))
+    broken.write_bytes(content)
+    first = folder / "pictures/test/blue/0.png"
+    if change == "file":
+        first.write_bytes((folder / "pictures/test/red/0.png").read_bytes())
+    else:
+        command += ["--data.mean", "[0.1, 0.1, 0.1]"]
+    again = done(cli(*command)).out
+    assert "going on" not in again
+    rows = table(folder / "run/predictions/test/predictions.csv")
+    assert len(rows) == 9
+    if change == "file":
+        same = next(row for row in rows if row["id"] == "red/0.png")
+        assert {**rows[0], "id": ""} == {**same, "id": ""}
+
+
+def test_inputs_of_one_name_have_a_folder_each(cli: Cli, folder: Path) -> None:
+    other = folder / "other/test"
+    other.mkdir(parents=True)
+    shutil.copy(folder / "pictures/test/red/0.png", other / "only.png")
+    for spec in ("pictures/test", "other/test", "other/../other/test", "pictures/test"):
+        done(cli("predict", "--ckpt_path", "run", "--input", spec))
+    assert len(table(folder / "run/predictions/test/predictions.csv")) == 9
+    assert [row["id"] for row in table(folder / "run/predictions/test-2/predictions.csv")] == ["only.png"]
+
+
+def test_an_output_that_cannot_be_made_is_told(cli: Cli, folder: Path) -> None:
+    (folder / "taken").write_text("")
+    told = refused(cli("predict", "--ckpt_path", "run", "--input", "pictures/test", "--output", "taken"))
+    assert told == "error: --output taken: cannot be made: File exists\n"
+    assert refused(cli("predict", "--ckpt_path", "run", "--input", "")).startswith("error: --input")
 
 
 def test_predict_goes_on_where_only_broken_files_are_left(cli: Cli, folder: Path) -> None:

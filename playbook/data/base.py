@@ -146,7 +146,8 @@ class Data(LightningDataModule):
 
     def test_dataloader(self) -> DataLoader:
         if self.test_set is None:
-            raise UserError(f"--data: {type(self).__name__} has found no test data")
+            place = f" in {Path(root).as_posix()}" if (root := getattr(self, "root", None)) is not None else ""
+            raise UserError(f"--data: {type(self).__name__} has found no test data{place}")
         return self._loader("test", self.test_set)
 
     def predict_dataloader(self) -> DataLoader:

@@ -2,6 +2,7 @@
 
 import csv
 import glob
+import io
 import json
 import os
 import sys
@@ -52,6 +53,8 @@ def find_sources(spec: str, formats: Sequence[str]) -> Sources:
     Raises:
         UserError: there is nothing to read.
     """
+    if not spec.strip():
+        raise UserError("--input: is empty, expected a file, a folder, a glob, a list or -")
     if spec == "-":
         return _from_standard_input()
     path = Path(spec)
@@ -116,7 +119,7 @@ def _from_list(file: Path) -> Sources:
 
 
 def _of_table(name: str, text: str, separator: str) -> list[str]:
-    rows = csv.DictReader(text.splitlines(), delimiter=separator)
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
     header = [column.strip() for column in rows.fieldnames or []]
     rows.fieldnames = header
     column = _column(name, header)
@@ -148,7 +151,7 @@ def _column(name: str, header: list[str]) -> str:
     column = next((column for column in COLUMNS if column in header), None)
     if column is None:
         has = ", ".join(header) or "none"
-        raise UserError(f"{name}: expected a column {' or '.join(COLUMNS[:3])} of paths, got {has}")
+        raise UserError(f"{name}: expected a column {', '.join(COLUMNS[:-1])} or {COLUMNS[-1]} of paths, got {has}")
     return column
 
 

@@ -87,6 +87,8 @@ class Loader(DataLoader):
             for failure in failures:
                 if self.on_error == "stop":
                     print(failure.trace, end="", file=sys.stderr)
+                    if self._guarded.name == "input":
+                        raise DataError(f"--input: {failure.text}; --data.on_error skip leaves such files out")
                     raise DataError(f"--data: {failure.text}")
                 self.skipped(failure.name, failure.text)
             if batch is None:

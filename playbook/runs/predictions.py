@@ -1,6 +1,7 @@
 """Writes what `predict` returns into a table that a person can open."""
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from playbook.runs.table import Rows, cut_to_whole_lines, write_table
 
 PARTIAL = "partial"  # in names of files that are not finished
 RESULTS = "coco-results.json"
+ABOUT = "about.json"  # what was predicted, by which checkpoint, and what that knows of its data
 JPEG = (".jpg", ".jpeg")
 
 
@@ -41,6 +43,7 @@ class WritePredictions(Callback):
         data: names the samples, and reads the pictures to draw on; None where nothing does.
         request: what is predicted, in plain values; rows of the same request are kept and added to.
         num_shown: largest number of answers that are printed as well.
+        places: path of each sample; where a file has changed, rows are not added to, but predicted anew.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class WritePredictions(Callback):
         data: Any = None,
         request: Mapping[str, Any] | None = None,
         num_shown: int = 0,
+        places: Sequence[Any] = (),
     ) -> None:
         self.folder = folder
         self.kind = kind
@@ -59,8 +63,10 @@ class WritePredictions(Callback):
         self.draw = draw
         self.data = data
         self.num_shown = num_shown
+        self.places = places
         self.request = json.loads(json.dumps(dict(request or {})))
         self.files: list[Path] = []
+        self.facts: dict[str, Any] = {}  # of the training data
         self._lines: list[str] = []
         self._file: TextIO | None = None
         self._parts: list[Path] = []  # of this process, one a loader
@@ -87,10 +93,25 @@ class WritePredictions(Callback):
         parts = sorted(self.folder.glob(f"predictions*.{PARTIAL}.jsonl"))
         for part in parts:
             cut_to_whole_lines(part)
-        return Rows(parts).indices()
+        rows = Rows(parts)
+        if any(entry.get("stamp") != self._stamp(entry["index"]) for entry in rows.entries()):
+            print("starting anew, as files have changed since", flush=True)
+            self.discard()
+            return set()
+        return rows.indices()
+
+    def _stamp(self, place: int) -> list[int] | None:
+        """Size and time of change of a sample's file."""
+        source = self.places[place] if place < len(self.places) else None
+        if not isinstance(source, Path) or not source.exists():
+            return None
+        state = source.stat()
+        return [state.st_size, state.st_mtime_ns]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.folder = trainer.strategy.broadcast(self.folder)  # only the first process may know it
+        keep = getattr(trainer, "keep_facts", None)
+        self.facts = keep.facts if keep else self.facts
         if stage == "predict":
             require_answer(pl_module, self.options, self.draw)
             if trainer.is_global_zero and not self._is_resumed:
@@ -113,7 +134,7 @@ class WritePredictions(Callback):
             self._loader, self._next = dataloader_idx, 0
         loaders = getattr(trainer, "predict_dataloaders", None)
         loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
-        answers = self._answers(trainer, pl_module, outputs)
+        answers = self._answers(pl_module, outputs)
         if not answers:
             return
         if self._file is None:
@@ -122,11 +143,13 @@ class WritePredictions(Callback):
         places = own.popleft() if own else [(self._next + i) * num_shards + shard for i in range(len(answers))]
         self._next += len(answers)
         names = [str(self._names[place]) if self._names else place for place in places]
-        results = _results(trainer, pl_module, outputs, names)
+        results = self._results(pl_module, outputs, names)
         for number, (place, name, answer) in enumerate(zip(places, names, answers, strict=True)):
             if self.draw:
                 self._draw(pl_module, loader, batch, number, place, name, answer)
             entry = {"index": place, "id": name, "row": self._with_files(answer, name)}
+            if self.places:
+                entry["stamp"] = self._stamp(place)
             if results is not None:
                 entry["results"] = results[number]
             assert self._file is not None
@@ -134,11 +157,15 @@ class WritePredictions(Callback):
         assert self._file is not None
         self._file.flush()  # what a kill leaves
 
-    def _answers(self, trainer: Any, pl_module: Any, outputs: Any) -> list[dict[str, Any]]:
+    def _answers(self, pl_module: Any, outputs: Any) -> list[dict[str, Any]]:
         if answers_itself(pl_module) and outputs is not None:
-            keep = getattr(trainer, "keep_facts", None)
-            return [dict(answer) for answer in pl_module.answer(outputs, keep.facts if keep else {}, **self.options)]
+            return [dict(answer) for answer in pl_module.answer(outputs, self.facts, **self.options)]
         return rows_of(outputs)
+
+    def _results(self, pl_module: Any, outputs: Any, names: list[Any]) -> list[list[dict[str, Any]]] | None:
+        """Entries of the results file of public evaluation tools, if the task knows one."""
+        own: Callable[..., Any] | None = getattr(pl_module, "results", None)
+        return own(outputs, self.facts, [str(name) for name in names]) if callable(own) else None
 
     def _open(self, trainer: Any, loader: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +209,8 @@ class WritePredictions(Callback):
         stem = path.with_suffix("") if path.name else path
         path = path if stem.as_posix() in self._twins else stem
         parts = [part for part in path.parts if part not in ("..", "/", path.anchor)]
-        return "/".join(parts).replace(":", "-") or "input"
+        name = "/".join(parts) or "input"
+        return name.replace(":", "-") if os.name == "nt" else name
 
     def _draw(
         self, pl_module: Any, loader: Any, batch: Any, number: int, place: int, name: Any, answer: dict[str, Any]
@@ -218,6 +246,9 @@ class WritePredictions(Callback):
             self.files.append(write_table(rows, self.folder / stem, self.kind))
             if any("results" in entry for entry in rows.entries()):
                 self.files.append(_write_results(rows, self.folder / RESULTS))
+        if self.request and parts:
+            about = {**self.request, "rows": len(self._lines), "facts": self.facts}
+            write_atomically(self.folder / ABOUT, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
         for leftover in [*parts, self._record]:
             leftover.unlink(missing_ok=True)
 
@@ -252,6 +283,35 @@ class WritePredictions(Callback):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def make_folder(folder: Path) -> None:
+    """Makes the folder of the results.
+
+    Raises:
+        UserError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output {folder.as_posix()}: cannot be made: {error.strerror or error}") from error
+
+
+def unused_folder(folder: Path, source: str) -> Path:
+    """The folder, or one with a number behind its name where it holds predictions of another input.
+
+    Args:
+        folder: where they would be written.
+        source: the input's absolute path.
+    """
+    number, wanted = 1, folder
+    while True:
+        records = [wanted / ABOUT, wanted / f"predictions.{PARTIAL}.json"]
+        inputs = {json.loads(record.read_text(encoding="utf-8")).get("input") for record in records if record.exists()}
+        if inputs <= {source} and not wanted.is_file():
+            return wanted
+        number += 1
+        wanted = folder.with_name(f"{folder.name}-{number}")
 
 
 def answers_itself(module: Any) -> bool:
@@ -299,13 +359,6 @@ def save_mask(mask: Tensor, file: Path) -> None:
     image = Image.fromarray(numbers.astype(np.uint8)).convert("L")
     image.putpalette(palette())
     image.save(file)
-
-
-def _results(trainer: Any, pl_module: Any, outputs: Any, names: list[Any]) -> list[list[dict[str, Any]]] | None:
-    """Entries of the results file of public evaluation tools, if the task knows one."""
-    own: Callable[..., Any] | None = getattr(pl_module, "results", None)
-    keep = getattr(trainer, "keep_facts", None)
-    return own(outputs, keep.facts, [str(name) for name in names]) if callable(own) and keep else None
 
 
 def _write_results(rows: Rows, file: Path) -> Path:

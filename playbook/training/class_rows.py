@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from playbook.errors import UserError
 from playbook.facts import named
 
-HEADS = {"head", "heads", "classifier", "fc", "cls_logits", "cls_score", "classes", "logits", "last", "out"}
+BOX = 4  # rows of a class in `bbox_pred`, for the sides of its boxes
 
 
 def match_rows(
@@ -29,9 +30,22 @@ def match_rows(
     """
     if list(known) == list(classes):
         return ""
-    heads = [name for name in own if name in weights and _is_head(name, own)]
-    counts = {name: _rows_of_a_class(weights[name], own[name], len(known), len(classes)) for name in heads}
-    matched = {name: count for name, count in counts.items() if count}
+    pairs = [(known.index(label), number) for number, label in enumerate(classes) if label in known]
+    matched = []
+    for name in _heads(own):
+        if name not in weights or weights[name].shape[1:] != own[name].shape[1:]:
+            continue
+        old = _rows_by_class(name, len(weights[name]), len(known))
+        new = _rows_by_class(name, len(own[name]), len(classes))
+        if old is None or new is None or old.shape[1] != new.shape[1]:
+            continue
+        rows = own[name].clone()
+        first = int(new.min())  # the rows before are of the background
+        rows[:first] = weights[name][:first].to(rows)
+        for source, target in pairs:
+            rows[new[target]] = weights[name][old[source]].to(rows)
+        weights[name] = rows
+        matched.append(name)
     if not matched:
         if len(known) != len(classes):
             return ""  # of another shape, and left at their initialisation
@@ -39,35 +53,44 @@ def match_rows(
             f"--init_from: its classes are {named(known)}, those of the data {named(classes)}; expected the same "
             "order, as no layer of this net is known to have a row for each class"
         )
-    for name, (repeats, offset) in matched.items():
-        rows = own[name].clone()
-        for number, label in enumerate(classes):
-            if label in known:
-                for repeat in range(repeats):  # as for the anchors of a detector
-                    to = offset + repeat * len(classes) + number
-                    rows[to] = weights[name][offset + repeat * len(known) + known.index(label)].to(rows)
-        if offset:
-            rows[:offset] = weights[name][:offset].to(rows)  # of the background
-        weights[name] = rows
-    common = [label for label in classes if label in known]
-    new = [label for label in classes if label not in known]
-    text = f"classes matched by name in {', '.join(matched)}: {len(common)} taken"
-    return text + (f", {len(new)} new ({named(new)})" if new else "")
+    added = [label for label in classes if label not in known]
+    text = f"classes matched by name in {', '.join(matched)}: {len(pairs)} taken"
+    return text + (f", {len(added)} new ({named(added)})" if added else "")
 
 
-def _is_head(name: str, own: Mapping[str, Tensor]) -> bool:
-    """Whether a weight belongs to a layer that is named as a head, or to the net's last layer."""
-    of_net = [entry for entry, value in own.items() if entry.startswith("net.") and value.ndim]
-    last = of_net[-1].rpartition(".")[0] if of_net else ""
-    return name.rpartition(".")[0] == last or bool(HEADS & set(name.split(".")))
+def _heads(own: Mapping[str, Tensor]) -> list[str]:
+    """Weights and biases of the layers that detectors classify with; of other nets, those of the last layer."""
+    names = [name for name, value in own.items() if name.startswith("net.") and value.ndim]
+    heads = [name for name in names if _layer(name) in LAYOUTS]
+    return heads or [name for name in names if name.rpartition(".")[0] == names[-1].rpartition(".")[0]]
 
 
-def _rows_of_a_class(weight: Tensor, own: Tensor, known: int, classes: int) -> tuple[int, int] | None:
-    """How many times the classes repeat along the first dimension, and how many rows stand before them."""
-    if not weight.ndim or weight.shape[1:] != own.shape[1:]:
-        return None
-    for offset in (0, 1):
-        old, new = weight.shape[0] - offset, own.shape[0] - offset
-        if old >= known and old % known == 0 and new == old // known * classes and (offset == 0 or old == known):
-            return old // known, offset
-    return None
+def _layer(name: str) -> str:
+    return name.split(".")[-2]
+
+
+def _rows_by_class(name: str, num_rows: int, num_classes: int) -> Tensor | None:
+    """Numbers of each class's rows (K, R); None if the layer has not as many."""
+    of_class = LAYOUTS.get(_layer(name), _one_each)(num_rows, num_classes)
+    return of_class if of_class is not None and len(of_class) == num_classes else None
+
+
+def _one_each(num_rows: int, num_classes: int) -> Tensor | None:
+    return torch.arange(num_classes)[:, None] if num_rows == num_classes else None
+
+
+def _of_anchors(num_rows: int, num_classes: int) -> Tensor | None:
+    """All classes for each anchor in turn."""
+    return torch.arange(num_rows).view(-1, num_classes).T if num_rows % num_classes == 0 else None
+
+
+def _behind_background(num_rows: int, num_classes: int) -> Tensor | None:
+    return 1 + torch.arange(num_classes)[:, None] if num_rows == num_classes + 1 else None
+
+
+def _boxes(num_rows: int, num_classes: int) -> Tensor | None:
+    return torch.arange(num_rows).view(-1, BOX)[1:] if num_rows == BOX * (num_classes + 1) else None
+
+
+# by the name of the layer: YOLO's, RetinaNet's, and the two of Faster R-CNN
+LAYOUTS = {"labels": _one_each, "cls_logits": _of_anchors, "cls_score": _behind_background, "bbox_pred": _boxes}

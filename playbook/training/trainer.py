@@ -275,6 +275,7 @@ class Trainer(pl.Trainer):
             checkpoint: weights to load first.
             writer: of the table; rows that an interrupted call has written are kept.
         """
+        writer.facts = self.keep_facts.facts
         done = writer.resume()
         data: Any = getattr(datamodule, "data", datamodule)  # behind `--input`
         if isinstance(getattr(data, "predicted", None), set):
@@ -290,6 +291,8 @@ class Trainer(pl.Trainer):
         else:
             self.callbacks.append(writer)  # type: ignore[attr-defined]  # set by a connector
             self.predict(model, None, datamodule, False, checkpoint)
+        if self.is_global_zero and (skipped := getattr(data, "skipped_samples", None)):
+            print(f"skipped  {len(skipped):,} samples that could not be read")
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None

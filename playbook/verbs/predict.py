@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from playbook.command.verb import ModelVerb
 
 if TYPE_CHECKING:
-    from playbook.command.session import Session
-    from playbook.data.inputs import Sources
+    from collections.abc import Sequence
 
+    from playbook.command.session import Session
+
+PASSING = {"batch_size", "num_workers", "on_error", "timeout_s"}  # options that change no row
 NUM_SHOWN = 10  # answers that are printed as well
 
 
@@ -56,23 +58,24 @@ class Predict(ModelVerb):
             draw: also leave a picture of every answer.
         """
         from playbook.data.inputs import Inputs, find_sources
-        from playbook.runs.predictions import WritePredictions
+        from playbook.runs.predictions import WritePredictions, make_folder, unused_folder
 
         if tile is not None:
             set_tile(session.model, tile, bool(input))
-        folder = session.run.predictions
+        folder, places = session.run.predictions, []
         datamodule: Any = session.datamodule
         options = {name: value for name, value in {"top": top, "score": score}.items() if value is not None}
         request = {"checkpoint": _identity(session.checkpoint), "options": options, "tile": tile, "draw": draw}
+        request |= {name: _lasting(session.values.get(name)) for name in ("model", "data")}
         if input is not None:
             sources = find_sources(input, getattr(datamodule, "formats", ()))
-            folder = folder / _folder_name(input)
-            datamodule = Inputs(datamodule, sources, whole=tile is not None)
-            request |= {"input": input, "sources": _digest(sources)}
-        else:
-            request |= {"data": session.values.get("data")}
+            place = "-" if input == "-" else Path(input).absolute().as_posix()
+            folder = unused_folder(folder / _folder_name(input), place)
+            datamodule, places = Inputs(datamodule, sources, whole=tile is not None), sources.places
+            request |= {"input": place, "sources": _digest(sources.names)}
         folder = Path(output) if output else folder
-        writer = WritePredictions(folder, format, options, draw, session.datamodule, request, NUM_SHOWN)
+        make_folder(folder)
+        writer = WritePredictions(folder, format, options, draw, session.datamodule, request, NUM_SHOWN, places)
         session.trainer.write_predictions(session.model, datamodule, session.checkpoint, writer)
 
 
@@ -97,8 +100,16 @@ def _folder_name(spec: str) -> str:
     """Folder of the results of an input, named after it."""
     if spec == "-":
         return "stdin"
-    name = Path(spec).absolute().name if not any(sign in spec for sign in "*?[") else spec
-    return "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name) or "input"
+    name = spec if any(sign in spec for sign in "*?[") else Path(spec).resolve().name
+    name = "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name).strip("._") or "input"
+    return f"input-{name}" if name.startswith("predictions") else name  # as the tables are called
+
+
+def _lasting(section: Any) -> Any:
+    """A section of the configuration without what may change between a command and its repetition."""
+    if not isinstance(section, dict):
+        return section
+    return {name: _lasting(value) for name, value in section.items() if name not in PASSING}
 
 
 def _identity(checkpoint: Path | None) -> Any:
@@ -108,8 +119,8 @@ def _identity(checkpoint: Path | None) -> Any:
     return [checkpoint.absolute().as_posix(), state.st_size, state.st_mtime_ns]
 
 
-def _digest(sources: "Sources") -> str:
-    return hashlib.sha256("\n".join(sources.names).encode()).hexdigest()
+def _digest(names: "Sequence[str]") -> str:
+    return hashlib.sha256("\n".join(names).encode(errors="surrogateescape")).hexdigest()
 
 
 VERB = Predict()

@@ -16,6 +16,8 @@ from playbook.errors import HowTo, UserError
 
 FORMATS = (".png", ".jpg")
 
+WANTED = "expected a column path, file, image, filename or file_name of paths, got "
+
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -93,15 +95,21 @@ def test_paths_in_a_list_may_be_relative_to_the_working_directory_or_absolute(pl
 
 
 BROKEN = {
-    "column.csv": ("name,label\na.png,cat\n", "column.csv: expected a column path or file or image of paths, got name"),
+    "column.csv": (
+        "name,label\na.png,cat\n",
+        "column.csv: expected a column path, file, image, filename or file_name of paths, got name",
+    ),
     "cell.csv": ("path,label\na.png,cat\n,dog\n", "cell.csv:3: path is empty"),
     "short.tsv": ("label\tpath\ncat\ta.png\ndog\n", "short.tsv:3: path is empty"),
     "no_rows.csv": ("path\n", "no_rows.csv: the list is empty"),
-    "empty.csv": ("", "empty.csv: expected a column path or file or image of paths, got none"),
+    "empty.csv": ("", f"empty.csv: {WANTED}none"),
     "empty.txt": ("\n \n", "empty.txt: the list is empty"),
     "empty.jsonl": ("\n", "empty.jsonl: the list is empty"),
     "cut.jsonl": ('{"path": "a.png"}\n{"path": \n', "cut.jsonl:2: is not valid JSON"),
-    "key.jsonl": ('\n{"name": "a.png"}\n', "key.jsonl:2: expected a column path or file or image of paths, got name"),
+    "key.jsonl": (
+        '\n{"name": "a.png"}\n',
+        "key.jsonl:2: expected a column path, file, image, filename or file_name of paths, got name",
+    ),
     "number.jsonl": ('{"path": 3}\n', "number.jsonl:1: expected the path of a file, got 3"),
     "list.jsonl": ('["a.png"]\n', "list.jsonl:1: expected the path of a file, got ['a.png']"),
 }

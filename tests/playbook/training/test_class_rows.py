@@ -127,3 +127,25 @@ def test_an_unknown_head_of_another_shape_is_left_at_its_initialisation() -> Non
     own = {"net.inner.weight": torch.zeros(2, 2), "net.scale": torch.zeros(1)}
     assert match_rows(weights, own, KNOWN, ["owl", "cat"]) == ""
     assert weights["net.inner.weight"] is file
+
+
+def test_hidden_layers_of_a_head_are_left_alone() -> None:
+    """Their widths are often multiples of the number of classes."""
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    own = {f"net.classifier.{name}": torch.zeros_like(value) for name, value in head.state_dict().items()}
+    weights = {f"net.classifier.{name}": value for name, value in head.state_dict().items()}
+    hidden = weights["net.classifier.0.weight"].clone()
+    told = match_rows(weights, own, ["a", "b"], ["b", "c"])
+    assert told == "classes matched by name in net.classifier.2.weight, net.classifier.2.bias: 1 taken, 1 new (c)"
+    assert torch.equal(weights["net.classifier.0.weight"], hidden)
+    assert torch.equal(weights["net.classifier.2.weight"][0], head.state_dict()["2.weight"][1])
+
+
+def test_the_boxes_of_a_two_stage_detector_move_with_their_classes() -> None:
+    weight = torch.arange(12.0)[:, None]  # background, a, b: four sides each
+    weights = {"net.box_predictor.bbox_pred.weight": weight.clone()}
+    own = {"net.box_predictor.bbox_pred.weight": torch.full((16, 1), -1.0)}
+    match_rows(weights, own, ["a", "b"], ["c", "b", "a"])
+    expected = [0, 1, 2, 3, -1, -1, -1, -1, 8, 9, 10, 11, 4, 5, 6, 7]
+    assert weights["net.box_predictor.bbox_pred.weight"].flatten().tolist() == expected

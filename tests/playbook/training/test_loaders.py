@@ -200,7 +200,7 @@ def test_positional_batch_size_on_the_command_line(cli: Cli, workdir: Path) -> N
 
 
 def predicted(run: Path) -> list[float]:
-    [table] = (run / "predictions").iterdir()
+    [table] = (run / "predictions").glob("*.csv")
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == [str(number) for number in range(len(rows))]
