@@ -92,7 +92,7 @@ def predict(own: Path, run: Path, world: int) -> list[dict[str, str]]:
     args = (*args, "--trainer.strategy", "auto" if world == 1 else "ddp", "--run_dir", f"predicted-{world}")
     out = Group(world, "predict", *args, cwd=own).finish()
     assert out == f"predictions  predicted-{world}/predictions/predictions.csv\n"
-    [file] = (own / f"predicted-{world}/predictions").iterdir()  # the processes' own are merged
+    [file] = (own / f"predicted-{world}/predictions").glob("*.csv")  # the processes' own are merged
     return read(file)
 
 
