@@ -14,6 +14,7 @@ from torchvision.models.regnet import BlockParams
 from playbook.network import restored
 from src.nets.torchvision import TorchvisionClassifier, TorchvisionSegmentation
 from tests.conftest import ROOT, Cli
+from tests.playbook.running import sampled
 
 # the smallest of every family
 FAMILIES = ["alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "maxvit_t",
@@ -138,6 +139,7 @@ def test_published_weights_give_torchvisions_outputs(name: str, cache: Path) -> 
     assert isinstance(other.train()(image), Tensor), "one output in training too"
 
 
+@pytest.mark.slow
 def test_published_weights_segment_a_grey_image_as_in_rgb(cache: Path) -> None:
     name = "lraspp_mobilenet_v3_large"
     publish(cache, name)
@@ -176,7 +178,7 @@ def test_published_weights_of_a_backbone(cache: Path) -> None:
     assert all(torch.equal(value, reference[f"features.{key}"]) for key, value in mine.items())
 
 
-@pytest.mark.parametrize("name", ["resnet18", "convnext_tiny", "vit_b_32"])
+@pytest.mark.parametrize("name", sampled(["resnet18", "convnext_tiny", "vit_b_32"], ["resnet18"]))
 def test_a_grey_image_has_the_features_that_published_weights_give_it_in_rgb(name: str, cache: Path) -> None:
     publish(cache, name)
     grey = torch.rand(2, 1, 224, 224)
@@ -299,7 +301,9 @@ def test_no_network_is_an_error_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["inception_v3", "resnet18", "fcn_resnet50", "lraspp_mobilenet_v3_large"])
+@pytest.mark.parametrize(
+    "name", sampled(["inception_v3", "resnet18", "fcn_resnet50", "lraspp_mobilenet_v3_large"], ["resnet18"])
+)
 def test_a_checkpoint_brings_the_weights_without_a_network(
     name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

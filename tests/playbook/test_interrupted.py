@@ -134,7 +134,8 @@ echo "$@" >> "$CALLS"
 """
 
 
-@pytest.mark.parametrize("option", [(), pytest.param(("--checkpoint.requeue_exit_code", "99"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("option", [(), ("--checkpoint.requeue_exit_code", "99")])
 def test_slurm_requeues_once_and_the_same_command_goes_on(
     own: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: tuple[str, ...]
 ) -> None:

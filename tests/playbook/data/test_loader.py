@@ -497,6 +497,7 @@ def _lose_workers(foreign_first: bool) -> dict[str, str]:
     return told
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_foreign_death_is_told_while_ours_is_waited_for() -> None:
     """torch's handler, which another DataLoader has set, is passed on what is not ours."""

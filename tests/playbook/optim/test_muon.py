@@ -225,6 +225,7 @@ def test_a_rate_of_zero_changes_nothing() -> None:
         assert torch.equal(value, module.state_dict()[name]), name
 
 
+@pytest.mark.slow
 def test_command_line_takes_ours_and_continues_exactly(cli: Cli) -> None:
     """The short name; the recipe's schedule; the widened net has one hidden kernel."""
     args = ("--model.optimizer", "Muon", "--model.optimizer.lr", "3e-3")

@@ -960,6 +960,7 @@ def test_no_torch_is_imported(project: Path, upstream: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository")
 def test_this_repository_is_a_source(tmp_path: Path, update: Update) -> None:
     """A project made from the last commit, its machine edited, gets what one commit more brings."""
