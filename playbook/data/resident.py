@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from playbook.data.augment import cutout, flip, resized_crop, translate
 from playbook.data.base import Data, split_indices
 from playbook.errors import UserError
+from playbook.facts import unknown_classes
 from playbook.seeding import derived_seed
 
 NUM_DRAWS = 7  # random numbers a sample and epoch
@@ -86,6 +87,8 @@ class ResidentImages(Data):
             class_names: names of the classes 0 to K - 1.
             file_names: of the images of train and of test. Default to their numbers, as in test:17.
         """
+        if class_names is not None:
+            train, test = ((images, self._numbered(targets, class_names)) for images, targets in (train, test))
         images, targets = train
         if len(images) < 2:
             raise UserError(f"--data: expected at least 2 images to train and validate with, got {len(images)}")
@@ -101,8 +104,6 @@ class ResidentImages(Data):
         if self.num_train is not None and not 1 <= self.num_train <= len(kept):
             raise UserError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
         kept = kept[: self.num_train]
-        if class_names is not None:
-            self.facts["classes"] = list(class_names)
         if "mean" not in self.facts:  # of a checkpoint
             mean, deviation = mean_and_deviation(images[kept])
             shape = list(images.shape[1:])
@@ -121,6 +122,13 @@ class ResidentImages(Data):
             id(self.val_set): [train_names[index] for index in val.tolist()],
             id(self.test_set): test_names,
         }
+
+    def _numbered(self, targets: Tensor, class_names: Sequence[str]) -> Tensor:
+        """Targets (N,) under the numbers that a checkpoint gives these classes, or else their own."""
+        known = self.facts.setdefault("classes", list(class_names))
+        if unknown := [name for name in class_names if name not in known]:
+            raise UserError(f"--data: {unknown_classes(unknown, known, type(self).__name__)}")
+        return torch.tensor([known.index(name) for name in class_names])[targets]
 
     def ids(self, dataset: Any) -> Sequence[str]:
         return self._names[id(dataset)]

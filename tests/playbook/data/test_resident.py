@@ -229,6 +229,20 @@ def test_too_few_images(num: int) -> None:
         Numbered().hold((images, targets), (images, targets))
 
 
+def test_classes_have_the_numbers_of_a_checkpoint() -> None:
+    def data(classes: list[str]) -> ResidentImages:
+        images, targets = torch.zeros(9, 1, 4, 4).byte(), torch.arange(9) % 3
+        data = ResidentImages(batch_size=4)
+        data.facts = {"classes": ["cat", "dog", "owl", "yak"]}
+        data.hold((images, targets), (images, targets), classes)
+        return data
+
+    test_set: Any = data(["owl", "cat", "yak"]).test_set
+    assert [int(test_set[index][1]) for index in range(9)] == [2, 0, 3] * 3
+    with pytest.raises(UserError, match=r"ResidentImages has the class ow, the checkpoint knows cat, .*Nearest: owl"):
+        data(["ow", "cat", "yak"])
+
+
 def test_test_images_of_another_size() -> None:
     train, test = ((torch.zeros(4, 1, side, side).byte(), torch.zeros(4).long()) for side in (28, 14))
     with pytest.raises(UserError, match=r"expected test images of 1 × 28 × 28 values .*, got 1 × 14 × 14$"):
