@@ -146,6 +146,7 @@ def test_several_stack(cli: Cli, probe: tuple[str, ...]) -> None:
     assert seen["precision"] == "bf16-mixed"
 
 
+@pytest.mark.slow
 def test_compiled_run_says_so_and_keeps_names(cli: Cli, probe: tuple[str, ...]) -> None:
     """The stage before code is generated; the generated code runs in the slow tests."""
     eager = ("--trainer.callbacks+=Compile", "--trainer.callbacks.backend=eager")
@@ -171,6 +172,7 @@ def test_accumulated_small_batches_are_one_large_batch(cli: Cli) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bf16", "activation-checkpointing"])
 def test_a_run_continues_under_the_same_file(cli: Cli, name: str) -> None:
     """Stopped after two of three epochs and continued, or in one go: bitwise the same weights."""

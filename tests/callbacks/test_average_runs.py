@@ -48,6 +48,7 @@ def test_continues_exactly_from_every_step(cli: Cli, average: str, variant: str)
     sweep(cli, steps, *AVERAGES[average], *epochs, *VARIANTS.get(variant, ()))
 
 
+@pytest.mark.slow
 def test_everything_after_the_training_takes_the_average(cli: Cli) -> None:
     """With the callback, without it, and as the start of another run."""
     constant = ("--model.schedule", "null", "--model.optimizer.lr", "0.01")

@@ -32,6 +32,7 @@ def draw(batch: Any, tmp_path: Path, data: Any = None, **options: Any) -> None:
     browse.on_train_end(trainer, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_run_leaves_a_picture_of_its_mixed_batches(cli: Cli, figures: list[Figure]) -> None:
     mix = ("--trainer.callbacks+=Browse", "--trainer.callbacks.num_images=20", "--trainer.callbacks+=Mix")
     done = cli("fit", "--config", CNN_DIGITS, *mix, "--run_dir", "run", "--trainer.max_epochs", "1")

@@ -55,6 +55,7 @@ def test_a_run_that_had_stopped_trains_no_further(cli: Cli) -> None:
     assert json.loads(Path("run/metrics.json").read_text())["status"] == "finished"
 
 
+@pytest.mark.slow
 def test_another_metric_is_watched_anew(cli: Cli) -> None:
     assert fit(cli, CNN_DIGITS, "run", *STOPPING).code == 0
     other = [option.replace("val/loss", "train/loss").replace("epochs=6", "epochs=7") for option in STOPPING]
@@ -64,6 +65,7 @@ def test_another_metric_is_watched_anew(cli: Cli) -> None:
     assert steps_of("run") == STEPS + 3 * BATCHES, "the first value, and two that are no improvement"
 
 
+@pytest.mark.slow
 def test_more_patience_trains_on(cli: Cli) -> None:
     assert fit(cli, CNN_DIGITS, "run", *STOPPING).code == 0
     assert steps_of("run") == STEPS

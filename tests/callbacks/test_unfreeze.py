@@ -82,6 +82,7 @@ def test_stages_move_one_after_another(cli: Cli) -> None:
     assert not SEEN[1]["body.running_mean"], "a frozen norm keeps its statistics"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 12, 16])
 def test_continues_exactly(cli: Cli, step: int) -> None:
     assert fit(cli, "whole").code == 0

@@ -380,6 +380,7 @@ def test_many_clipped_boxes_are_only_counted(folder: Path, capsys: pytest.Captur
     assert lines[10] == "warning: clipped 25 boxes in all"
 
 
+@pytest.mark.slow
 def test_counts_are_in_the_results_of_a_run(cli: Cli) -> None:
     break_box(write_voc(Path("data")), "a point")
     model = ("--model", "Detection", "--model.num_classes", "2", "--model.net", "YOLO", "--model.net.num_classes", "2")

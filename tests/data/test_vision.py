@@ -264,6 +264,7 @@ seed_everything: 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_training_continues_exactly(cli: Cli, workdir: Path, workers: str) -> None:
     write_mnist(workdir / "data")

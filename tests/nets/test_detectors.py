@@ -53,6 +53,7 @@ def torchvisions(cls: Any) -> nn.Module:
     return detection.RetinaNet(body, 10, **sizes, anchor_generator=anchors, detections_per_img=100)
 
 
+@pytest.mark.slow
 @both
 def test_equals_torchvisions_own_class(cls: Any) -> None:
     """With the same weights, losses and boxes are the same; only Faster R-CNN's labels are one less."""

@@ -298,6 +298,7 @@ def test_macro_accuracy_is_the_mean_over_the_classes_that_occur() -> None:
     assert found["test/accuracy"] == pytest.approx(5 / 7)
 
 
+@pytest.mark.slow
 def test_weights_and_balanced_sampling_on_the_command_line(cli: Cli) -> None:
     short = ("--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--model.macro_accuracy", "true")
     assert cli("fit", *short, "--model.class_weights", "auto", "--run_dir", "auto").code == 0

@@ -54,6 +54,7 @@ def random_states() -> list[Any]:
     return [random.getstate(), array[1].tolist(), torch.get_rng_state().tolist()]
 
 
+@pytest.mark.slow
 def test_every_form_of_a_run(cli: Cli) -> None:
     assert cli("fit", *SMALL, "--run_dir", "run").code == 0
     assert cli("export", "--ckpt_path", "run", "--output", "alone.safetensors").code == 0

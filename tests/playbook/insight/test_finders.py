@@ -236,6 +236,7 @@ def test_find_lr_from_the_command_line(cli: Cli) -> None:
     assert cli("fit", *pasted).code == 0
 
 
+@pytest.mark.slow
 def test_find_batch_size_from_the_command_line(cli: Cli) -> None:
     args = ("--config", CNN_DIGITS, "--model.net.widths", "[4]", "--max_batch_size", "128", "--steps_per_trial", "4")
     done = cli("find_batch_size", *args, "--run_dir", "run")

@@ -239,6 +239,7 @@ def test_from_a_file_and_the_command_line(cli: Cli) -> None:
     assert not torch.equal(left["net.hidden.5.weight"], torch.ones(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["AdamW", "Muon"])
 def test_a_resumed_run_is_the_same(cli: Cli, optimizer: str) -> None:
     rules = "[{pattern: net.*, layer_decay: 0.5}, {pattern: net.hidden.0, frozen: true}]"

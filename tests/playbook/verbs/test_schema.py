@@ -8,6 +8,7 @@ import pytest
 from tests.playbook.running import Cli
 
 
+@pytest.mark.slow
 def test_prints_it(cli: Cli) -> None:
     done = cli("schema")
     assert (done.code, done.err) == (0, "")

@@ -460,6 +460,7 @@ class CutAt(pl.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_resume_across_a_skipped_step_is_bitwise(cli: Cli, workdir: Path) -> None:
     (workdir / "broken.py").write_text(BROKEN)
     skip = (

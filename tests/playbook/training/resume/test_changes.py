@@ -233,6 +233,7 @@ def test_the_metric_of_a_plateau_starts_anew(cli: Cli, mode: str) -> None:
     assert now["mode"] == "max"
 
 
+@pytest.mark.slow
 def test_the_best_is_chosen_anew_by_another_metric(cli: Cli) -> None:
     """An accuracy of 0.5 is no loss to fall below; so is the smallest accuracy not the largest."""
     fit(cli, "run", "--trainer.max_epochs", "1")

@@ -103,6 +103,7 @@ class SignalAt(Callback):
             os.kill(os.getpid(), self.number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval", "accumulate", "validation", "code"),
     [
