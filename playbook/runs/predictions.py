@@ -10,15 +10,16 @@ from pathlib import Path, PurePath
 from typing import Any, TextIO, cast
 
 import numpy as np
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from PIL import Image
 from torch import Tensor
 
+from playbook.batches import num_samples
 from playbook.errors import UserError, nearest
 from playbook.processes import gathered, shard_of
 from playbook.runs.colours import NUM_COLOURS, palette
 from playbook.runs.directory import write_atomically
+from playbook.runs.outputs import line_of, plain, rows_of
 from playbook.runs.table import Rows, cut_to_whole_lines, write_table
 
 PARTIAL = "partial"  # in names of files that are not finished
@@ -135,14 +136,17 @@ class WritePredictions(Callback):
         loaders = getattr(trainer, "predict_dataloaders", None)
         loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
         answers = self._answers(pl_module, outputs)
+        loaded = getattr(loader, "indices", None)  # which samples, if the loader is one of Playbook's
+        places = loaded.popleft() if loaded else []
         if not answers:
             return
         if self._file is None:
             self._open(trainer, loader)
-        own = getattr(loader, "indices", None)  # which samples loaded, if the loader is one of Playbook's
-        places = own.popleft() if own else [(self._next + i) * num_shards + shard for i in range(len(answers))]
+        is_row_a_sample = len(answers) == (len(places) or num_samples(batch))  # or a row a batch
+        if not is_row_a_sample or not places:
+            places = [(self._next + i) * num_shards + shard for i in range(len(answers))]
         self._next += len(answers)
-        names = [str(self._names[place]) if self._names else place for place in places]
+        names = [str(self._names[place]) if self._names and is_row_a_sample else place for place in places]
         results = self._results(pl_module, outputs, names)
         for number, (place, name, answer) in enumerate(zip(places, names, answers, strict=True)):
             if self.draw:
@@ -181,8 +185,8 @@ class WritePredictions(Callback):
         self._names = getattr(dataset, "names", None)  # of `predict --input`
         if self._names is None and callable(name_samples) and hasattr(dataset, "__len__"):
             self._names = cast("Sequence[str] | None", name_samples(dataset))
-        stems = [PurePath(str(name)).with_suffix("") for name in self._names or []]
-        self._twins = {stem.as_posix() for stem in stems if stem.name} if len(set(stems)) < len(stems) else set()
+        stems = Counter(_stem_of(str(name)) for name in self._names or [])
+        self._twins = {stem for stem, count in stems.items() if count > 1}
 
     def _stem(self, loader: int) -> str:
         return f"predictions-{loader}" if loader else "predictions"
@@ -205,9 +209,8 @@ class WritePredictions(Callback):
         """A path for what belongs to a sample: its id without the suffix, below the folder, whatever the id is."""
         if isinstance(name, int):
             return f"{name:06}"
-        path = PurePath(name)
-        stem = path.with_suffix("") if path.name else path
-        path = path if stem.as_posix() in self._twins else stem
+        stem = _stem_of(name)
+        path = PurePath(name if stem in self._twins else stem)
         parts = [part for part in path.parts if part not in ("..", "/", path.anchor)]
         name = "/".join(parts) or "input"
         return name.replace(":", "-") if os.name == "nt" else name
@@ -285,6 +288,12 @@ class WritePredictions(Callback):
             self._file = None
 
 
+def _stem_of(name: str) -> str:
+    """A path without its suffix."""
+    path = PurePath(name)
+    return (path.with_suffix("") if path.name else path).as_posix()
+
+
 def make_folder(folder: Path) -> None:
     """Makes the folder of the results.
 
@@ -336,20 +345,6 @@ def require_answer(module: Any, options: Mapping[str, Any], draw: bool) -> None:
         raise UserError(f"--draw: {name} has no method draw(inputs, answer), which makes a picture of an answer")
 
 
-def line_of(row: dict[str, Any]) -> str:
-    """One answer for the terminal: its name, then class and probability, or how many boxes of which class."""
-    parts = [f"{row['id']} "]
-    if "class" in row:
-        parts += [str(row["class"]), f"{row['probability']:.3f}"]
-    for value in row.values():
-        if isinstance(value, list):
-            counts = Counter(entry.get("class", "") for entry in value if isinstance(entry, dict))
-            parts += [", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing"]
-        elif isinstance(value, dict) and all(isinstance(share, float) for share in value.values()):
-            parts += [", ".join(f"{name} {share:.0%}" for name, share in value.items() if share)]
-    return " ".join(parts)
-
-
 def save_mask(mask: Tensor, file: Path) -> None:
     """Writes class numbers (H, W) as a PNG with a palette; with more classes than a palette has, as 16-bit grey."""
     numbers = mask.cpu().numpy()
@@ -373,48 +368,3 @@ def _write_results(rows: Rows, file: Path) -> Path:
         lines.write("]\n")
     beside.replace(file)
     return file
-
-
-def rows_of(outputs: Any) -> list[dict[str, Any]]:
-    """Splits a batch of outputs of any kind into a dict a sample."""
-    if outputs is None:
-        return []
-    if hasattr(outputs, "_asdict"):
-        outputs = outputs._asdict()
-    if isinstance(outputs, list) and outputs and all(isinstance(output, dict) for output in outputs):
-        return [{str(name): plain(value) for name, value in output.items()} for output in outputs]
-    if isinstance(outputs, tuple):
-        outputs = {f"output_{i}": value for i, value in enumerate(outputs)}
-    if not isinstance(outputs, dict):
-        outputs = {"prediction": plain(outputs) if isinstance(outputs, Tensor) and outputs.ndim > 2 else outputs}
-    outputs = {k: torch.as_tensor(v) if isinstance(v, np.ndarray) else v for k, v in outputs.items()}
-    lengths = {len(v) for v in outputs.values() if isinstance(v, list) or (isinstance(v, Tensor) and v.ndim > 0)}
-    if len(lengths) != 1:  # no common batch dimension: the whole batch is one row
-        return [{name: plain(value) for name, value in outputs.items()}]
-    rows: list[dict[str, Any]] = [{} for _ in range(lengths.pop())]
-    for name, value in outputs.items():
-        for column_name, column in _columns(name, value):
-            for row, cell in zip(rows, column if isinstance(column, list) else [column] * len(rows), strict=True):
-                row[column_name] = cell
-    return rows
-
-
-def _columns(name: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, Tensor) and value.ndim == 2:
-        return [(f"{name}_{k}", column) for k, column in enumerate(plain(value.T))]
-    if isinstance(value, Tensor) and value.ndim == 3 and not value.is_floating_point():
-        return [(name, list(value))]  # masks (B, H, W)
-    return [(name, plain(value))]
-
-
-def plain(value: Any) -> Any:
-    """The same as text, numbers, lists and dicts."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, Tensor):
-        return value.float().tolist() if value.dtype in (torch.bfloat16, torch.float16) else value.tolist()
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

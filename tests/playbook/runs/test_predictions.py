@@ -263,3 +263,27 @@ def test_rows_of_another_request_are_not_added_to(tmp_path: Path) -> None:
     assert WritePredictions(tmp_path, request={"input": "a"}).resume() == {0, 1}
     assert WritePredictions(tmp_path, request={"input": "b"}).resume() == set()
     assert WritePredictions(tmp_path, request={"input": "a"}).resume() == set()
+
+
+def test_a_row_a_batch_needs_no_sample(tmp_path: Path) -> None:
+    """Of a loader that knows which samples it has loaded."""
+    writer = WritePredictions(tmp_path)
+    loader = SimpleNamespace(indices=deque([[0, 1], [2, 3], [4]]), dataset=range(5))
+    trainer: Any = SimpleNamespace(world_size=1, global_rank=0, is_global_zero=True, predict_dataloaders=loader)
+    for number, output in enumerate([torch.tensor(0.5), None, torch.tensor([7])]):
+        writer.on_predict_batch_end(trainer, Replay([]), output, None, number)
+    writer.on_predict_end(trainer, Replay([]))
+    assert [(row["id"], row["prediction"]) for row in rows(tmp_path / "predictions.csv")] == [("0", "0.5"), ("4", "7")]
+
+
+def test_files_of_one_name_keep_their_suffix(tmp_path: Path) -> None:
+    writer = WritePredictions(tmp_path)
+    dataset = SimpleNamespace(names=["a.png", "b/a.jpg", "b/a.png", "../x:y.png"])
+    trainer: Any = SimpleNamespace(
+        world_size=1, global_rank=0, is_global_zero=True, predict_dataloaders=SimpleNamespace(dataset=dataset)
+    )
+    writer.on_predict_batch_end(trainer, Replay([]), {"mask": torch.zeros(4, 2, 2).byte()}, torch.zeros(4), 0)
+    writer.on_predict_end(trainer, Replay([]))
+    files = [row["mask"] for row in rows(tmp_path / "predictions.csv")]
+    assert files == ["mask/a.png", "mask/b/a.jpg.png", "mask/b/a.png.png", "mask/x:y.png"]
+    assert all((tmp_path / file).is_file() for file in files)
