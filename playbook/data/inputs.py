@@ -113,9 +113,13 @@ def _from_list(file: Path) -> Sources:
         entries = _of_table(name, text, "\t" if file.suffix.lower() == ".tsv" else ",")
     if not entries:
         raise UserError(f"{name}: the list is empty")
-    below = [file.parent / entry for entry in entries]
-    places = [path if path.exists() or not Path(entry).exists() else Path(entry) for path, entry in zip(below, entries)]  # noqa: B905  # of equal length
-    return Sources(entries, places)
+    return Sources(entries, [_beside(file, entry) for entry in entries])
+
+
+def _beside(file: Path, entry: str) -> Path:
+    """The path of an entry of a list: relative to the list, or where there is nothing, to the working directory."""
+    path = file.parent / entry
+    return path if path.exists() or not Path(entry).exists() else Path(entry)
 
 
 def _of_table(name: str, text: str, separator: str) -> list[str]:
@@ -208,7 +212,7 @@ class _Unread(Dataset):
     def __init__(self, data: Any, sources: Sources, options: dict[str, Any]) -> None:
         self.data = data
         self.names = sources.names
-        self.files = [place if isinstance(place, Path) else name for name, place in zip(sources.names, sources.places)]  # noqa: B905  # of equal length
+        self.files = ["standard input" if isinstance(place, bytes) else place for place in sources.places]
         self.places = sources.places
         self.options = options
 
