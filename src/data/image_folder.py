@@ -112,7 +112,7 @@ class ImageFolder(Data):
         )
         train = self._train_files(known) if needs_train else {}
         classes = known or list(train)
-        self.facts["classes"] = self.class_names = classes
+        self.facts["classes"] = classes
         if train:
             self._hold_train(train, self._of_classes(classes, val_folder))
         elif stage == "validate":
