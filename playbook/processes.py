@@ -63,6 +63,24 @@ def require_one_training(trainer: Any) -> None:
         )
 
 
+def end_others(trainer: Any) -> None:
+    """Ends the processes that Lightning has started, which would wait for this one.
+
+    Its watch over them is left with none: it kills this process, amid its last words, once it sees that one of them has
+    ended otherwise than well.
+    """
+    launcher = trainer.strategy.launcher
+    started = getattr(launcher, "procs", [])
+    processes = [process for process in started if isinstance(process, subprocess.Popen)]
+    if launcher is not None and not processes:
+        launcher.kill(KILL)
+    if processes:
+        started.clear()
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
 def join(trainer: Any) -> None:
     """Waits for the processes that Lightning started; one that hangs without this one is killed."""
     for process in getattr(trainer.strategy.launcher, "procs", []):

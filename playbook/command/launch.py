@@ -14,8 +14,8 @@ from playbook.command.verb import Finished
 from playbook.errors import HowTo, Stopped, UserError
 from playbook.processes import (
     FIRST_SPEAKS_S,
-    KILL,
     calm_torch,
+    end_others,
     is_first_process,
     is_started_by_lightning,
     join,
@@ -89,8 +89,7 @@ def _run_verb(session: Any) -> int:
     try:
         return session.invocation.verb.run(session, **session.own_options) or 0
     except Exception:  # of any kind; it goes on
-        if launcher := session.trainer.strategy.launcher:  # the other processes would wait for this one
-            launcher.kill(KILL)
+        end_others(session.trainer)
         raise
     finally:
         join(session.trainer)

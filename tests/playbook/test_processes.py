@@ -75,6 +75,17 @@ def test_processes_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [process.returncode for process in started] == [0, -9]
 
 
+def test_others_are_ended_and_no_longer_watched() -> None:
+    """Lightning's watch holds the same list, and kills this process once one of them has ended with an error."""
+    started = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(2)]
+    watched = list(started)
+    launcher = SimpleNamespace(procs=watched)
+    ranks.end_others(SimpleNamespace(strategy=SimpleNamespace(launcher=launcher)))
+    assert watched == []
+    assert launcher.procs is watched
+    assert [process.returncode for process in started] == [-9, -9]
+
+
 def test_torch_is_not_imported_for_an_early_mistake() -> None:
     code = "import sys; import playbook.processes, playbook.runs.directory; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

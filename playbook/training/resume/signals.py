@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from playbook.errors import Stopped
-from playbook.processes import KILL, is_first_process
+from playbook.processes import end_others, is_first_process
 from playbook.training.lightning import leave_signals_alone
 from playbook.training.resume.checkpoint import Checkpoint
 
@@ -50,9 +50,8 @@ class StopOnSignal(Callback):
         if not isinstance(exception, Stopped):
             self.on_train_end(trainer, pl_module)
             return
-        launcher = trainer.strategy.launcher
-        if launcher is not None and self.checkpoint.stopping is None:  # the other processes do not know of it
-            launcher.kill(KILL)
+        if self.checkpoint.stopping is None:  # the other processes do not know of it
+            end_others(trainer)
         for number in PREEMPTION:  # what is to be saved has been; schedulers go on sending
             _install(number, signal.SIG_IGN)
 
