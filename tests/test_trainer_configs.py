@@ -159,6 +159,7 @@ def test_compiled_run_says_so_and_keeps_names(cli: Cli, probe: tuple[str, ...]) 
     assert all(torch.equal(value, compiled[name]) for name, value in weights("plain").items())
 
 
+@pytest.mark.slow
 def test_accumulated_small_batches_are_one_large_batch(cli: Cli) -> None:
     """4 × 16 samples a step give the weights of 64. By SGD: to Adam, the noise in a key's bias is a gradient."""
     sgd = ("--model.optimizer", "SGD", "--model.optimizer.lr", "0.1")

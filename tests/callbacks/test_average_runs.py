@@ -69,6 +69,7 @@ def test_everything_after_the_training_takes_the_average(cli: Cli) -> None:
     )
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_raw_weights_when_the_average_is_gone(cli: Cli) -> None:
     """Cut at step 8, with a rate of 0 from there on; buffers of the batch norms still move."""
     cut(cli, CNN_DIGITS, "run", 8, "--checkpoint.every_n_steps", "1", "--trainer.callbacks+=EMA")

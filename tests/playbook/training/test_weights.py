@@ -512,6 +512,7 @@ def test_a_mesh_of_processes_takes_the_steps_of_one(tmp_path: Path, mesh: str) -
         assert error <= 1e-5, f"{name} differs by {error:.2g}"
 
 
+@pytest.mark.slow
 def test_processes_tell_once_that_a_step_differs(tmp_path: Path) -> None:
     _, out = trained_weights(tmp_path, "NoMeanAtRate", 2, 4, 1)
     assert out.count("so a step takes the mean over 2 batches of their losses") == 1

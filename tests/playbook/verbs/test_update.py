@@ -363,6 +363,7 @@ Committed on trunk: {head[:10]}. To undo: git revert {head[:10]}
     assert tree(project, "HEAD") == tree(project, "HEAD~2")
 
 
+@pytest.mark.slow
 def test_an_update_in_one_step_equals_two(project: Path, tmp_path: Path, update: Update) -> None:
     write(project, {"playbook/task.py": lines("task", line_10="mine")})
     commit(project)
@@ -390,6 +391,7 @@ def test_the_second_update_to_a_version_has_nothing_to_do(project: Path, update:
     assert state(project) == before
 
 
+@pytest.mark.slow
 def test_an_older_version_comes_back_when_asked_for(project: Path, upstream: Path, update: Update) -> None:
     update()
     result = update("--to", "v0.1.0")
@@ -404,6 +406,7 @@ def test_an_older_version_comes_back_when_asked_for(project: Path, upstream: Pat
     assert {path: kind for path, kind in tree(project, "HEAD").items() if of_machine(path)} == machine
 
 
+@pytest.mark.slow
 def test_a_machine_newer_than_the_newest_release_stays(
     project: Path, upstream: Path, tmp_path: Path, update: Update
 ) -> None:
@@ -580,6 +583,7 @@ def test_conflicts_are_named_with_their_lines(project: Path, update: Update) -> 
     )
 
 
+@pytest.mark.slow
 def test_conflicts_can_be_left_to_git(project: Path, upstream: Path, update: Update) -> None:
     write(project, {"playbook/task.py": lines("task", line_3="mine", line_10="mine"), "src/nets.py": "mine\n"})
     head = commit(project)

@@ -131,6 +131,7 @@ def test_rates_are_those_of_a_run_that_had_the_change_from_its_start(cli: Cli, c
     assert "continuing with " in done.out
 
 
+@pytest.mark.slow
 def test_a_rate_is_told_and_recorded_and_saved(cli: Cli) -> None:
     start(cli, *PLAIN)
     done = fit(cli, "run", "--model.optimizer.lr", "1e-5", *PLAIN)
@@ -152,12 +153,14 @@ def test_weight_decay_stays_away_from_norms_and_biases(cli: Cli) -> None:
     assert steps("lr")[8] != steps("lr")[7], "the schedule goes on"
 
 
+@pytest.mark.slow
 def test_betas(cli: Cli) -> None:
     start(cli)
     fit(cli, "run", "--model.optimizer.betas", "[0.8, 0.9]")
     assert [tuple(steps("betas")[step]) for step in (7, 8, 15)] == [(0.9, 0.999), (0.8, 0.9), (0.8, 0.9)]
 
 
+@pytest.mark.slow
 def test_momentum_of_sgd_may_begin_later(cli: Cli) -> None:
     start(cli, "--model.optimizer", "SGD", "--model.optimizer.lr", "0.1")
     done = fit(
@@ -199,6 +202,7 @@ def test_one_cycle_that_would_be_over(cli: Cli) -> None:
 PLATEAU = schedule("ReduceLROnPlateau", patience=0, threshold=0.9)  # nothing improves by so much
 
 
+@pytest.mark.slow
 def test_a_plateau_has_cut_the_rate_and_a_new_one_counts_from_now(cli: Cli) -> None:
     start(cli, *PLATEAU, cut=12)
     cut = steps("lr")[11]
@@ -212,6 +216,7 @@ def test_a_plateau_has_cut_the_rate_and_a_new_one_counts_from_now(cli: Cli) -> N
     assert steps("lr")[16] == pytest.approx(0.002), "and is cut in its turn"
 
 
+@pytest.mark.slow
 def test_the_factor_of_a_plateau(cli: Cli) -> None:
     start(cli, *PLATEAU, cut=12)
     done = fit(cli, "run", *PLATEAU, "--model.schedule.factor", "0.5", "--trainer.max_epochs", "4")
@@ -341,6 +346,7 @@ class Doubled(Digits):
 """
 
 
+@pytest.mark.slow
 def test_other_data(cli: Cli, workdir: Path) -> None:
     (workdir / "other.py").write_text(OTHER)
     start(cli)
@@ -459,6 +465,7 @@ def test_other_groups_of_parameters_are_refused(cli: Cli, workdir: Path) -> None
     assert "expected groups of [2] parameters, as in the checkpoint, got [1, 1]; --init_from" in done.err
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_an_earlier_version(cli: Cli) -> None:
     start(cli)
     path = Path("run/checkpoints/last.ckpt")
