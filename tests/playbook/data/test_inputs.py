@@ -218,3 +218,8 @@ def test_a_missing_file_is_named(place: Path) -> None:
     inputs = Inputs(Lengths(), find_sources("l.txt", FORMATS))
     with pytest.raises(UserError, match=r"input sample 0 \(nowhere\.png\): FileNotFoundError"):
         list(inputs.predict_dataloader())
+
+
+def test_a_quoted_name_may_hold_a_line_break() -> None:
+    Path("list.csv").write_text('name,path\none,"a\nb.png"\ntwo,c.png\n')
+    assert list(find_sources("list.csv", FORMATS).names) == ["a\nb.png", "c.png"]
