@@ -1,13 +1,9 @@
 """What every data module shares: splits, loaders, and an order that can be continued from any step."""
 
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import torch
@@ -17,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_co
 
 from playbook.data.classes import balanced_order, count_classes, targets_of
 from playbook.data.loader import Loader, file_of
+from playbook.data.workers import live_as_long_as_parent
 from playbook.errors import UserError
 from playbook.facts import plain_facts
 from playbook.processes import gathered, shard_of
@@ -179,7 +176,7 @@ class Data(LightningDataModule):
             timeout=self.timeout_s if self.num_workers else 0,
             persistent_workers=self.num_workers > 0,
             pin_memory=options.get("pin_memory", torch.cuda.is_available()),
-            worker_init_fn=_live_as_long_as_parent,
+            worker_init_fn=live_as_long_as_parent,
             # without its own, every iter() would draw from the global generator and shift the dropout after it
             generator=torch.Generator().manual_seed(self.seed),
         )
@@ -225,9 +222,8 @@ class Data(LightningDataModule):
         return {**self.counts, **({"skipped_samples": len(samples)} if samples else {})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.facts = self.facts or state_dict.get(
-            "facts", {}
-        )  # of load_from_checkpoint; a trainer has given them before
+        # for load_from_checkpoint; a Trainer has given them before
+        self.facts = self.facts or state_dict.get("facts", {})
         batch, size = state_dict["batch"], self._global_batch_size()
         former = state_dict.get("batch_size", size)
         steps = self.trainer.accumulate_grad_batches if self.trainer else 1
@@ -374,38 +370,3 @@ class _Seeded(Dataset):
             return self.dataset[index]
         with seeded(self.seed, epoch, draw):
             return self.augment(self.dataset[index])
-
-
-def _live_as_long_as_parent(worker_id: int) -> None:
-    """Ends the worker at once when its main process is killed, and not before the main process lets it.
-
-    It holds copies of the main process' connections, and the other processes of the training would wait for them.
-    torch's own watch looks every 5 s, and for ever at the wrong process if the main one died while it started this.
-    Ctrl-C and SIGTERM reach the whole process group, and the main process needs its workers until it has saved. A
-    SIGTERM from the main process itself, which is how Python ends its workers at exit, still ends the worker.
-    """
-    sys.excepthook = _tell
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "sigwaitinfo"):  # Linux; elsewhere nothing tells who sent a signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_exit_for_parent, daemon=True).start()
-    threading.Thread(target=_exit_after_parent, daemon=True).start()  # after it, or it would take the signal
-
-
-def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Leaves out what threads raise that hand tensors to a main process which has ended: that tells why itself."""
-    if not issubclass(kind, ConnectionError | EOFError):
-        sys.__excepthook__(kind, error, trace)
-
-
-def _exit_after_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _exit_for_parent() -> None:
-    while True:
-        if signal.sigwaitinfo({signal.SIGTERM}).si_pid == os.getppid():
-            os._exit(0)
