@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from playbook.command.rebuild import load_run as load_run
     from playbook.data.base import Data as Data
     from playbook.data.base import split_indices as split_indices
+    from playbook.data.files import files_below as files_below
     from playbook.data.loader import DataError as DataError
     from playbook.data.resident import ResidentImages as ResidentImages
     from playbook.errors import UserError as UserError
@@ -40,6 +41,7 @@ FACE = {
     "load_run": "command.rebuild",
     "Data": "data.base",
     "split_indices": "data.base",
+    "files_below": "data.files",
     "DataError": "data.loader",
     "ResidentImages": "data.resident",
     "UserError": "errors",

@@ -4,7 +4,6 @@ import csv
 import glob
 import io
 import json
-import os
 import sys
 from collections.abc import Sequence
 from inspect import signature
@@ -15,6 +14,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from playbook.data.base import Data
+from playbook.data.files import files_below
 from playbook.errors import HowTo, UserError, nearest
 
 COLUMNS = ("path", "file", "image", "filename", "file_name")  # of a list, the first of these that it has
@@ -59,7 +59,7 @@ def find_sources(spec: str, formats: Sequence[str]) -> Sources:
         return _from_standard_input()
     path = Path(spec)
     if path.is_dir():
-        files = _files_below(path, formats)
+        files = files_below(path, formats)
         if not files:
             kinds = f" of {', '.join(formats)}" if formats else ""
             raise UserError(f"--input {spec}: the folder holds no files{kinds}")
@@ -74,18 +74,6 @@ def find_sources(spec: str, formats: Sequence[str]) -> Sources:
         return Sources([file.relative_to(fixed).as_posix() for file in files], files)
     siblings = [entry.as_posix() for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     raise UserError(f"--input {spec}: no such file or folder{nearest(spec, siblings)}")
-
-
-def _files_below(folder: Path, formats: Sequence[str]) -> list[Path]:
-    files, visited = [], set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(place)) in visited:  # a link to a folder above would be followed for ever
-            folders.clear()
-            continue
-        visited.add(real)
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        files += [Path(place, name) for name in names if name[0] != "."]
-    return sorted(file for file in files if not formats or file.suffix.lower() in formats)
 
 
 def _fixed_parts(pattern: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """Image files: finding them, and reading their pixels with 8 bits per channel."""
 
 import io
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EIO
@@ -10,9 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
-from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
-from playbook import UserError
+from playbook import UserError, files_below
 
 FORMATS = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
@@ -24,15 +22,7 @@ FILES_NAMED = 3  # in a message; all are counted
 
 def image_files(folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Lists the images in a folder and its subfolders, sorted, following links and skipping hidden files."""
-    files, visited = [], set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(place)) in visited:  # a link to a folder above would be followed for ever
-            folders.clear()
-            continue
-        visited.add(real)
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        files += [Path(place, name) for name in names if Path(name).suffix.lower() in formats and name[0] != "."]
-    return sorted(files)
+    return files_below(folder, formats)
 
 
 def lines_of(file: Path) -> list[str]:
@@ -99,6 +89,8 @@ def name_of(source: Path | str | bytes) -> str:
 
 def read_picture(source: Path | str | bytes) -> Tensor:
     """Reads an image to draw on, as bytes (3, H, W)."""
+    from torchvision.transforms.v2.functional import pil_to_tensor  # 0.06 s, which a start without files does not need
+
     return pil_to_tensor(with_mode(read_image(source), "RGB"))
 
 
@@ -109,6 +101,8 @@ def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
         source: path of the file, or its bytes.
         shape: C, H, W.
     """
+    from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize  # as above
+
     image = pil_to_tensor(with_mode(read_image(source), "L" if shape[0] == 1 else "RGB"))
     sides = list(shape[1:])
     if list(image.shape[1:]) == sides:
