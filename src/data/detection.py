@@ -202,9 +202,7 @@ class VOCDetection(_Detection):
         super().__init__(**options)
         self.root, self.year = Path(root), year
         self.lists = {"train": train, "val": val, "test": test}
-        if class_names is not None and len(set(class_names)) != len(class_names):
-            raise ValueError(f"class_names: expected different names, got {list(class_names)}")
-        self.given_names = class_names
+        self.given_names = different(class_names)
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
@@ -297,6 +295,17 @@ class COCODetection(_Detection):
         self.class_names = list(known.values())
         self.facts["category_ids"] = self.facts.get("category_ids") or list(known)
         self.arrange(layout, splits)
+
+
+def different(class_names: Sequence[str] | None) -> Sequence[str] | None:
+    """The names of classes, if no two are the same.
+
+    Raises:
+        ValueError: two are.
+    """
+    if class_names is not None and len(set(class_names)) != len(class_names):
+        raise ValueError(f"class_names: expected different names, got {list(class_names)}")
+    return class_names
 
 
 def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:

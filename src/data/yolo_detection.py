@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from playbook import UserError
-from src.data.detection import _Detection
+from src.data.detection import _Detection, different
 from src.data.layouts import find_yolo
 from src.data.yolo import read_settings, read_yolo
 
@@ -38,9 +38,7 @@ class YOLODetection(_Detection):
     def __init__(self, root: str = "data", class_names: Sequence[str] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.root = Path(root)
-        if class_names is not None and len(set(class_names)) != len(class_names):
-            raise ValueError(f"class_names: expected different names, got {list(class_names)}")
-        self.given_names = class_names
+        self.given_names = different(class_names)
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
