@@ -68,7 +68,8 @@ class WritePredictions(Callback):
         self.request = json.loads(json.dumps(dict(request or {})))
         self.files: list[Path] = []
         self.facts: dict[str, Any] = {}  # of the training data
-        self._lines: list[str] = []
+        self._num_rows = 0
+        self._lines: list[str] = []  # of the answers, if they are few
         self._file: TextIO | None = None
         self._parts: list[Path] = []  # of this process, one a loader
         self._loader = -1
@@ -245,12 +246,14 @@ class WritePredictions(Callback):
             stems.setdefault(part.name.removesuffix(f".{PARTIAL}.jsonl").partition("-rank")[0], []).append(part)
         for stem, own in sorted(stems.items(), key=lambda entry: (len(entry[0]), entry[0])):  # loader by loader
             rows = Rows(own)
-            self._lines += [line_of(row) if len(rows) <= self.num_shown else "" for row in rows]
+            self._num_rows += len(rows)
+            if self._num_rows <= self.num_shown:
+                self._lines += [line_of(row) for row in rows]
             self.files.append(write_table(rows, self.folder / stem, self.kind))
-            if any("results" in entry for entry in rows.entries()):
+            if "results" in next(rows.entries(), {}):  # all rows have them, or none
                 self.files.append(_write_results(rows, self.folder / RESULTS))
         if self.request and parts:
-            about = {**self.request, "rows": len(self._lines), "facts": self.facts}
+            about = {**self.request, "rows": self._num_rows, "facts": self.facts}
             write_atomically(self.folder / ABOUT, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
         for leftover in [*parts, self._record]:
             leftover.unlink(missing_ok=True)
@@ -270,7 +273,7 @@ class WritePredictions(Callback):
             self.finish()
         if not self.files:
             raise UserError("model: predict_step returned nothing to write")
-        if len(self._lines) <= self.num_shown:
+        if self._num_rows <= self.num_shown:
             print("".join(f"{line}\n" for line in self._lines), end="")
         print("\n".join(f"predictions  {file.as_posix()}" for file in self.files))
 

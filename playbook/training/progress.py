@@ -41,15 +41,7 @@ class Progress(ProgressBar):
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(trainer, "predict")
 
-    def on_predict_batch_end(
-        self,
-        trainer: Any,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_predict_batch_end(self, trainer: Any, pl_module: LightningModule, *_: Any) -> None:
         self._steps += 1
         every = PIPED_EVERY_S if self._bar is None else SHOWN_EVERY_S
         if not self._enabled or not trainer.is_global_zero or time.monotonic() - self._shown_at < every:

@@ -286,7 +286,6 @@ class Trainer(pl.Trainer):
         if done and self.is_global_zero:
             print(f"going on after {len(done):,} rows", flush=True)
         if done and len(done) == len(getattr(datamodule, "sources", ())):  # a kill while the table was made
-            writer.finish()
             writer.tell()
         else:
             self.callbacks.append(writer)  # type: ignore[attr-defined]  # set by a connector
