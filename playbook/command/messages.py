@@ -33,6 +33,9 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "pycocotools": "detection",
     "pyarrow": "parquet",
+    "tokenizers": "text",
+    "transformers": "huggingface",
+    "peft": "huggingface",
 }  # module → extra of pyproject.toml
 LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
 LIBRARIES = tuple(
