@@ -1,0 +1,266 @@
+"""Vocabularies: text as numbers of tokens, and back. Each is told by plain values, which travel in a run's facts."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from playbook import UserError, nearest
+
+Kind = Literal["characters", "bytes", "bpe", "words"]
+END = "<|end|>"  # between documents, and after each turn of a chat
+PAD = "<|pad|>"
+UNKNOWN = "<unk>"  # of words
+SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+
+
+class Vocabulary(Protocol):
+    """What the rest of the project asks of a vocabulary."""
+
+    @property
+    def size(self) -> int:
+        """Number of tokens V."""
+        ...
+
+    @property
+    def num_bytes(self) -> list[int]:
+        """Bytes of text in UTF-8 that each of the V tokens stands for; 0 for special ones."""
+        ...
+
+    @property
+    def end(self) -> int | None:
+        """Token between documents; None where there is none."""
+        ...
+
+    @property
+    def pad(self) -> int:
+        """Token that fills rows up; its place is masked."""
+        ...
+
+    @property
+    def special(self) -> Mapping[str, int]:
+        """Numbers of the special tokens by name."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text; names of special tokens in it are text like any other."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of tokens, without the special ones."""
+        ...
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values from which `vocabulary_from` makes it again."""
+        ...
+
+
+def vocabulary_from(plain: Mapping[str, Any]) -> Vocabulary:
+    """Makes a vocabulary from what `plain` has returned.
+
+    Args:
+        plain: with the `kind`.
+
+    Raises:
+        UserError: the kind is unknown.
+    """
+    kinds = {"characters": Characters, "bytes": Bytes, "bpe": BytePairs, "words": Words}
+    values = dict(plain)
+    kind = values.pop("kind", None)
+    if kind not in kinds:
+        raise UserError(f"tokenizer: expected a kind of {', '.join(kinds)}, got {kind!r}{nearest(str(kind), kinds)}")
+    return kinds[kind](**values)
+
+
+def learn_vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int = 4096, min_count: int = 1) -> Vocabulary:
+    """Makes a vocabulary for training texts.
+
+    Args:
+        kind: characters, bytes, bpe or words.
+        texts: of the training part alone; read once.
+        vocab_size: largest number of tokens, special ones included, for bpe and words; bpe has at least 256 + 2.
+        min_count: how often a word must occur to have a token of its own.
+    """
+    if kind == "bytes":
+        return Bytes()
+    if kind == "characters":
+        return Characters("".join(sorted(set().union(*texts))))
+    if kind == "bpe":
+        return learn_byte_pairs(texts, vocab_size)
+    if kind == "words":
+        counts = Counter(word for text in texts for word in split_words(text))
+        most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: vocab_size - 2]
+        return Words([word for word, count in most_common if count >= min_count])
+    kinds = ("characters", "bytes", "bpe", "words")
+    raise ValueError(f"vocabulary: expected one of {', '.join(kinds)}, got {kind!r}{nearest(kind, kinds)}")
+
+
+def fingerprint(vocabulary: Vocabulary) -> str:
+    """Tells vocabularies apart: the first 16 hexadecimal digits of a SHA-256 of all that makes them."""
+    return hashlib.sha256(json.dumps(vocabulary.plain(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def describe(vocabulary: Vocabulary) -> str:
+    """A few words for messages, such as `65 characters`."""
+    return f"{vocabulary.size:,} {vocabulary.plain()['kind']} ({fingerprint(vocabulary)})"
+
+
+class Characters:
+    """A token for each character of the training text, then the special tokens.
+
+    Args:
+        characters: each once, in the order of their tokens.
+        special: names of special tokens, after the characters; none by default, as plain text needs none.
+
+    Raises:
+        UserError: on encoding, a character that has no token.
+    """
+
+    def __init__(self, characters: str, special: Sequence[str] = ()) -> None:
+        if not characters:
+            raise UserError("vocabulary: the training text is empty, expected at least one character")
+        self.characters = characters
+        self.special = {name: len(characters) + place for place, name in enumerate(special)}
+        self.size = len(characters) + len(special)
+        self.num_bytes = [len(character.encode()) for character in characters] + [0] * len(special)
+        self.end = self.special.get(END)
+        self.pad = self.special.get(PAD, 0)
+        self._tokens = {character: token for token, character in enumerate(characters)}
+
+    def encode(self, text: str) -> list[int]:
+        try:
+            return [self._tokens[character] for character in text]
+        except KeyError as error:
+            place = text.index(error.args[0])
+            line = text.count("\n", 0, place) + 1
+            raise UserError(
+                f"vocabulary: the character {error.args[0]!r} (line {line}, {text[max(0, place - 20) : place + 20]!r}) "
+                f"is none of the {len(self.characters)} of the training text; vocabulary bytes or bpe knows every text"
+            ) from None
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(self.characters[token] for token in tokens if 0 <= token < len(self.characters))
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": "characters", "characters": self.characters, "special": list(self.special)}
+
+
+class Bytes:
+    """The 256 bytes of UTF-8, then the special tokens."""
+
+    special: Mapping[str, int] = {END: 256, PAD: 257}
+    size = 258
+    num_bytes = [1] * 256 + [0, 0]  # never changed
+    end = 256
+    pad = 257
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if 0 <= token < 256).decode(errors="replace")
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": "bytes"}
+
+
+class BytePairs:
+    """Byte-pair encoding of bytes (Sennrich et al. 2016, Radford et al. 2019), by Hugging Face's `tokenizers`.
+
+    Args:
+        tokenizer: content of a tokenizer.json, with the special tokens <|end|> and <|pad|>.
+
+    Raises:
+        UserError: it is no tokenizer of bytes, or has no such special tokens.
+    """
+
+    def __init__(self, tokenizer: str) -> None:
+        from tokenizers import Tokenizer
+
+        try:
+            self._tokenizer = Tokenizer.from_str(tokenizer)
+        except Exception as error:  # the library raises no type of its own
+            raise UserError(f"tokenizer: expected the content of a tokenizer.json: {error}") from error
+        self._text = tokenizer
+        tokens = self._tokenizer.get_added_tokens_decoder()
+        self.special = {token.content: number for number, token in tokens.items()}
+        if missing := [name for name in (END, PAD) if name not in self.special]:
+            raise UserError(f"tokenizer: has no special token {missing[0]}; train one with vocabulary bpe")
+        self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        self.end: int | None = self.special[END]
+        self.pad = self.special[PAD]
+        # of a byte-level tokenizer, where a character of a token's name stands for one byte
+        names = (self._tokenizer.id_to_token(token) or "" for token in range(self.size))
+        self.num_bytes = [0 if name in self.special else len(name) for name in names]
+        # or the tokenizer would take the name of a special token in a text for the token
+        self._tokenizer.encode_special_tokens = True
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": "bpe", "tokenizer": self._text}
+
+
+def learn_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairs:
+    """Trains a byte-pair encoding.
+
+    Args:
+        texts: to count pairs in.
+        vocab_size: number of tokens at most, the 256 bytes and two special ones included.
+
+    Raises:
+        ValueError: vocab_size is too small.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    if vocab_size < 258:
+        raise ValueError(f"vocab_size: expected at least 258, all bytes and two special tokens, got {vocab_size}")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[END, PAD], initial_alphabet=sorted(alphabet), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return BytePairs(tokenizer.to_str())
+
+
+class Words:
+    """A token for each lower-case word or sign, one for words that are not known; for classification.
+
+    Args:
+        words: those with a token of their own.
+    """
+
+    end = None
+    pad = 0
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self.special = {PAD: 0, UNKNOWN: 1}
+        self.size = len(words) + 2
+        self.num_bytes = [0, 0, *(len(word.encode()) for word in words)]
+        self._tokens = {word: token for token, word in enumerate(words, start=2)}
+
+    def encode(self, text: str) -> list[int]:
+        return [self._tokens.get(word, 1) for word in split_words(text)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return " ".join(UNKNOWN if token == 1 else self.words[token - 2] for token in tokens if token)
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": "words", "words": self.words}
+
+
+def split_words(text: str) -> list[str]:
+    """Lower-case words, numbers and signs."""
+    return re.findall(r"\w+(?:['’]\w+)*|'\w+|[^\w\s]", text.lower())
