@@ -13,6 +13,7 @@ from playbook.errors import UserError, nearest
 VERSION = 1  # of the form below; a checkpoint of a later one is refused
 KEY = "facts"  # in a checkpoint
 MOST_NAMED = 5  # classes in a message
+MOST_WRITTEN = 50_000  # characters of a value in files that people read; a vocabulary may have more
 
 
 def pack(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +69,19 @@ def plain_facts(facts: Mapping[str, Any], place: str = "--data") -> dict[str, An
     if repeated := [name for name, count in Counter(classes).items() if count > 1]:
         raise UserError(f"{place}: class {repeated[0]!r} is given twice, expected different names")
     return values
+
+
+def abridged(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts for files that people read: a long text or list, such as a vocabulary, is told by its length."""
+    return {name: _abridged(value) for name, value in facts.items()}
+
+
+def _abridged(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return abridged(value)
+    if isinstance(value, str | list) and len(json.dumps(value)) > MOST_WRITTEN:
+        return f"{len(value):,} {'characters' if isinstance(value, str) else 'values'}, which the checkpoint holds"
+    return value
 
 
 def _plain(value: Any, place: str) -> Any:

@@ -62,6 +62,9 @@ class Data(LightningDataModule):
     # what `draw` paints on: bytes (3, H, W) from a path or bytes of a file; None where inputs are no images
     picture: Callable[[Any], Tensor] | None = None
     formats: tuple[str, ...] = ()  # suffixes of the files that `read` takes; all files if none is named
+    # of data that reads rows, such as texts: columns for `read`, the first that a row has; it gets the row as a dict, a
+    # line as text, or the path of a file that is no list
+    columns: tuple[str, ...] = ()
     train_set: Dataset
     val_set: Dataset
     predict_set: Dataset | None = None  # what `predict` predicts, if it is not the test set

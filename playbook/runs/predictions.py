@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from playbook.batches import num_samples
 from playbook.errors import UserError, nearest
+from playbook.facts import abridged
 from playbook.processes import gathered, shard_of
 from playbook.runs.colours import NUM_COLOURS, palette
 from playbook.runs.directory import write_atomically
@@ -103,8 +105,10 @@ class WritePredictions(Callback):
         return rows.indices()
 
     def _stamp(self, place: int) -> list[int] | None:
-        """Size and time of change of a sample's file."""
+        """Size and time of change of a sample's file, or a checksum of its row."""
         source = self.places[place] if place < len(self.places) else None
+        if isinstance(source, str | dict):
+            return [zlib.crc32(json.dumps(source).encode())]
         if not isinstance(source, Path) or not source.exists():
             return None
         state = source.stat()
@@ -253,7 +257,7 @@ class WritePredictions(Callback):
             if "results" in next(rows.entries(), {}):  # all rows have them, or none
                 self.files.append(_write_results(rows, self.folder / RESULTS))
         if self.request and parts:
-            about = {**self.request, "rows": self._num_rows, "facts": self.facts}
+            about = {**self.request, "rows": self._num_rows, "facts": abridged(self.facts)}
             write_atomically(self.folder / ABOUT, json.dumps(about, indent=2, ensure_ascii=False) + "\n")
         for leftover in [*parts, self._record]:
             leftover.unlink(missing_ok=True)

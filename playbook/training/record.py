@@ -8,6 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
 from playbook.errors import Stopped
+from playbook.facts import abridged
 from playbook.runs.directory import Run, write_atomically
 from playbook.runs.loggers import MetricsCSV
 
@@ -54,7 +55,7 @@ class Record(Callback):
             self.run.metrics_json.unlink(missing_ok=True)
         limits = {"max_epochs": trainer.max_epochs, "max_steps": trainer.max_steps}
         facts = getattr(trainer, "keep_facts", None)
-        self._update(trainer, status="running", limits=limits, facts=facts.facts if facts else {})
+        self._update(trainer, status="running", limits=limits, facts=abridged(facts.facts) if facts else {})
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         rows = [logger.num_rows for logger in trainer.loggers if isinstance(logger, MetricsCSV)]

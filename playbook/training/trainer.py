@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from playbook.checkpoints.io import AtomicCheckpointIO, first_valid
 from playbook.errors import Stopped, UserError
+from playbook.facts import abridged
 from playbook.network import networks
 from playbook.processes import is_started_by_lightning
 from playbook.runs import card
@@ -305,7 +306,7 @@ class Trainer(pl.Trainer):
             return
         merged = _merged(results)
         self.run.create()
-        self.run.update_metrics(**{stage: merged}, facts=self.keep_facts.facts)
+        self.run.update_metrics(**{stage: merged}, facts=abridged(self.keep_facts.facts))
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{stage}: nothing was logged")
 
 

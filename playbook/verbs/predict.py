@@ -48,8 +48,8 @@ class Predict(ModelVerb):
 
         Args:
             session: the model, its data and the trainer.
-            input: file, folder, glob, list of paths (.csv, .tsv, .jsonl, .txt) or - for standard input; no labels are
-                needed.
+            input: file, folder, glob, list (.csv, .tsv, .jsonl, .txt) of paths, or of texts, or - for standard input;
+                no labels are needed.
             output: folder to write to; <run>/predictions by default, and a folder of the input's name in it.
             format: of the table: csv, parquet or jsonl.
             top: number of classes in a row, the likeliest first.
@@ -57,7 +57,8 @@ class Predict(ModelVerb):
             tile: side in pixels of the overlapping tiles that large images are cut into, at least 64.
             draw: also leave a picture of every answer.
         """
-        from playbook.data.inputs import Inputs, find_sources
+        from playbook.data.inputs import Inputs
+        from playbook.data.sources import find_sources
         from playbook.runs.predictions import WritePredictions, make_folder, unused_folder
 
         if tile is not None:
@@ -68,7 +69,8 @@ class Predict(ModelVerb):
         request = {"checkpoint": _identity(session.checkpoint), "options": options, "tile": tile, "draw": draw}
         request |= {name: _lasting(session.values.get(name)) for name in ("model", "data")}
         if input is not None:
-            sources = find_sources(input, getattr(datamodule, "formats", ()))
+            kinds = (getattr(datamodule, name, ()) for name in ("formats", "columns"))
+            sources = find_sources(input, *kinds)
             place = "-" if input == "-" else Path(input).absolute().as_posix()
             folder = unused_folder(folder / _folder_name(input), place)
             datamodule, places = Inputs(datamodule, sources, whole=tile is not None), sources.places

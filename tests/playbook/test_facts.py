@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from playbook import UserError
-from playbook.facts import KEY, pack, plain_facts, require_same_classes, unpack
+from playbook.facts import KEY, abridged, pack, plain_facts, require_same_classes, unpack
 
 
 def test_tensors_and_tuples_come_back_as_lists() -> None:
@@ -54,3 +54,12 @@ def test_classes_are_matched_by_name() -> None:
         require_same_classes({"classes": ["cat", "dig"]}, model, "Pets")
     with pytest.raises(UserError, match="Pets numbers its classes dog, cat, the checkpoint cat, dog, owl"):
         require_same_classes({"classes": ["dog", "cat"]}, model, "Pets")
+
+
+def test_long_values_are_told_by_their_length_in_files_that_people_read() -> None:
+    facts = {"classes": ["a", "b"], "tokenizer": {"kind": "bpe", "tokenizer": "x" * 60_000}, "words": ["abc"] * 20_000}
+    assert abridged(facts) == {
+        "classes": ["a", "b"],
+        "tokenizer": {"kind": "bpe", "tokenizer": "60,000 characters, which the checkpoint holds"},
+        "words": "20,000 values, which the checkpoint holds",
+    }

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from playbook import Data
-from playbook.data.inputs import Inputs, Sources, find_sources
+from playbook.data.inputs import Inputs
+from playbook.data.sources import Sources, find_sources
 from playbook.errors import HowTo, UserError
 
 FORMATS = (".png", ".jpg")
@@ -97,12 +98,12 @@ def test_paths_in_a_list_may_be_relative_to_the_working_directory_or_absolute(pl
 BROKEN = {
     "column.csv": (
         "name,label\na.png,cat\n",
-        "column.csv: expected a column path, file, image, filename or file_name of paths, got name",
+        "column.csv:2: expected a column path, file, image, filename or file_name of paths, got name",
     ),
     "cell.csv": ("path,label\na.png,cat\n,dog\n", "cell.csv:3: path is empty"),
     "short.tsv": ("label\tpath\ncat\ta.png\ndog\n", "short.tsv:3: path is empty"),
     "no_rows.csv": ("path\n", "no_rows.csv: the list is empty"),
-    "empty.csv": ("", f"empty.csv: {WANTED}none"),
+    "empty.csv": ("", "empty.csv: the list is empty"),
     "empty.txt": ("\n \n", "empty.txt: the list is empty"),
     "empty.jsonl": ("\n", "empty.jsonl: the list is empty"),
     "cut.jsonl": ('{"path": "a.png"}\n{"path": \n', "cut.jsonl:2: is not valid JSON"),
@@ -123,6 +124,58 @@ def test_a_broken_list_is_told_in_a_line(name: str) -> None:
         find_sources(name, FORMATS)
     assert str(told.value).startswith(f"--input {message}")
     assert "\n" not in str(told.value)
+
+
+ROWS = {
+    "l.csv": (
+        'label,text\n1,"two\nlines"\n0, b \n',
+        [(3, {"label": "1", "text": "two\nlines"}), (4, {"label": "0", "text": " b "})],
+    ),
+    "l.tsv": ("text\ta\nb\tc\n", [(2, {"text": "b", "a": "c"})]),
+    "l.jsonl": ('{"text": "a\\u2028"}\n\n"b"\n', [(1, {"text": "a\u2028"}), (3, "b")]),
+    "l.txt": ("a b \r\n\n c\n", [(1, "a b "), (3, " c")]),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_the_inputs_of_data_that_reads_rows(name: str) -> None:
+    text, rows = ROWS[name]
+    Path(name).write_text(text, newline="")
+    sources = find_sources(name, (), ("prompt", "text"))
+    assert sources.names == [f"{name}:{line}" for line, _ in rows]
+    assert sources.places == [row for _, row in rows]
+
+
+def test_files_are_whole_texts_and_may_stand_in_a_list() -> None:
+    write("in/a.md", "in/b.txt")
+    Path("l.csv").write_text("path\nin/a.md\n")
+    assert find_sources("in", (), ("text",)).places == [Path("in/a.md"), Path("in/b.txt")]
+    assert find_sources("in/a.md", (), ("text",)).places == [Path("in/a.md")]
+    assert find_sources("l.csv", (), ("text",)).places == [Path("in/a.md")]
+
+
+def test_lines_of_standard_input_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("ü b\n\n c\n".encode())))
+    sources = find_sources("-", (), ("text",))
+    assert (sources.names, sources.places) == (["stdin:1", "stdin:3"], ["ü b", " c"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("l.csv", "txt,label\na,b\n", r"--input l\.csv:2: expected a column prompt or text, got txt, label"),
+        ("l.jsonl", "3\n", r"--input l\.jsonl:1: expected a text or a row with prompt or text, got 3"),
+    ],
+)
+def test_rows_without_a_text_are_told_in_a_line(name: str, text: str, message: str) -> None:
+    Path(name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        find_sources(name, (), ("prompt", "text"))
+
+
+def test_a_text_in_place_of_a_file_is_told_how_to_be_given() -> None:
+    with pytest.raises(UserError, match="no such file or folder; a text itself comes through standard input"):
+        find_sources("ROMEO:", (), ("text",))
 
 
 def test_a_list_that_is_no_text() -> None:

@@ -1,0 +1,184 @@
+"""Which inputs `predict --input` means: files, or rows of texts."""
+
+import csv
+import glob
+import io
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from playbook.data.files import files_below
+from playbook.errors import UserError, nearest
+
+COLUMNS = ("path", "file", "image", "filename", "file_name")  # of a list, the first of these that it has
+LISTS = (".csv", ".tsv", ".jsonl", ".txt")
+
+
+class Sources:
+    """Inputs and their names.
+
+    Args:
+        names: what each is called in the table: its path relative to the input, or file and line of a row.
+        places: path of each, or the bytes of what came through standard input, or a row: text or a dict.
+    """
+
+    def __init__(self, names: Sequence[str], places: Sequence[Any]) -> None:
+        self.names = names
+        self.places = places
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ()) -> Sources:
+    """Finds the inputs that an option means.
+
+    Args:
+        spec: a file, a folder, a glob, a list (.csv, .tsv, .jsonl or .txt) or - for standard input. A list has a path a
+            row, and standard input holds one file or a path a line.
+        formats: suffixes of files to take from a folder; all files if there are none.
+        columns: of data that reads rows, such as texts, the names of columns that it reads. Then rows of a list and
+            lines of standard input are the inputs themselves.
+
+    Raises:
+        UserError: there is nothing to read.
+    """
+    if not spec.strip():
+        raise UserError("--input: is empty, expected a file, a folder, a glob, a list or -")
+    if spec == "-":
+        return _from_standard_input(bool(columns))
+    path = Path(spec)
+    if path.is_dir():
+        files = files_below(path, formats)
+        if not files:
+            kinds = f" of {', '.join(formats)}" if formats else ""
+            raise UserError(f"--input {spec}: the folder holds no files{kinds}")
+        return Sources([file.relative_to(path).as_posix() for file in files], files)
+    if path.is_file():
+        if path.suffix.lower() not in LISTS:
+            return Sources([path.name], [path])
+        return _rows_of(path, columns) if columns else _paths_in(path)
+    if glob.has_magic(spec):
+        files = sorted(Path(name) for name in glob.glob(spec, recursive=True) if Path(name).is_file())
+        if not files:
+            raise UserError(f"--input {spec}: no file matches")
+        fixed = Path(*_fixed_parts(path))
+        return Sources([file.relative_to(fixed).as_posix() for file in files], files)
+    siblings = [entry.as_posix() for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = "; a text itself comes through standard input, with --input -" if columns else ""
+    raise UserError(f"--input {spec}: no such file or folder{nearest(spec, siblings)}{hint}")
+
+
+def _fixed_parts(pattern: Path) -> list[str]:
+    """The folders of a glob before its first wildcard."""
+    parts: list[str] = []
+    for part in pattern.parts[:-1]:
+        if glob.has_magic(part):
+            break
+        parts.append(part)
+    return parts
+
+
+def _paths_in(file: Path) -> Sources:
+    """Paths in a list, relative to its folder or else to the working directory."""
+    entries = []
+    for place, row in _read_list(file):
+        value = row
+        if isinstance(row, dict):
+            column = _column(place, list(row))
+            value = row[column]
+            if isinstance(value, str) and not value.strip():
+                raise UserError(f"{place}: {column} is empty")
+        if not isinstance(value, str):
+            raise UserError(f"{place}: expected the path of a file, got {value!r}")
+        entries.append(value.strip())
+    return Sources(entries, [_beside(file, entry) for entry in entries])
+
+
+def _beside(file: Path, entry: str) -> Path:
+    """The path of an entry of a list: relative to the list, or where there is nothing, to the working directory."""
+    path = file.parent / entry
+    return path if path.exists() or not Path(entry).exists() else Path(entry)
+
+
+def _rows_of(file: Path, columns: Sequence[str]) -> Sources:
+    """Rows of a list as they are; where it has none of the columns but one of paths, the files that it names."""
+    names, rows = [], []
+    for place, row in _read_list(file):
+        if isinstance(row, dict) and not any(column in row for column in columns):
+            if any(column in row for column in COLUMNS):
+                return _paths_in(file)
+            has = ", ".join(row) or "none"
+            raise UserError(f"{place}: expected a column {' or '.join(columns)}, got {has}{nearest(has, columns)}")
+        if not isinstance(row, str | dict):
+            raise UserError(f"{place}: expected a text or a row with {' or '.join(columns)}, got {row!r:.80}")
+        names.append(f"{file.name}:{place.rpartition(':')[2]}")
+        rows.append(row)
+    return Sources(names, rows)
+
+
+def _read_list(file: Path) -> Iterator[tuple[str, Any]]:
+    """Rows of a list, each with the words for its place, such as `--input list.csv:3`.
+
+    Lines of a .txt are text, rows of a table are dicts, and lines of JSON are what they are.
+    """
+    name = f"--input {file.as_posix()}"
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: is not text in UTF-8: {error}") from error
+    suffix = file.suffix.lower()
+    if not text.strip():
+        raise UserError(f"{name}: the list is empty")
+    if suffix in (".csv", ".tsv"):
+        yield from _table(name, text, "\t" if suffix == ".tsv" else ",")
+        return
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
+        if line.strip():
+            yield f"{name}:{number}", _json(f"{name}:{number}", line) if suffix == ".jsonl" else line.rstrip("\r")
+
+
+def _table(name: str, text: str, separator: str) -> Iterator[tuple[str, dict[str, str]]]:
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
+    rows.fieldnames = [column.strip() for column in rows.fieldnames or []]
+    is_empty = True
+    for row in rows:
+        is_empty = False
+        yield f"{name}:{rows.line_num}", {column: value or "" for column, value in row.items() if column}
+    if is_empty:
+        raise UserError(f"{name}: the list is empty")
+
+
+def _json(place: str, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{place}: is not valid JSON: {error}") from error
+
+
+def _column(place: str, header: list[str]) -> str:
+    column = next((column for column in COLUMNS if column in header), None)
+    if column is None:
+        has = ", ".join(header) or "none"
+        raise UserError(f"{place}: expected a column {', '.join(COLUMNS[:-1])} or {COLUMNS[-1]} of paths, got {has}")
+    return column
+
+
+def _from_standard_input(reads_rows: bool) -> Sources:
+    content = sys.stdin.buffer.read()
+    if not content.strip():
+        kind = "a text" if reads_rows else "one file or a path"
+        raise UserError(f"--input -: standard input is empty, expected {kind} a line")
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        return Sources(["-"], [content])
+    if "\0" in lines[0]:
+        return Sources(["-"], [content])
+    filled = {number: line for number, line in enumerate(lines, start=1) if line.strip()}
+    if reads_rows:
+        return Sources([f"stdin:{number}" for number in filled], list(filled.values()))
+    paths = [line.strip() for line in filled.values()]
+    return Sources(paths, [Path(path) for path in paths])
