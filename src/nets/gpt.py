@@ -1,0 +1,258 @@
+"""A GPT: a decoder of the Transformer as it is built today (Touvron et al. 2023)."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+from torch.nn.functional import gelu, relu, silu
+
+from playbook import Replicated, spread
+from src.ops.attention import Cache, attend, flex_attend, rotate, rotation, visible
+
+
+class GPT(nn.Module):
+    """Predicts the next token at every place, from itself and the places before it.
+
+    RMSNorm before attention and MLP (Zhang & Sennrich 2019), rotary positions (Su et al. 2021), gated MLPs (Shazeer
+    2020), key heads that several query heads share (Ainslie et al. 2023), no biases. With the defaults, logits equal
+    those of Hugging Face's Llama of the same weights.
+
+    Args:
+        vocab_size: number of tokens V, at least 2.
+        context_length: largest number of places T.
+        num_layers: number of blocks, at least 1.
+        dim: features of a place, D; a multiple of 2 num_heads.
+        num_heads: attention heads H.
+        num_kv_heads: heads of keys and values; a divisor of num_heads. Defaults to num_heads.
+        mlp_dim: hidden units of a block's MLP. Defaults to 8/3 D for swiglu and 4 D otherwise, in multiples of 64.
+        activation: swiglu, two projections multiplied; relu2, the square of ReLU (So et al. 2021); gelu.
+        dropout: probability of dropping a feature after the embedding, attention and MLP, in [0, 1).
+        tie_weights: whether the head is the embedding (Press & Wolf 2017).
+        window: places that attention sees, its own included, as in Mistral (Jiang et al. 2023); all if None.
+        rope_theta: slowest wavelength of the rotary positions, in places / 2π.
+        norm_eps: added to the mean square before its root is taken.
+
+    Shapes:
+        tokens (B, T) → logits (B, T, V). With packed documents also documents (B, T), their numbers, -1 for padding,
+        and positions (B, T), which begin at 0 in each document.
+
+    Raises:
+        ValueError: an argument is out of range, or there are more than context_length places.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int = 65,
+        context_length: int = 256,
+        num_layers: int = 6,
+        dim: int = 384,
+        num_heads: int = 6,
+        num_kv_heads: int | None = None,
+        mlp_dim: int | None = None,
+        activation: Literal["swiglu", "relu2", "gelu"] = "swiglu",
+        dropout: float = 0.0,
+        tie_weights: bool = True,
+        window: int | None = None,
+        rope_theta: float = 10_000.0,
+        norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        counts = {
+            "vocab_size": (vocab_size, 2),
+            "context_length": (context_length, 1),
+            "num_layers": (num_layers, 1),
+            "dim": (dim, 1),
+            "num_heads": (num_heads, 1),
+            "num_kv_heads": (num_heads if num_kv_heads is None else num_kv_heads, 1),
+            "mlp_dim": (1 if mlp_dim is None else mlp_dim, 1),
+            "window": (1 if window is None else window, 1),
+        }
+        for name, (count, least) in counts.items():
+            if count < least:
+                raise ValueError(f"{name}: expected at least {least}, got {count}")
+        num_kv_heads = num_kv_heads or num_heads
+        if dim % (2 * num_heads):
+            raise ValueError(f"dim: expected a multiple of 2 num_heads = {2 * num_heads}, got {dim}")
+        if num_heads % num_kv_heads:
+            raise ValueError(f"num_kv_heads: expected a divisor of num_heads {num_heads}, got {num_kv_heads}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation: expected one of {', '.join(ACTIVATIONS)}, got {activation}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
+        self.vocab_size = vocab_size
+        self.context_length = context_length
+        self.num_kv_heads = num_kv_heads
+        self.window = window
+        self.dropout_share = dropout
+        mlp_dim = mlp_dim or math.ceil((8 / 3 if activation == "swiglu" else 4) * dim / 64) * 64
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            _Block(dim, num_heads, num_kv_heads, mlp_dim, activation, dropout, norm_eps) for _ in range(num_layers)
+        )
+        self.norm = nn.RMSNorm(dim, norm_eps)
+        self.head = nn.Linear(dim, vocab_size, bias=False)
+        self.register_buffer("rotation", rotation(context_length, dim // num_heads, rope_theta), persistent=False)
+        self._initialise()
+        if tie_weights:
+            self.head.weight = self.embedding.weight
+
+    def _initialise(self) -> None:
+        """As GPT-2 (Radford et al. 2019): deviation 0.02, less at the end of each of the 2 L branches that add up."""
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                ends_branch = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * len(self.blocks)) if ends_branch else 0.02)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        return self.head(self.features(tokens, documents, positions, cache))  # (B, T, V)
+
+    def features(
+        self,
+        tokens: Tensor,
+        documents: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """What the head is applied to, (B, T, D); arguments as for `forward`."""
+        start = 0 if cache is None else cache.filled
+        num_new, device = tokens.shape[1], tokens.device
+        if start + num_new > self.context_length:
+            raise ValueError(f"context_length: expected at most {self.context_length} places, got {start + num_new}")
+        if cache is not None:
+            documents = cache.documents(documents, num_new, device)
+        if positions is None:
+            cos, sin = self.rotation[:, start : start + num_new]  # (T, D / 2 H) each
+        else:
+            cos, sin = self.rotation[:, positions].unsqueeze(2)  # (B, 1, T, D / 2 H) each
+        uses_flex = device.type == "cuda" and cache is None and not (self.window is None and documents is None)
+        mask = None if uses_flex else visible(num_new, start + num_new, self.window, documents, device)
+        sight = _Sight(mask, uses_flex, self.window, documents)
+        x = self.dropout(self.embedding(tokens))  # (B, T, D)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, cos, sin, sight, cache, layer)
+        if cache is not None:
+            cache.filled += num_new
+        return self.norm(x)
+
+    def make_cache(self, batch_size: int, length: int) -> Cache:
+        """For generation: `forward(new tokens, cache=cache)` goes on where the last call ended.
+
+        Args:
+            batch_size: rows B.
+            length: largest number of places.
+        """
+        return Cache(batch_size, length, len(self.blocks))
+
+    def parallelize(self, mesh: DeviceMesh) -> None:
+        """Splits heads and MLPs over "tensor_parallel", then shards every block over "data_parallel" by FSDP2.
+
+        Args:
+            mesh: with the dimensions "data_parallel" and "tensor_parallel".
+
+        Raises:
+            ValueError: the heads do not split evenly, or there is dropout, which ranks would draw differently for what
+                must be the same on all.
+        """
+        size = mesh["tensor_parallel"].size()
+        if self.num_kv_heads % size:
+            raise ValueError(f"num_kv_heads: expected a multiple of tensor_parallel_size {size}, got {self.num_kv_heads}")
+        if size > 1 and self.dropout_share > 0:
+            raise ValueError(f"dropout: expected 0 with tensor_parallel_size {size}, got {self.dropout_share}")
+        plan = {
+            "embedding": Replicated(),
+            "blocks.*.attention_norm": Replicated(),
+            "blocks.*.query": ColwiseParallel(),
+            "blocks.*.key": ColwiseParallel(),
+            "blocks.*.value": ColwiseParallel(),
+            "blocks.*.out": RowwiseParallel(),
+            "blocks.*.mlp_norm": Replicated(),
+            "blocks.*.gate": ColwiseParallel(),
+            "blocks.*.up": ColwiseParallel(),
+            "blocks.*.down": RowwiseParallel(),
+            "norm": Replicated(),
+            "head": Replicated(),
+        }
+        spread(self, mesh, self.blocks, plan)
+
+
+class _Sight:
+    """What attention sees: a mask, or what FlexAttention makes one of."""
+
+    def __init__(self, mask: Tensor | None, uses_flex: bool, window: int | None, documents: Tensor | None) -> None:
+        self.mask = mask
+        self.uses_flex = uses_flex
+        self.window = window
+        self.documents = documents
+
+
+class _Block(nn.Module):
+    """Attention to the places before, then an MLP on each place, both with a shortcut."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        mlp_dim: int,
+        activation: str,
+        dropout: float,
+        norm_eps: float,
+    ) -> None:
+        super().__init__()
+        self.head_dim = dim // num_heads
+        self.activation = ACTIVATIONS[activation]
+        self.attention_norm = nn.RMSNorm(dim, norm_eps)
+        self.query = nn.Linear(dim, dim, bias=False)
+        self.key = nn.Linear(dim, num_kv_heads * self.head_dim, bias=False)
+        self.value = nn.Linear(dim, num_kv_heads * self.head_dim, bias=False)
+        self.out = nn.Linear(dim, dim, bias=False)
+        self.mlp_norm = nn.RMSNorm(dim, norm_eps)
+        self.gate = nn.Linear(dim, mlp_dim, bias=False) if activation == "swiglu" else None
+        self.up = nn.Linear(dim, mlp_dim, bias=False)
+        self.down = nn.Linear(mlp_dim, dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, sight: _Sight, cache: Cache | None = None, layer: int = 0
+    ) -> Tensor:
+        x = x + self.dropout(self._attention(self.attention_norm(x), cos, sin, sight, cache, layer))
+        return x + self.dropout(self._mlp(self.mlp_norm(x)))
+
+    def _attention(
+        self, x: Tensor, cos: Tensor, sin: Tensor, sight: _Sight, cache: Cache | None, layer: int
+    ) -> Tensor:
+        linears = (self.query, self.key, self.value)
+        # heads of this rank: (B, H, T, D / H), for keys and values (B, G, T, D / H)
+        q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)  # in float32
+        if v.device.type != "cpu":
+            q, k = q.to(v.dtype), k.to(v.dtype)
+        if cache is not None:
+            k, v = cache.extend(layer, k, v)
+        if sight.uses_flex:
+            x = flex_attend(q, k, v, sight.window, sight.documents)
+        else:
+            x = attend(q, k, v, sight.mask)
+        return self.out(x.transpose(1, 2).flatten(2))  # (B, T, D)
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        hidden = self.up(x)
+        hidden = self.activation(hidden) if self.gate is None else silu(self.gate(x)) * hidden  # (B, T, hidden units)
+        return self.down(hidden)
+
+
+def _relu2(x: Tensor) -> Tensor:
+    return relu(x).square()
+
+
+ACTIVATIONS = {"swiglu": silu, "relu2": _relu2, "gelu": gelu}

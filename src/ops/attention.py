@@ -1,0 +1,162 @@
+"""Causal attention with documents, sliding windows and a cache of keys and values."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+PADDING = -1  # as a document: invisible
+
+
+class Cache:
+    """Keys and values of the places that a net has seen, for generation.
+
+    Args:
+        batch_size: rows B.
+        length: largest number of places.
+        num_layers: blocks of the net, each with its own keys and values.
+    """
+
+    def __init__(self, batch_size: int, length: int, num_layers: int) -> None:
+        self.batch_size = batch_size
+        self.length = length
+        self.filled = 0  # places that were seen
+        self._keys: list[Tensor | None] = [None] * num_layers
+        self._values: list[Tensor | None] = [None] * num_layers
+        self._documents: Tensor | None = None
+
+    def documents(self, new: Tensor | None, num_new: int, device: torch.device) -> Tensor | None:
+        """Documents of all places, (B, filled + num_new); None where all are one document."""
+        if self.filled + num_new > self.length:
+            raise ValueError(f"cache: holds {self.length} places, got {self.filled + num_new}")
+        if new is None and self._documents is None:
+            return None
+        if self._documents is None:
+            self._documents = torch.zeros(self.batch_size, self.filled, dtype=torch.long, device=device)
+        if new is None:  # a new place belongs to the last document
+            new = self._documents[:, -1:].expand(-1, num_new)
+        self._documents = torch.cat([self._documents, new], dim=1)
+        return self._documents
+
+    def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds keys and values (B, H, T, D / H) of new places, and returns those of all places."""
+        keys, values = self._keys[layer], self._values[layer]
+        if keys is None or values is None:
+            shape = (self.batch_size, key.shape[1], self.length, key.shape[3])
+            keys, values = key.new_zeros(shape), value.new_zeros(shape)
+            self._keys[layer], self._values[layer] = keys, values
+        end = self.filled + key.shape[2]
+        keys[:, :, self.filled : end], values[:, :, self.filled : end] = key, value
+        return keys[:, :, :end], values[:, :, :end]
+
+
+def visible(
+    num_queries: int,
+    num_keys: int,
+    window: int | None,
+    documents: Tensor | None,
+    device: torch.device,
+) -> Tensor | None:
+    """Which keys each query sees; None where it is all up to its own place.
+
+    The queries are the last of the places. Place t sees place s if s ≤ t, both are of one document, and t − s < window.
+    Padding sees itself alone, so that no row is empty.
+
+    Args:
+        num_queries: places that ask.
+        num_keys: places that may be seen, at least as many.
+        window: places that a query sees, its own included; None for all.
+        documents: (B, num_keys), -1 for padding; None for one document.
+        device: of the result.
+
+    Returns:
+        (1 or B, 1, num_queries, num_keys), True where it is seen.
+    """
+    if documents is None and window is None and num_queries == num_keys:
+        return None
+    key = torch.arange(num_keys, device=device)  # (S,)
+    query = key[num_keys - num_queries :, None]  # (T, 1)
+    seen = key <= query  # (T, S)
+    if window is not None:
+        seen = seen & (query - key < window)
+    if documents is None:
+        return seen[None, None]
+    own = documents[:, num_keys - num_queries :, None]  # (B, T, 1)
+    same = (own == documents[:, None]) & (own != PADDING)  # (B, T, S)
+    return ((seen & same) | (key == query))[:, None]
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
+    """Attention of H query heads over H or fewer key heads; `mask` None is causal.
+
+    On a CPU in float32, whatever the precision around it: the backward of bf16 took 3.5 to 5 times as long there.
+
+    Args:
+        query: (B, H, T, D / H).
+        key: (B, G, S, D / H), where G divides H.
+        value: as key.
+        mask: of `visible`.
+        dropout: probability of dropping a weight.
+
+    Returns:
+        (B, H, T, D / H) in the precision of the value.
+    """
+    grouped = key.shape[1] != query.shape[1]
+    if query.device.type != "cpu":
+        return scaled_dot_product_attention(query, key, value, mask, dropout, mask is None, enable_gqa=grouped)
+    low = value.dtype in (torch.bfloat16, torch.float16)
+    q, k, v = (x.float() for x in (query, key, value)) if low else (query, key, value)
+    with torch.autocast("cpu", enabled=False):
+        return scaled_dot_product_attention(q, k, v, mask, dropout, mask is None, enable_gqa=grouped).to(value.dtype)
+
+
+def flex_attend(query: Tensor, key: Tensor, value: Tensor, window: int | None, documents: Tensor | None) -> Tensor:
+    """As `attend` with the mask of `visible`, by FlexAttention (Dong et al. 2024), which leaves out unseen blocks.
+
+    Compiled on an accelerator. On a CPU it has no backward (torch 2.15) and takes ten times as long as SDPA when it is
+    not compiled, so it is there for comparison alone.
+
+    Args:
+        query: (B, H, T, D / H).
+        key: (B, G, T, D / H), where G divides H.
+        value: as key.
+        window: places that a query sees, its own included; None for all.
+        documents: (B, T), -1 for padding; None for one document.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        seen = k <= q
+        if window is not None:
+            seen = seen & (q - k < window)
+        if documents is not None:
+            seen = (seen & (documents[b, q] == documents[b, k]) & (documents[b, q] != PADDING)) | (k == q)
+        return seen
+
+    batch_size, _, length, _ = query.shape
+    rows = None if documents is None else batch_size
+    block_mask = create_block_mask(sees, rows, None, length, length, device=query.device.type)
+    attention: Any = _compiled_flex() if query.device.type != "cpu" else flex_attention
+    return attention(query, key, value, block_mask=block_mask, enable_gqa=key.shape[1] != query.shape[1])
+
+
+@cache
+def _compiled_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+def rotation(num_positions: int, head_dim: int, theta: float) -> Tensor:
+    """Cosines and sines of rotary position embeddings (Su et al. 2021), (2, num_positions, D / 2 H)."""
+    frequency = theta ** -(torch.arange(0, head_dim, 2).double() / head_dim)  # (D / 2 H,)
+    angle = torch.arange(num_positions)[:, None] * frequency
+    return torch.stack([angle.cos(), angle.sin()]).float()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turns the pairs (i, i + D / 2 H) of (B, H, T, D / H) by their places' angles, in the precision of the angles."""
+    a, b = x.chunk(2, dim=-1)  # (B, H, T, D / 2 H) each
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)

@@ -1,0 +1,275 @@
+"""Language modelling: the next token at every place, and text that goes on from a prompt."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torchmetrics import MeanMetric, Metric, MetricCollection
+
+from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
+from src.ops.chunked_cross_entropy import chunked_cross_entropy
+from src.ops.generation import check_sampling, generate
+from src.ops.vocabularies import describe, vocabulary_from
+
+IGNORED = -100  # as a target: nothing is to be learnt here
+Batch = tuple[dict[str, Tensor], Tensor]
+
+
+class LanguageModelling(Task):
+    """Cross-entropy of the next token, pretraining and chat tuning alike, as the mean over supervised tokens.
+
+    A step's loss is the mean over all its supervised tokens, whatever their number in each batch, micro-batch and
+    process. Logged beside it are perplexity, its exponential, and bits per byte, the bits that the model needs to tell
+    the text (log₂ of 1 / probability) by the bytes of the text in UTF-8: it compares vocabularies, and compressors.
+
+    `predict` writes how each prompt goes on. Draws are a function of the seed and the prompt.
+
+    Args:
+        net: maps tokens (B, T) to logits (B, T, V); `documents` and `positions` (B, T) come with packed documents.
+        optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
+            weight_decay=0.01.
+        schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.blocks.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
+        loss_chunk: number of places whose logits are held at a time; 0 holds those of the whole batch. For nets with
+            `features` and `head`: less memory where V is large, for the same loss (Wijmans et al. 2024).
+        exact_match: whether the test also lets the model answer each prompt greedily, and logs the share of answers
+            that equal the reference, token by token, as `test/exact_match`.
+        max_new_tokens: largest number of tokens that go on from a prompt, at least 1.
+        temperature: divides the logits that tokens are drawn by; 0 takes the likeliest.
+        top_k: number of likeliest tokens to draw from; 0 for all.
+        top_p: draw from the likeliest tokens whose probabilities reach this share, in (0, 1] (Holtzman et al. 2020).
+        min_p: leave out tokens less likely than this share of the likeliest one's probability, in [0, 1).
+        stop: texts at which an answer ends, without them; the end of a document always ends it.
+        stream: whether to print an answer while it is generated, where a batch has a single prompt.
+
+    Raises:
+        ValueError: an argument is out of range.
+        UserError: a batch has no supervised token, or a token is not among the net's.
+    """
+
+    loss_name = "cross-entropy"
+
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: OptimizerFactory | None = None,
+        schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
+        loss_chunk: int = 0,
+        exact_match: bool = False,
+        max_new_tokens: int = 200,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        stop: Sequence[str] = (),
+        stream: bool = False,
+    ) -> None:
+        if loss_chunk < 0:
+            raise ValueError(f"loss_chunk: expected at least 0 places, got {loss_chunk}")
+        if loss_chunk and not (hasattr(net, "features") and hasattr(net, "head")):
+            raise ValueError(f"loss_chunk: {type(net).__name__} has no features and head; expected 0 for it")
+        if any(not text for text in stop):
+            raise ValueError("stop: expected texts, got an empty one")
+        self.sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        check_sampling(max_new_tokens, **self.sampling)
+        super().__init__(net, optimizer, schedule, MetricCollection({"perplexity": _Perplexity()}), parameter_groups)
+        self.loss_chunk = loss_chunk
+        self.max_new_tokens = max_new_tokens
+        self.stop = list(stop)
+        self.stream = stream
+        self.vocabulary: Any = None
+        self.register_buffer("token_bytes", None, persistent=False)  # (V,), once the vocabulary is known
+        if exact_match:
+            self.test_metrics.add_metrics({"exact_match": _Matches()})
+        self.exact_match = exact_match
+
+    def setup(self, stage: str) -> None:
+        if self.vocabulary is not None or "tokenizer" not in self.facts:
+            return
+        self.vocabulary = vocabulary_from(self.facts["tokenizer"])
+        known = getattr(self.net, "vocab_size", self.vocabulary.size)
+        if known < self.vocabulary.size:
+            raise UserError(
+                f"vocab_size: the data has {describe(self.vocabulary)}, the net knows {known} tokens; "
+                f"expected --model.net.vocab_size {self.vocabulary.size}"
+            )
+        if any(self.vocabulary.num_bytes):
+            self.token_bytes = torch.tensor(self.vocabulary.num_bytes, device=self.device)
+            for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
+                metrics.add_metrics({"bits_per_byte": _BitsPerByte().to(self.device)})
+
+    def weight(self, batch: Batch) -> Tensor:
+        """Supervised tokens of a batch."""
+        _, target = batch
+        return (target != IGNORED).sum()
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Refuses batches that teach nothing, while they are still where looking at them costs nothing."""
+        if self.trainer.training and not (batch[1] != IGNORED).any():
+            raise UserError(
+                f"--data: a training batch of shape {tuple(batch[1].shape)} has no supervised token: every target is "
+                f"{IGNORED}. Prompts may fill the context (--data.context_length), or a chat template may lack its "
+                "generation marks"
+            )
+        return batch
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self._step("train", batch, batch_idx)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._step("val", batch, batch_idx)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        measured = {"matches": self._matches(*batch)} if self.exact_match else {}
+        self._step("test", batch, batch_idx, **measured)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, list[list[int]]]:
+        """Lets the model go on.
+
+        Args:
+            batch: `tokens` (B, T), the prompts; with `documents` (B, T), places of -1 are padding.
+            batch_idx: its number.
+
+        Returns:
+            `prompt` and `tokens`, a list of tokens a sample.
+        """
+        inputs, _ = batch
+        tokens = inputs["tokens"]
+        shown = inputs["documents"] >= 0 if "documents" in inputs else torch.ones_like(tokens, dtype=torch.bool)
+        prompts = [row[is_shown].tolist() for row, is_shown in zip(tokens, shown, strict=True)]
+        return {"prompt": prompts, "tokens": self._generate(prompts, self.max_new_tokens, **self.sampling)}
+
+    def answer(self, outputs: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """Tells prompt and text that follows.
+
+        Args:
+            outputs: of predict_step.
+            facts: with the `tokenizer`.
+        """
+        if "tokenizer" not in facts:
+            return [{"tokens": tokens} for tokens in outputs["tokens"]]
+        vocabulary = self.vocabulary or vocabulary_from(facts["tokenizer"])
+        texts = [self._cut(vocabulary.decode(tokens)) for tokens in outputs["tokens"]]
+        prompts = [vocabulary.decode(prompt) for prompt in outputs["prompt"]]
+        return [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
+
+    def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
+        streams = self.stream and len(prompts) == 1 and self.vocabulary is not None
+        shown = ""
+        tokens: list[int] = []
+
+        def follow(row: int, new: list[int]) -> bool:
+            """Prints what is new, and says whether a text to stop at has come."""
+            nonlocal shown
+            text = self.vocabulary.decode([*rows[row], *new])
+            rows[row] += new
+            if streams and not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half a character waits for its rest
+                text = self._cut(text)
+                print(text[len(shown) :], end="", flush=True, file=sys.stdout)
+                shown = text
+            return any(stop in text for stop in self.stop)
+
+        rows: list[list[int]] = [list(tokens) for _ in prompts]
+        results = generate(
+            self.net,
+            prompts,
+            max_new_tokens,
+            **sampling,
+            stop=self._ends(),
+            seed=torch.initial_seed(),
+            streamer=follow if streams or self.stop else None,
+        )
+        if streams:
+            print(flush=True)
+        return results
+
+    def _ends(self) -> list[int]:
+        """Tokens that end an answer: that between documents, and what the data says."""
+        end = getattr(self.vocabulary, "end", None)
+        return [*self.facts.get("stop_tokens", []), *([] if end is None else [end])]
+
+    def _cut(self, text: str) -> str:
+        """The text before the first text to stop at."""
+        return text[: min([text.index(stop) for stop in self.stop if stop in text], default=len(text))]
+
+    def _matches(self, inputs: dict[str, Tensor], target: Tensor) -> Tensor:
+        """Whether each prompt of a batch is answered as its first supervised span of tokens says, (number,)."""
+        documents = inputs.get("documents", torch.zeros_like(target))
+        prompts, references = [], []
+        for tokens, numbers, targets in zip(inputs["tokens"], documents, target, strict=True):
+            for number in numbers[numbers >= 0].unique():
+                own = numbers == number
+                supervised = (targets[own] != IGNORED).int()  # (T,), of this document
+                if not supervised.any():
+                    continue
+                start = int(supervised.argmax())
+                length = int(supervised[start:].cumprod(0).sum())
+                prompts.append(tokens[own][: start + 1].tolist())
+                references.append(targets[own][start : start + length].tolist())
+        longest = max(map(len, references), default=1)
+        answers = self._generate(prompts, longest, temperature=0.0) if prompts else []
+        ends = self._ends()
+        pairs = zip(answers, references, strict=True)
+        hits = [answer == (reference[:-1] if reference[-1] in ends else reference) for answer, reference in pairs]
+        return torch.tensor(hits, dtype=torch.float32, device=target.device)
+
+    def _step(self, stage: str, batch: Batch, batch_idx: int, **measured: Tensor) -> Tensor:
+        inputs, target = batch
+        if batch_idx == 0 or target.device.type == "cpu":  # elsewhere, looking at every token would wait for the device
+            self._check(inputs["tokens"])
+        weight = self.weight(batch)
+        if self.loss_chunk:
+            features = self.net.features(**inputs)  # type: ignore[operator]  # (B, T, D)
+            head: Any = self.net.head
+            total = chunked_cross_entropy(features.flatten(0, 1), head.weight, target.flatten(), self.loss_chunk)
+        else:
+            logits = self(inputs)  # (B, T, V)
+            total = cross_entropy(logits.flatten(0, 1).float(), target.flatten(), reduction="sum", ignore_index=IGNORED)
+        loss = total / weight.clamp(min=1)
+        if self.token_bytes is not None:
+            num_bytes = self.token_bytes[target.clamp(min=0)]  # (B, T)
+            measured |= {"nats": total.detach(), "num_bytes": num_bytes.masked_fill(target == IGNORED, 0).sum()}
+        self.log_step(stage, loss, weight, **measured)
+        return loss
+
+    def _check(self, tokens: Tensor) -> None:
+        size = getattr(self.net, "vocab_size", None)
+        if size is not None and (largest := int(tokens.max())) >= size:
+            raise UserError(f"vocab_size: the data holds the token {largest}, the net knows {size} tokens")
+
+
+class _Perplexity(MeanMetric):
+    """The exponential of the mean loss."""
+
+    def compute(self) -> Tensor:
+        return super().compute().exp()
+
+
+class _BitsPerByte(Metric):
+    """Bits of all tokens by bytes of all tokens, (); nothing but special tokens gives nan."""
+
+    nats: Tensor
+    num_bytes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("nats", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("num_bytes", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, nats: Tensor, num_bytes: Tensor) -> None:
+        self.nats += nats
+        self.num_bytes += num_bytes
+
+    def compute(self) -> Tensor:
+        return self.nats / self.num_bytes / math.log(2)
+
+
+class _Matches(MeanMetric):
+    def update(self, matches: Tensor) -> None:
+        super().update(matches)
