@@ -3,7 +3,6 @@
 import math
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
@@ -165,7 +164,9 @@ class GPT(nn.Module):
         """
         size = mesh["tensor_parallel"].size()
         if self.num_kv_heads % size:
-            raise ValueError(f"num_kv_heads: expected a multiple of tensor_parallel_size {size}, got {self.num_kv_heads}")
+            raise ValueError(
+                f"num_kv_heads: expected a multiple of tensor_parallel_size {size}, got {self.num_kv_heads}"
+            )
         if size > 1 and self.dropout_share > 0:
             raise ValueError(f"dropout: expected 0 with tensor_parallel_size {size}, got {self.dropout_share}")
         plan = {
@@ -228,9 +229,7 @@ class _Block(nn.Module):
         x = x + self.dropout(self._attention(self.attention_norm(x), cos, sin, sight, cache, layer))
         return x + self.dropout(self._mlp(self.mlp_norm(x)))
 
-    def _attention(
-        self, x: Tensor, cos: Tensor, sin: Tensor, sight: _Sight, cache: Cache | None, layer: int
-    ) -> Tensor:
+    def _attention(self, x: Tensor, cos: Tensor, sin: Tensor, sight: _Sight, cache: Cache | None, layer: int) -> Tensor:
         linears = (self.query, self.key, self.value)
         # heads of this rank: (B, H, T, D / H), for keys and values (B, G, T, D / H)
         q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)
