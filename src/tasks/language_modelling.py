@@ -159,7 +159,8 @@ class LanguageModelling(Task):
         return [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
 
     def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
-        streams = self.stream and len(prompts) == 1 and self.vocabulary is not None
+        vocabulary: Any = self.vocabulary
+        streams = self.stream and len(prompts) == 1 and vocabulary is not None
         rows: list[list[int]] = [[] for _ in prompts]
         shown = ""
 
@@ -167,7 +168,7 @@ class LanguageModelling(Task):
             """Prints what is new, and says whether a text to stop at has come."""
             nonlocal shown
             rows[row] += new
-            text = self.vocabulary.decode(rows[row])
+            text = vocabulary.decode(rows[row])
             if streams and not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half a character waits for its rest
                 certain = self._cut(text)
                 certain = certain[: len(certain) - self._num_held(certain)]
@@ -185,7 +186,7 @@ class LanguageModelling(Task):
             streamer=follow if streams or self.stop else None,
         )
         if streams:
-            print(self._cut(self.vocabulary.decode(results[0]))[len(shown) :], flush=True)
+            print(self._cut(vocabulary.decode(results[0]))[len(shown) :], flush=True)
         return results
 
     def _num_held(self, text: str) -> int:
