@@ -91,7 +91,8 @@ class Text(Data):
         train, val, test = self._read_parts()
         vocabulary = self._vocabulary(train)
         length = self.context_length
-        self.train_set = _Starts(encoded(vocabulary, train), length)
+        self.train_tokens = encoded(vocabulary, train)  # (N,)
+        self.train_set = _Starts(len(self.train_tokens), length)
         self.val_set = Windows(encoded(vocabulary, val), length, vocabulary.pad)
         self.test_set = Windows(encoded(vocabulary, test), length, vocabulary.pad) if test else None
         self.predict_set = _Prompts(self.test_set or self.val_set, max(1, min(length // 2, 64)))
@@ -114,7 +115,7 @@ class Text(Data):
 
     def _shifted(self, start: int) -> tuple[dict[str, Tensor], Tensor]:
         """A training window that begins at random, up to T tokens later."""
-        tokens, length = self.train_set.tokens, self.context_length
+        tokens, length = self.train_tokens, self.context_length
         start = min(start + int(torch.randint(length, ())), len(tokens) - length - 1)
         window = torch.from_numpy(tokens[start : start + length + 1].astype(np.int64))  # (T + 1,)
         return {"tokens": window[:-1]}, window[1:]
@@ -183,9 +184,8 @@ def encoded(vocabulary: Vocabulary, texts: Iterable[str]) -> np.ndarray:
 class _Starts(Dataset):
     """First places of windows of T tokens, side by side; a training window begins up to T places later."""
 
-    def __init__(self, tokens: np.ndarray, context_length: int) -> None:
-        self.tokens = tokens
-        self.starts = range(0, len(tokens) - context_length, context_length)
+    def __init__(self, num_tokens: int, context_length: int) -> None:
+        self.starts = range(0, num_tokens - context_length, context_length)
 
     def __len__(self) -> int:
         return len(self.starts)

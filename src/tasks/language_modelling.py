@@ -159,8 +159,7 @@ class LanguageModelling(Task):
         return [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
 
     def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
-        vocabulary: Any = self.vocabulary
-        streams = self.stream and len(prompts) == 1 and vocabulary is not None
+        streams = self.stream and len(prompts) == 1 and self.vocabulary is not None
         rows: list[list[int]] = [[] for _ in prompts]
         shown = ""
 
@@ -168,7 +167,7 @@ class LanguageModelling(Task):
             """Prints what is new, and says whether a text to stop at has come."""
             nonlocal shown
             rows[row] += new
-            text = vocabulary.decode(rows[row])
+            text = self._text(rows[row])
             if streams and not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half a character waits for its rest
                 certain = self._cut(text)
                 certain = certain[: len(certain) - self._num_held(certain)]
@@ -183,11 +182,15 @@ class LanguageModelling(Task):
             **sampling,
             stop=self._ends(),
             seed=torch.initial_seed(),
-            streamer=follow if streams or self.stop else None,
+            streamer=follow if streams or (self.stop and self.vocabulary) else None,
         )
         if streams:
-            print(self._cut(vocabulary.decode(results[0]))[len(shown) :], flush=True)
+            print(self._cut(self._text(results[0]))[len(shown) :], flush=True)
         return results
+
+    def _text(self, tokens: list[int]) -> str:
+        assert self.vocabulary is not None, "an option that needs a vocabulary"
+        return self.vocabulary.decode(tokens)
 
     def _num_held(self, text: str) -> int:
         """Characters at the end that may be the beginning of a text to stop at."""

@@ -43,8 +43,8 @@ def test_evaluation_predicts_every_token_but_the_first_once(num_tokens: int) -> 
 def test_a_file_is_cut_where_it_stands(file: str) -> None:
     data = set_up(file, val_share=0.1, test_share=0.2)
     vocabulary = vocabulary_from(data.facts["tokenizer"])
-    parts = [data.train_set, data.val_set, data.test_set]
-    texts = [vocabulary.decode(part.tokens.tolist()) for part in parts]
+    parts = [data.train_tokens, data.val_set.tokens, data.test_set.tokens]
+    texts = [vocabulary.decode(part.tolist()) for part in parts]
     assert [len(text) for text in texts] == [700, 100, 200]
     assert "".join(texts) == LETTERS
     assert data.facts["context_length"] == 16
@@ -72,7 +72,8 @@ def test_a_folder_is_cut_by_file_and_documents_have_an_end(tmp_path: Path) -> No
         (tmp_path / f"{number}.txt").write_text(f"{number}" * 40 + "0123456789")
     data = set_up(str(tmp_path), val_share=0.2, test_share=0.2)
     vocabulary = vocabulary_from(data.facts["tokenizer"])
-    ends = [int((part.tokens == vocabulary.end).sum()) for part in (data.train_set, data.val_set, data.test_set)]
+    parts = [data.train_tokens, data.val_set.tokens, data.test_set.tokens]
+    ends = [int((part == vocabulary.end).sum()) for part in parts]
     assert ends == [6, 2, 2]
 
 
@@ -160,5 +161,5 @@ def test_options_out_of_range_are_errors(option: str, value: Any) -> None:
 def test_the_standard_library_is_text_of_its_own() -> None:
     data = set_up(None, vocabulary="bytes", val_share=0.05, test_share=0.05)
     vocabulary = vocabulary_from(data.facts["tokenizer"])
-    assert len(data.train_set.tokens) > 5_000_000
+    assert len(data.train_tokens) > 5_000_000
     assert "def " in vocabulary.decode(data.val_set.tokens[:20_000].tolist())
