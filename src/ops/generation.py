@@ -150,7 +150,9 @@ class _Reader:
                 "positions": positions.clamp(min=0),
             }
         if hasattr(self.net, "make_cache"):
-            length = width + self.max_new_tokens if self.context is None else min(self.context, width + self.max_new_tokens)
+            length = (
+                width + self.max_new_tokens if self.context is None else min(self.context, width + self.max_new_tokens)
+            )
             self.cache = self.net.make_cache(len(rows), length)  # type: ignore[operator]
             options["cache"] = self.cache
         self.num_seen = width
