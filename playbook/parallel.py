@@ -36,11 +36,24 @@ def spread(
                 f"tensor_parallel_size: {type(net).__name__} has no plan for splitting its layers, "
                 f"expected 1, got {tensor_mesh.size()}; data_parallel_size shards it"
             )
+        tied_names = _tied_names(net)
         parallelize_module(net, tensor_mesh, dict(plan))
+        for first, *others in tied_names:  # each module was given a parameter of its own
+            for name in others:
+                owner, _, leaf = name.rpartition(".")
+                net.get_submodule(owner).register_parameter(leaf, net.get_parameter(first))
     if data_mesh.size() > 1:
         for unit in units:
             fully_shard(unit, mesh=data_mesh)
         fully_shard(net, mesh=data_mesh)
+
+
+def _tied_names(net: nn.Module) -> list[list[str]]:
+    """Names of each parameter that several modules share."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [several for several in names.values() if len(several) > 1]
 
 
 class Replicated(ParallelStyle):

@@ -1,16 +1,17 @@
 """A GPT: a decoder of the Transformer as it is built today (Touvron et al. 2023)."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn.functional import gelu, relu, silu
 
 from playbook import Replicated, spread
-from src.ops.attention import Cache, attend, flex_attend, rotate, rotation, visible
+from src.ops.attention import Cache, attend, rotate, rotation, visible, visible_blocks
 
 
 class GPT(nn.Module):
@@ -73,7 +74,7 @@ class GPT(nn.Module):
         for name, (count, least) in counts.items():
             if count < least:
                 raise ValueError(f"{name}: expected at least {least}, got {count}")
-        num_kv_heads = num_kv_heads or num_heads
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         if dim % (2 * num_heads):
             raise ValueError(f"dim: expected a multiple of 2 num_heads = {2 * num_heads}, got {dim}")
         if num_heads % num_kv_heads:
@@ -82,20 +83,25 @@ class GPT(nn.Module):
             raise ValueError(f"activation: expected one of {', '.join(ACTIVATIONS)}, got {activation}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
+        if not rope_theta > 0:
+            raise ValueError(f"rope_theta: expected more than 0, got {rope_theta}")
+        if not norm_eps >= 0:
+            raise ValueError(f"norm_eps: expected at least 0, got {norm_eps}")
         self.vocab_size = vocab_size
         self.context_length = context_length
         self.num_kv_heads = num_kv_heads
+        self.head_dim = dim // num_heads
+        self.is_gated = activation == "swiglu"
         self.window = window
-        self.dropout_share = dropout
-        mlp_dim = mlp_dim or math.ceil((8 / 3 if activation == "swiglu" else 4) * dim / 64) * 64
+        self.rope_theta = rope_theta
+        self.mlp_dim = mlp_dim or math.ceil((8 * dim / 3 if activation == "swiglu" else 4 * dim) / 64) * 64
         self.embedding = nn.Embedding(vocab_size, dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            _Block(dim, num_heads, num_kv_heads, mlp_dim, activation, dropout, norm_eps) for _ in range(num_layers)
+            _Block(dim, num_heads, num_kv_heads, self.mlp_dim, activation, dropout, norm_eps) for _ in range(num_layers)
         )
         self.norm = nn.RMSNorm(dim, norm_eps)
         self.head = nn.Linear(dim, vocab_size, bias=False)
-        self.register_buffer("rotation", rotation(context_length, dim // num_heads, rope_theta), persistent=False)
         self._initialise()
         if tie_weights:
             self.head.weight = self.embedding.weight
@@ -114,7 +120,7 @@ class GPT(nn.Module):
         positions: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        return self.head(self.features(tokens, documents, positions, cache))  # (B, T, V)
+        return self.head(self._features(tokens, documents, positions, cache))  # (B, T, V)
 
     def features(
         self,
@@ -124,24 +130,32 @@ class GPT(nn.Module):
         cache: Cache | None = None,
     ) -> Tensor:
         """What the head is applied to, (B, T, D); arguments as for `forward`."""
+        return self._features(tokens, documents, positions, cache)
+
+    def _features(
+        self, tokens: Tensor, documents: Tensor | None, positions: Tensor | None, cache: Cache | None
+    ) -> Tensor:
         start = 0 if cache is None else cache.filled
-        num_new, device = tokens.shape[1], tokens.device
-        if start + num_new > self.context_length:
-            raise ValueError(f"context_length: expected at most {self.context_length} places, got {start + num_new}")
+        num_new, num_places, device = tokens.shape[1], start + tokens.shape[1], tokens.device
+        if num_places > self.context_length:
+            raise ValueError(f"context_length: expected at most {self.context_length} places, got {num_places}")
         if cache is not None:
             documents = cache.documents(documents, num_new, device)
         if positions is None:
-            cos, sin = self.rotation[:, start : start + num_new]  # (T, D / 2 H) each
+            positions = torch.arange(start, num_places, device=device)[None]  # (1, T)
+        x = self.embedding(tokens)  # (B, T, D)
+        precision = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = rotation(positions[:, None], self.head_dim, self.rope_theta, precision)  # (B, 1, T, D / 2 H) each
+        # a block mask is compiled for a length: in generation, every step has another
+        if device.type == "cuda" and cache is None and not (self.window is None and documents is None):
+            mask = visible_blocks(num_new, self.window, documents, device)
         else:
-            cos, sin = self.rotation[:, positions].unsqueeze(2)  # (B, 1, T, D / 2 H) each
-        uses_flex = device.type == "cuda" and cache is None and not (self.window is None and documents is None)
-        mask = None if uses_flex else visible(num_new, start + num_new, self.window, documents, device)
-        sight = _Sight(mask, uses_flex, self.window, documents)
-        x = self.dropout(self.embedding(tokens))  # (B, T, D)
+            mask = visible(num_new, num_places, self.window, documents, device)
+        x = self.dropout(x)
         for layer, block in enumerate(self.blocks):
-            x = block(x, cos, sin, sight, cache, layer)
+            x = block(x, cos, sin, mask, cache, layer)
         if cache is not None:
-            cache.filled += num_new
+            cache.filled = num_places
         return self.norm(x)
 
     def make_cache(self, batch_size: int, length: int) -> Cache:
@@ -149,8 +163,10 @@ class GPT(nn.Module):
 
         Args:
             batch_size: rows B.
-            length: largest number of places.
+            length: largest number of places, padding included, at most context_length.
         """
+        if length > self.context_length:
+            raise ValueError(f"length: expected at most context_length {self.context_length}, got {length}")
         return Cache(batch_size, length, len(self.blocks))
 
     def parallelize(self, mesh: DeviceMesh) -> None:
@@ -160,14 +176,15 @@ class GPT(nn.Module):
             mesh: with the dimensions "data_parallel" and "tensor_parallel".
 
         Raises:
-            ValueError: the heads do not split evenly, or there is dropout, which ranks would draw differently for what
-                must be the same on all.
+            ValueError: heads or hidden units do not split evenly, or there is dropout, which ranks would draw
+                differently for what must be the same on all.
         """
         size = mesh["tensor_parallel"].size()
-        if self.num_kv_heads % size:
-            raise ValueError(f"num_kv_heads: expected a multiple of tensor_parallel_size {size}, got {self.num_kv_heads}")
-        if size > 1 and self.dropout_share > 0:
-            raise ValueError(f"dropout: expected 0 with tensor_parallel_size {size}, got {self.dropout_share}")
+        for name in ("num_kv_heads", "mlp_dim"):
+            if (count := getattr(self, name)) % size:
+                raise ValueError(f"{name}: expected a multiple of tensor_parallel_size {size}, got {count}")
+        if size > 1 and self.dropout.p > 0:
+            raise ValueError(f"dropout: expected 0 with tensor_parallel_size {size}, got {self.dropout.p}")
         plan = {
             "embedding": Replicated(),
             "blocks.*.attention_norm": Replicated(),
@@ -176,23 +193,14 @@ class GPT(nn.Module):
             "blocks.*.value": ColwiseParallel(),
             "blocks.*.out": RowwiseParallel(),
             "blocks.*.mlp_norm": Replicated(),
-            "blocks.*.gate": ColwiseParallel(),
+            **({"blocks.*.gate": ColwiseParallel()} if self.is_gated else {}),
             "blocks.*.up": ColwiseParallel(),
             "blocks.*.down": RowwiseParallel(),
             "norm": Replicated(),
             "head": Replicated(),
         }
         spread(self, mesh, self.blocks, plan)
-
-
-class _Sight:
-    """What attention sees: a mask, or what FlexAttention makes one of."""
-
-    def __init__(self, mask: Tensor | None, uses_flex: bool, window: int | None, documents: Tensor | None) -> None:
-        self.mask = mask
-        self.uses_flex = uses_flex
-        self.window = window
-        self.documents = documents
+        register_fsdp_forward_method(self, "features")  # gathers what is sharded, as calling the net does
 
 
 class _Block(nn.Module):
@@ -223,14 +231,12 @@ class _Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, sight: _Sight, cache: Cache | None = None, layer: int = 0
+        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Any, cache: Cache | None = None, layer: int = 0
     ) -> Tensor:
-        x = x + self.dropout(self._attention(self.attention_norm(x), cos, sin, sight, cache, layer))
+        x = x + self.dropout(self._attention(self.attention_norm(x), cos, sin, mask, cache, layer))
         return x + self.dropout(self._mlp(self.mlp_norm(x)))
 
-    def _attention(
-        self, x: Tensor, cos: Tensor, sin: Tensor, sight: _Sight, cache: Cache | None, layer: int
-    ) -> Tensor:
+    def _attention(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Any, cache: Cache | None, layer: int) -> Tensor:
         linears = (self.query, self.key, self.value)
         # heads of this rank: (B, H, T, D / H), for keys and values (B, G, T, D / H)
         q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)
@@ -239,10 +245,7 @@ class _Block(nn.Module):
             q, k = q.to(v.dtype), k.to(v.dtype)
         if cache is not None:
             k, v = cache.extend(layer, k, v)
-        if sight.uses_flex:
-            x = flex_attend(q, k, v, sight.window, sight.documents)
-        else:
-            x = attend(q, k, v, sight.mask)
+        x = attend(q, k, v, mask)  # (B, H, T, D / H)
         return self.out(x.transpose(1, 2).flatten(2))  # (B, T, D)
 
     def _mlp(self, x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class Cache:
     def documents(self, new: Tensor | None, num_new: int, device: torch.device) -> Tensor | None:
         """Documents of all places, (B, filled + num_new); None where all are one document."""
         if self.filled + num_new > self.length:
-            raise ValueError(f"cache: holds {self.length} places, got {self.filled + num_new}")
+            raise ValueError(f"cache: expected at most {self.length} places, got {self.filled + num_new}")
         if new is None and self._documents is None:
             return None
         if self._documents is None:
@@ -88,46 +88,24 @@ def visible(
     return ((seen & same) | (key == query))[:, None]
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """Attention of H query heads over H or fewer key heads; `mask` None is causal.
+def visible_blocks(length: int, window: int | None, documents: Tensor | None, device: torch.device) -> Any:
+    """The mask of `visible` for FlexAttention (Dong et al. 2024), which leaves out blocks that no query sees.
 
-    On a CPU in float32, whatever the precision around it: the backward of bf16 took 3.5 to 5 times as long there.
+    On a CPU it has no backward (torch 2.15), and took ten times as long as SDPA where it was not compiled: there it is
+    for comparison alone.
 
     Args:
-        query: (B, H, T, D / H).
-        key: (B, G, S, D / H), where G divides H.
-        value: as key.
-        mask: of `visible`.
-        dropout: probability of dropping a weight.
+        length: places, each of them query and key.
+        window: places that a query sees, its own included; None for all.
+        documents: (B, length), -1 for padding; None for one document.
+        device: of the result.
 
     Returns:
-        (B, H, T, D / H) in the precision of the value.
+        A BlockMask.
     """
-    grouped = key.shape[1] != query.shape[1]
-    if query.device.type != "cpu":
-        return scaled_dot_product_attention(query, key, value, mask, dropout, mask is None, enable_gqa=grouped)
-    low = value.dtype in (torch.bfloat16, torch.float16)
-    q, k, v = (x.float() for x in (query, key, value)) if low else (query, key, value)
-    with torch.autocast("cpu", enabled=False):
-        return scaled_dot_product_attention(q, k, v, mask, dropout, mask is None, enable_gqa=grouped).to(value.dtype)
+    from torch.nn.attention.flex_attention import create_block_mask
 
-
-def flex_attend(query: Tensor, key: Tensor, value: Tensor, window: int | None, documents: Tensor | None) -> Tensor:
-    """As `attend` with the mask of `visible`, by FlexAttention (Dong et al. 2024), which leaves out unseen blocks.
-
-    Compiled on an accelerator. On a CPU it has no backward (torch 2.15) and takes ten times as long as SDPA when it is
-    not compiled, so it is there for comparison alone.
-
-    Args:
-        query: (B, H, T, D / H).
-        key: (B, G, T, D / H), where G divides H.
-        value: as key.
-        window: places that a query sees, its own included; None for all.
-        documents: (B, T), -1 for padding; None for one document.
-    """
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         seen = k <= q
         if window is not None:
             seen = seen & (q - k < window)
@@ -135,25 +113,56 @@ def flex_attend(query: Tensor, key: Tensor, value: Tensor, window: int | None, d
             seen = (seen & (documents[b, q] == documents[b, k]) & (documents[b, q] != PADDING)) | (k == q)
         return seen
 
-    batch_size, _, length, _ = query.shape
-    rows = None if documents is None else batch_size
-    block_mask = create_block_mask(sees, rows, None, length, length, device=query.device.type)
-    attention: Any = _compiled_flex() if query.device.type != "cpu" else flex_attention
-    return attention(query, key, value, block_mask=block_mask, enable_gqa=key.shape[1] != query.shape[1])
+    batch_size = None if documents is None else len(documents)
+    return create_block_mask(is_visible, batch_size, None, length, length, device=device.type)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
+    """Attention of H query heads over H or fewer key heads.
+
+    On a CPU in float32, whatever the precision around it: the backward of bf16 took 3.5 to 5 times as long there.
+
+    Args:
+        query: (B, H, T, D / H).
+        key: (B, G, S, D / H), where G divides H.
+        value: as key.
+        mask: of `visible`, where None is causal, or of `visible_blocks`.
+
+    Returns:
+        (B, H, T, D / H) in the precision of the value.
+    """
+    grouped = key.shape[1] != query.shape[1]
+    if mask is not None and not isinstance(mask, Tensor):
+        return _flex_attention(query.device.type)(query, key, value, block_mask=mask, enable_gqa=grouped)
+    low = query.device.type == "cpu" and value.dtype in (torch.bfloat16, torch.float16)
+    q, k, v = (x.float() for x in (query, key, value)) if low else (query, key, value)
+    with torch.autocast("cpu", enabled=False):
+        x = scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=grouped)
+    return x.to(value.dtype)
 
 
 @cache
-def _compiled_flex() -> Any:
+def _flex_attention(device_type: str) -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
+    return flex_attention if device_type == "cpu" else torch.compile(flex_attention)
 
 
-def rotation(num_positions: int, head_dim: int, theta: float) -> Tensor:
-    """Cosines and sines of rotary position embeddings (Su et al. 2021), (2, num_positions, D / 2 H)."""
-    frequency = theta ** -(torch.arange(0, head_dim, 2).double() / head_dim)  # (D / 2 H,)
-    angle = torch.arange(num_positions)[:, None] * frequency
-    return torch.stack([angle.cos(), angle.sin()]).float()
+def rotation(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of rotary position embeddings (Su et al. 2021).
+
+    Args:
+        positions: (…).
+        head_dim: features of a head, D / H.
+        theta: slowest wavelength, in positions / 2π.
+        dtype: of the result; not bf16, which does not tell position 256 from 257.
+
+    Returns:
+        (…, D / 2 H) each.
+    """
+    frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device, dtype=dtype) / head_dim)  # (D / 2 H,)
+    angle = positions[..., None] * frequency  # (…, D / 2 H)
+    return angle.cos(), angle.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

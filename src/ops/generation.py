@@ -47,20 +47,22 @@ def generate(
 ) -> list[list[int]]:
     """Lets a language model go on from each prompt.
 
-    What is drawn for a prompt is a function of it and the seed, whatever else is in the batch. Where prompt and answer
-    outgrow the net's `context_length`, the model sees the last half of it, and goes on from there.
+    What is drawn for a prompt is a function of it and the seed, whatever else is in the batch. When prompt and answer
+    outgrow the net's `context_length`, all but the last half of the context is forgotten, and the model goes on from
+    there: half, so that the rest is read again once in many tokens and not for each.
 
     Args:
-        net: tokens (B, T) → logits (B, T, V). One with `make_cache` sees each token once.
+        net: tokens (B, T) → logits (B, T, V). One with `make_cache` reads each token once.
         prompts: tokens, at least one each.
         max_new_tokens: largest number of tokens that follow, at least 1.
-        temperature: divides the logits; 0 takes the likeliest.
+        temperature: divides the logits; 0 takes the likeliest token.
         top_k: number of likeliest tokens to draw from; 0 for all.
         top_p: draw from the likeliest tokens whose probabilities reach this share, in (0, 1] (Holtzman et al. 2020).
         min_p: leave out tokens less likely than this share of the likeliest one's probability, in [0, 1).
-        stop: tokens, or lists of them, that end an answer, which is then told without them.
+        stop: tokens, or lists of them, that end an answer. The answer is returned without them.
         seed: of the draws.
-        streamer: called with row and new tokens as they come; a true answer ends the row.
+        streamer: called with row and new tokens as they come, but not with what may turn out to be a stop. A true
+            answer ends the row.
 
     Returns:
         The tokens that follow each prompt.
@@ -70,95 +72,128 @@ def generate(
         UserError: a prompt is empty, or longer than the context.
     """
     check_sampling(max_new_tokens, temperature, top_k, top_p, min_p)
-    context = getattr(net, "context_length", None)
-    for number, prompt in enumerate(prompts):
-        if not prompt:
-            raise UserError(f"prompt {number}: is empty, expected at least one token")
-        if context is not None and len(prompt) > context:
-            raise UserError(f"prompt {number}: has {len(prompt):,} tokens, the context holds {context:,}")
-    device = next(net.parameters()).device
-    was_training = net.training
-    net.eval()
     ends = [[token] if isinstance(token, int) else list(token) for token in stop]
-    draws = [_Draws(seed, prompt) for prompt in prompts]
+    if [] in ends:
+        raise ValueError("stop: expected tokens or lists of at least one token, got an empty list")
+    context = getattr(net, "context_length", None)
+    _check_prompts(prompts, context)
+    if not prompts:
+        return []
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
     rows = [list(prompt) for prompt in prompts]
-    results: list[list[int]] = [[] for _ in prompts]
-    going = [True] * len(prompts)
-    reader = _Reader(net, device, context, max_new_tokens)
+    draws = [_Draws(seed, prompt) for prompt in prompts]
+    answers = [_Answer(row, ends, streamer) for row in range(len(prompts))]
+    reader = _Reader(net, len(prompts), context, max_new_tokens)
     try:
         for _ in range(max_new_tokens):
             logits = reader.read(rows)  # (B, V)
             if temperature > 0:
-                probability = filtered((logits.float() / temperature).softmax(-1), top_k, top_p, min_p)
-                numbers = torch.tensor([draw.uniform() for draw in draws], dtype=torch.float64)
-                tokens = pick(probability, numbers.to(device))
+                logits = logits.float()
+                logits = (logits - logits.amax(-1, keepdim=True)) / temperature  # a small one overflows to -inf alone
+                probability = filtered(logits.softmax(-1), top_k, top_p, min_p).cpu()  # (B, V)
+                tokens = pick(probability, torch.tensor([draw.uniform() for draw in draws], dtype=torch.float64))
             else:
                 tokens = logits.argmax(-1)
-            for row, token in enumerate(tokens.tolist()):
-                rows[row].append(token)  # of rows that have ended too, so that all stay as long as they were apart
-                if going[row]:
-                    results[row].append(token)
-                    going[row] = _goes_on(row, results[row], ends, streamer)
-            if not any(going):
+            for row, answer, token in zip(rows, answers, tokens.tolist(), strict=True):
+                row.append(token)  # of rows that have ended too: one step, one place for all
+                if answer.goes_on:
+                    answer.add(token)
+            if not any(answer.goes_on for answer in answers):
                 break
     finally:
-        net.train(was_training)
-    return results
+        for module, is_training in modes:
+            module.training = is_training
+    return [answer.finished() for answer in answers]
 
 
-def _goes_on(row: int, answer: list[int], ends: list[list[int]], streamer: Streamer | None) -> bool:
-    """Tells the streamer of the newest token, or cuts the mark of the end off."""
-    for end in ends:
-        if answer[-len(end) :] == end:
-            del answer[-len(end) :]
-            return False
-    return not (streamer is not None and streamer(row, answer[-1:]))
+def _check_prompts(prompts: Sequence[list[int]], context: int | None) -> None:
+    for number, prompt in enumerate(prompts):
+        if not prompt:
+            raise UserError(f"prompt {number}: is empty, expected at least one token")
+        if context is not None and len(prompt) > context:
+            raise UserError(f"prompt {number}: has {len(prompt):,} tokens, expected at most context_length {context:,}")
+
+
+class _Answer:
+    """What follows one prompt. Finds its end, and streams the tokens that are certain to belong to it."""
+
+    def __init__(self, row: int, ends: list[list[int]], streamer: Streamer | None) -> None:
+        self.row = row
+        self.ends = ends
+        self.streamer = streamer
+        self.tokens: list[int] = []
+        self.num_streamed = 0
+        self.goes_on = True
+
+    def add(self, token: int) -> None:
+        self.tokens.append(token)
+        for end in self.ends:
+            if self.tokens[-len(end) :] == end:
+                del self.tokens[-len(end) :]
+                self.goes_on = False
+                self._stream(len(self.tokens))
+                return
+        starts = [end[:length] for end in self.ends for length in range(1, len(end))]
+        num_held = max((len(start) for start in starts if self.tokens[-len(start) :] == start), default=0)
+        if self._stream(len(self.tokens) - num_held):
+            self.goes_on = False
+            del self.tokens[self.num_streamed :]
+
+    def finished(self) -> list[int]:
+        if self.goes_on:  # no stop has come of what was held
+            self._stream(len(self.tokens))
+        return self.tokens
+
+    def _stream(self, end: int) -> bool:
+        """Streams up to a token; whether the streamer ends the row."""
+        new_tokens = self.tokens[self.num_streamed : end]
+        self.num_streamed = max(self.num_streamed, end)
+        return bool(self.streamer is not None and new_tokens and self.streamer(self.row, new_tokens))
 
 
 class _Reader:
-    """Gives the logits of the last place of each row; sees every token once where the net has a cache."""
+    """Gives the logits of the last place of each row; reads every token once where the net has a cache."""
 
-    def __init__(self, net: nn.Module, device: torch.device, context: int | None, max_new_tokens: int) -> None:
+    def __init__(self, net: nn.Module, num_rows: int, context: int | None, max_new_tokens: int) -> None:
         self.net = net
-        self.device = device
+        self.device = next(net.parameters()).device
         self.context = context
         self.max_new_tokens = max_new_tokens
         self.cache: Any = None
-        self.starts: list[int] = []  # of each row, the first token that is seen
-        self.num_seen = 0  # places, padding included
+        self.num_read = 0  # places in the cache, padding included
+        self.starts = [0] * num_rows  # the first token of each row that is still seen
 
     def read(self, rows: list[list[int]]) -> Tensor:
-        if self.cache is not None and (self.context is None or self.num_seen < self.context):
-            tokens = torch.tensor([row[-1:] for row in rows], device=self.device)  # (B, 1)
-            positions = self._positions(rows)[:, None]
-            self.num_seen += 1
-            return self.net(tokens, positions=positions, cache=self.cache)[:, -1]
-        self.starts = self.starts or [0] * len(rows)
-        lengths = [len(row) - start for row, start in zip(rows, self.starts, strict=True)]
-        if self.context is not None and max(lengths) > self.context:
-            keep = max(self.context // 2, 1)
-            self.starts = [max(len(row) - keep, start) for row, start in zip(rows, self.starts, strict=True)]
+        """Logits (B, V); each row is one token longer than in the call before."""
+        if self.cache is None or self.num_read == self.context:
+            return self._read_all(rows)
+        tokens = torch.tensor([row[-1:] for row in rows], device=self.device)  # (B, 1)
+        places = [[len(row) - 1 - start] for row, start in zip(rows, self.starts, strict=True)]
+        self.num_read += 1
+        return self.net(tokens, positions=torch.tensor(places, device=self.device), cache=self.cache)[:, -1]
+
+    def _read_all(self, rows: list[list[int]]) -> Tensor:
+        if self.context is not None:
+            num_kept = max(self.context // 2, 1)
+            for number, row in enumerate(rows):  # by its own length, so that other rows make no difference
+                if len(row) - self.starts[number] > self.context:
+                    self.starts[number] = len(row) - num_kept
         seen = [row[start:] for row, start in zip(rows, self.starts, strict=True)]
         width = max(map(len, seen))
         tokens = torch.tensor([[0] * (width - len(row)) + row for row in seen], device=self.device)  # (B, T)
         options: dict[str, Any] = {}
         if any(len(row) < width for row in seen):
-            lengths = torch.tensor([len(row) for row in seen], device=self.device)[:, None]
-            positions = torch.arange(width, device=self.device) - (width - lengths)  # (B, T)
-            options = {
-                "documents": torch.where(positions < 0, PADDING, 0),
-                "positions": positions.clamp(min=0),
-            }
+            num_padded = torch.tensor([[width - len(row)] for row in seen], device=self.device)  # (B, 1)
+            positions = torch.arange(width, device=self.device) - num_padded  # (B, T)
+            options["documents"] = torch.where(positions < 0, PADDING, 0)
+            options["positions"] = positions.clamp(min=0)
         if hasattr(self.net, "make_cache"):
-            length = width + self.max_new_tokens if self.context is None else min(self.context, width + self.max_new_tokens)
-            self.cache = self.net.make_cache(len(rows), length)  # type: ignore[operator]
-            options["cache"] = self.cache
-        self.num_seen = width
+            length = width + self.max_new_tokens
+            length = length if self.context is None else min(length, self.context)
+            self.cache = options["cache"] = self.net.make_cache(len(rows), length)  # type: ignore[operator]
+        self.num_read = width
         return self.net(tokens, **options)[:, -1]
-
-    def _positions(self, rows: list[list[int]]) -> Tensor:
-        places = [len(row) - 1 - start for row, start in zip(rows, self.starts, strict=True)]
-        return torch.tensor(places, device=self.device)
 
 
 class _Draws:
@@ -184,18 +219,18 @@ def filtered(probability: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: flo
     Returns:
         (B, V), adding up to 1 in each row.
     """
+    if not top_k and top_p == 1 and not min_p:
+        return probability
     ordered, order = probability.sort(dim=-1, descending=True, stable=True)
-    stays = torch.ones_like(ordered, dtype=torch.bool)
     if top_k:
-        stays[..., top_k:] = False
-    ordered = ordered.masked_fill(~stays, 0)
-    ordered = ordered / ordered.sum(-1, keepdim=True)
-    before = ordered.cumsum(-1) - ordered  # share of those that are likelier
-    stays &= (before < top_p) & (ordered >= min_p * ordered[..., :1])
-    stays[..., 0] = True
-    ordered = ordered.masked_fill(~stays, 0)
-    ordered = ordered / ordered.sum(-1, keepdim=True)
-    return torch.zeros_like(probability).scatter(-1, order, ordered)
+        ordered[..., top_k:] = 0
+    if top_p < 1:
+        share = ordered / ordered.sum(-1, keepdim=True)
+        before = share.cumsum(-1) - share  # of tokens that are likelier
+        before[..., 0] = 0  # whatever its rounding
+        ordered = ordered.masked_fill(before >= top_p, 0)
+    ordered = ordered.masked_fill(ordered < min_p * ordered[..., :1], 0)
+    return torch.zeros_like(probability).scatter(-1, order, ordered / ordered.sum(-1, keepdim=True))
 
 
 def pick(probability: Tensor, number: Tensor) -> Tensor:

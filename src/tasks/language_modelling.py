@@ -1,7 +1,6 @@
 """Language modelling: the next token at every place, and text that goes on from a prompt."""
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,7 +82,7 @@ class LanguageModelling(Task):
         self.max_new_tokens = max_new_tokens
         self.stop = list(stop)
         self.stream = stream
-        self.vocabulary: Any = None
+        self.vocabulary: Any = None  # once the facts are known
         self.register_buffer("token_bytes", None, persistent=False)  # (V,), once the vocabulary is known
         if exact_match:
             self.test_metrics.add_metrics({"exact_match": _Matches()})
@@ -109,15 +108,15 @@ class LanguageModelling(Task):
         _, target = batch
         return (target != IGNORED).sum()
 
-    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Refuses batches that teach nothing, while they are still where looking at them costs nothing."""
-        if self.trainer.training and not (batch[1] != IGNORED).any():
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Refuses batches that teach nothing; on an accelerator the first one alone, as looking would wait for it."""
+        target = batch[1]
+        if (batch_idx == 0 or target.device.type == "cpu") and not (target != IGNORED).any():
             raise UserError(
-                f"--data: a training batch of shape {tuple(batch[1].shape)} has no supervised token: every target is "
+                f"--data: a training batch of shape {tuple(target.shape)} has no supervised token: every target is "
                 f"{IGNORED}. Prompts may fill the context (--data.context_length), or a chat template may lack its "
                 "generation marks"
             )
-        return batch
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._step("train", batch, batch_idx)
@@ -161,21 +160,21 @@ class LanguageModelling(Task):
 
     def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
         streams = self.stream and len(prompts) == 1 and self.vocabulary is not None
+        rows: list[list[int]] = [[] for _ in prompts]
         shown = ""
-        tokens: list[int] = []
 
         def follow(row: int, new: list[int]) -> bool:
             """Prints what is new, and says whether a text to stop at has come."""
             nonlocal shown
-            text = self.vocabulary.decode([*rows[row], *new])
             rows[row] += new
+            text = self._text(rows[row])
             if streams and not text.endswith("\N{REPLACEMENT CHARACTER}"):  # half a character waits for its rest
-                text = self._cut(text)
-                print(text[len(shown) :], end="", flush=True, file=sys.stdout)
-                shown = text
+                certain = self._cut(text)
+                certain = certain[: len(certain) - self._num_held(certain)]
+                print(certain[len(shown) :], end="", flush=True)
+                shown = certain
             return any(stop in text for stop in self.stop)
 
-        rows: list[list[int]] = [list(tokens) for _ in prompts]
         results = generate(
             self.net,
             prompts,
@@ -183,11 +182,20 @@ class LanguageModelling(Task):
             **sampling,
             stop=self._ends(),
             seed=torch.initial_seed(),
-            streamer=follow if streams or self.stop else None,
+            streamer=follow if streams or (self.stop and self.vocabulary) else None,
         )
         if streams:
-            print(flush=True)
+            print(self._cut(self._text(results[0]))[len(shown) :], flush=True)
         return results
+
+    def _text(self, tokens: list[int]) -> str:
+        assert self.vocabulary is not None, "an option that needs a vocabulary"
+        return self.vocabulary.decode(tokens)
+
+    def _num_held(self, text: str) -> int:
+        """Characters at the end that may be the beginning of a text to stop at."""
+        lengths = [n for stop in self.stop for n in range(1, len(stop)) if text.endswith(stop[:n])]
+        return max(lengths, default=0)
 
     def _ends(self) -> list[int]:
         """Tokens that end an answer: that between documents, and what the data says."""

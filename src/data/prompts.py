@@ -1,0 +1,73 @@
+"""Prompts for a language model: what comes in, and a batch of prompts of any lengths."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
+
+from playbook import UserError
+
+PADDING = -1  # as a document
+
+
+def text_of(source: Any, columns: Sequence[str]) -> str:
+    """The text of one raw input.
+
+    Args:
+        source: a text, a row that has one of the columns, or the path or the bytes of a file in UTF-8.
+        columns: names of the columns of texts; the first that the row has counts.
+
+    Raises:
+        UserError: there is no such column, no text in it, or the file is no text.
+    """
+    if isinstance(source, dict):
+        column = next((column for column in columns if column in source), None)
+        if column is None:
+            raise UserError(f"expected a column {' or '.join(columns)}, got {', '.join(source) or 'none'}")
+        text = source[column]
+        if not isinstance(text, str):
+            raise UserError(f"{column}: expected text, got {text!r:.80}")
+        return text
+    if isinstance(source, str):
+        return source
+    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"is not text in UTF-8: {error}") from error
+
+
+def as_prompt(tokens: Sequence[int], context_length: int) -> dict[str, Tensor]:
+    """The inputs of one prompt, `tokens` (T,).
+
+    Raises:
+        UserError: it is empty, or leaves no room for an answer.
+    """
+    if not tokens:
+        raise UserError("the prompt is empty, expected at least one token")
+    if len(tokens) >= context_length:
+        raise UserError(f"the prompt has {len(tokens):,} tokens, expected fewer than the context's {context_length:,}")
+    return {"tokens": torch.tensor(tokens)}
+
+
+def collate(samples: list[tuple[dict[str, Tensor], Any]]) -> Any:
+    """A batch of rows of equal length as they are; prompts of different lengths are padded on the left.
+
+    Returns:
+        `tokens` (B, T); with padding also `documents` (B, T), 0 and -1 for padding, and `positions` (B, T), which begin
+        at 0 behind it; and the targets.
+    """
+    lengths = torch.tensor([len(inputs["tokens"]) for inputs, _ in samples])
+    if (lengths == lengths[0]).all():
+        return default_collate(samples)
+    width = int(lengths.max())
+    rows = [inputs["tokens"].flip(0) for inputs, _ in samples]
+    tokens = pad_sequence(rows, batch_first=True).flip(1)  # (B, T)
+    positions = torch.arange(width) - (width - lengths)[:, None]  # (B, T)
+    documents = torch.where(positions < 0, PADDING, 0)
+    inputs = {"tokens": tokens, "documents": documents, "positions": positions.clamp(min=0)}
+    return inputs, default_collate([target for _, target in samples])
