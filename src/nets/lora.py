@@ -68,6 +68,8 @@ class LoRA(nn.Module):
             raise ValueError("LoRA needs peft: uv sync --extra huggingface") from error
         self.net = net
         self.trained_modules = _named(net, modules_to_save, "modules_to_save")
+        tied = _tied(net)  # what shares a weight is trained with it, and stays tied
+        self.trained_modules += [tied[name] for name in self.trained_modules if name in tied]
         new = getattr(net, "new_parameters", [])
         self.trained_modules += [name.rpartition(".")[0] for name in new]
         if base is not None:
