@@ -92,7 +92,9 @@ class HuggingFace(nn.Module):
         self.vocab_size = self.model.get_input_embeddings().num_embeddings
         self.context_length: int | None = getattr(self.model.config, "max_position_embeddings", None)
         if gradient_checkpointing:
-            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # the name before transformers 5.23, where the default was the same
+            enable = getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)
+            enable()
 
     @property
     def head(self) -> nn.Module | None:

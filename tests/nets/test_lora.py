@@ -13,6 +13,8 @@ from src.nets.cnn import CNN
 from src.nets.gpt import GPT
 from src.nets.lora import LoRA
 
+pytestmark = pytest.mark.slow  # peft takes 8 s of CPU to import
+
 
 def gpt(tie_weights: bool = True) -> GPT:
     torch.manual_seed(3)
