@@ -2,11 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -40,7 +41,7 @@ def export(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
 
 def _safetensors(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
     """Weights by their names in the module, with its class and configuration as text; --init_from and test read it."""
-    content = load(checkpoint)
+    content = _merged(model, load(checkpoint), checkpoint)
     metadata = {"format": "pt", "class_path": f"{type(model).__module__}.{type(model).__qualname__}"}
     metadata |= {key: content[key] for key in ("config", "pytorch-lightning_version") if key in content}
     if facts.KEY in content:
@@ -74,7 +75,33 @@ def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _plain(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
     """All that the checkpoint holds, as a single process would have saved it."""
-    AtomicCheckpointIO().save_checkpoint(load(checkpoint), output)
+    AtomicCheckpointIO().save_checkpoint(_merged(model, load(checkpoint), checkpoint), output)
+
+
+def _merged(model: pl.LightningModule, content: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The checkpoint of the net alone, where another wraps it, its argument `net`, and says how by a method `merged`.
+
+    An optimizer's state is of the wrapper's parameters, and left out.
+    """
+    wrappers: dict[str, Any] = {name: net for name, net in model.named_children() if hasattr(net, "merged")}
+    if not wrappers:
+        return content
+    weights = weights_of(content, checkpoint)
+    model.load_state_dict(weights, strict=model.strict_loading)
+    content = {key: value for key, value in content.items() if key not in ("optimizer_states", "lr_schedulers")}
+    config = yaml.safe_load(content.get("config", "")) or {}
+    hyperparameters = dict(content.get("hyper_parameters", {}))
+    for name, net in wrappers.items():
+        weights = {key: value for key, value in weights.items() if not key.startswith(f"{name}.")}
+        weights |= {f"{name}.{key}": value for key, value in net.merged().items()}
+        for options in (config.get("model", {}).get("init_args", {}), hyperparameters):
+            if isinstance(options.get(name), Mapping):
+                options[name] = options[name].get("init_args", {}).get("net", options[name])
+    if "config" in content:
+        content["config"] = yaml.safe_dump(config, sort_keys=False)
+    if "hyper_parameters" in content:
+        content["hyper_parameters"] = hyperparameters
+    return {**content, "state_dict": weights}
 
 
 # a format is a function of the model, the checkpoint and the file to write

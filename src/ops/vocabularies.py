@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from playbook import UserError, nearest
+from src.ops.hub import local_folder
 
 Kind = Literal["characters", "bytes", "bpe", "words"]
 END = "<|end|>"  # between documents, and after each turn of a chat
@@ -66,7 +67,13 @@ def vocabulary_from(plain: Mapping[str, Any]) -> Vocabulary:
     Raises:
         UserError: the kind is unknown.
     """
-    kinds = {"characters": Characters, "bytes": Bytes, "bpe": BytePairs, "words": Words}
+    kinds: dict[Any, Any] = {
+        "characters": Characters,
+        "bytes": Bytes,
+        "bpe": BytePairs,
+        "words": Words,
+        "huggingface": Pretrained,
+    }
     values = dict(plain)
     kind = values.pop("kind", None)
     if kind not in kinds:
@@ -232,6 +239,66 @@ def learn_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairs:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return BytePairs(tokenizer.to_str())
+
+
+class Pretrained:
+    """The tokenizer of a pretrained model, by Hugging Face's transformers; a checkpoint holds its name alone.
+
+    Args:
+        name: directory that `save_pretrained` has written, or name of a repository of the hub, downloaded once.
+        digest: 16 hexadecimal digits that tell it apart; those that it has if None.
+        option: what the user calls the name, for messages.
+
+    Raises:
+        UserError: there is no such tokenizer, no network to fetch it, or it is another one by its digest.
+    """
+
+    def __init__(self, name: str, digest: str | None = None, option: str = "tokenizer") -> None:
+        folder = local_folder(name, option, tokenizer_alone=True)
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise UserError(f"{option} {name}: needs transformers: uv sync --extra huggingface") from error
+        try:
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{option} {name}: holds no tokenizer: {str(error).splitlines()[0]}") from error
+        if not self.tokenizer.is_fast:
+            raise UserError(f"{option} {name}: expected a tokenizer with a tokenizer.json")
+        self.name = name
+        content = self.tokenizer.backend_tokenizer.to_str()
+        self.digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        if digest is not None and digest != self.digest:
+            raise UserError(
+                f"{option} {name}: holds another tokenizer ({self.digest}) than the checkpoint's ({digest}); "
+                "expected the one of the training"
+            )
+        self.size = len(self.tokenizer)
+        tokens = self.tokenizer.added_tokens_decoder
+        self.special = {token.content: number for number, token in tokens.items() if token.special}
+        self.end: int | None = self.tokenizer.eos_token_id
+        self.pad: int = next((t for t in (self.tokenizer.pad_token_id, self.end) if t is not None), 0)
+        is_bytes = '"ByteLevel"' in content
+        names = self.tokenizer.convert_ids_to_tokens(list(range(self.size)))
+        self.num_bytes = [0 if name is None or name in self.special else _num_bytes(name, is_bytes) for name in names]
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def plain(self) -> dict[str, Any]:
+        return {"kind": "huggingface", "name": self.name, "digest": self.digest}
+
+
+def _num_bytes(token: str, is_bytes: bool) -> int:
+    """Bytes of the text that a token of a pretrained tokenizer stands for."""
+    if is_bytes:  # a character of its name stands for one byte
+        return len(token)
+    if re.fullmatch(r"<0x[0-9A-F]{2}>", token):
+        return 1
+    return len(token.removeprefix("##").replace("▁", " ").encode())
 
 
 class Words:

@@ -1,0 +1,511 @@
+"""Conversations to tune a language model on: it learns the answers, not what they answer."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from playbook import Data, UserError, load_run, nearest, split_indices
+from src.data.prompts import PADDING, as_prompt, collate, text_of
+from src.data.questions import questions
+from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, vocabulary_from
+
+IGNORED = -100  # as a target: nothing is to be learnt here
+ROLES = ("system", "user", "assistant")
+PARTS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
+PLAIN = "plain"  # the template of vocabularies that bring none
+
+Messages = list[dict[str, str]]
+
+
+class Sample(NamedTuple):
+    """One conversation as tokens.
+
+    Args:
+        tokens: all of it.
+        learns: whether each token is to be predicted: those of answers and their end marks.
+        name: its file and line.
+        messages: what it says.
+    """
+
+    tokens: list[int]
+    learns: list[bool]
+    name: str
+    messages: Messages
+
+
+class Chat(Data):
+    """Conversations in JSON lines, for a net that predicts the next token; only the assistant's turns are learnt.
+
+    A line is `{"messages": [{"role": "user", "content": "…"}, …]}` with the roles system, user and assistant, or
+    `{"prompt": "…", "completion": "…"}`. A conversation that is longer than the context is cut at its end; one without
+    a token to learn is left out; both are counted and told.
+
+    The tokenizer of a Hugging Face model brings its chat template. If that marks what is generated, the marks say what
+    is learnt; otherwise it is what each answer adds to the text before it. Other vocabularies have the plain template,
+    `User: …`, `Assistant: …`, with the token between documents behind each turn, or an empty line where there is none.
+
+    Args:
+        root: a file of JSON lines, cut into parts with a fixed seed, or a folder with train.jsonl, and if there are any
+            val.jsonl and test.jsonl; generated questions about names in Python and small sums if it is left out.
+        tokenizer: where the vocabulary comes from: directory or name of a Hugging Face model, or a run directory or
+            checkpoint of a language model. Defaults to the checkpoint's, or else to bytes.
+        context_length: largest number of tokens of a conversation, T.
+        template: file of a Jinja template in place of the tokenizer's, or plain.
+        packing: whether training puts several short conversations into a row, invisible to each other.
+        batch_size: rows per batch and process, B, at least 1.
+        num_workers: loader processes; 0 loads in the main process.
+        val_share: share of the training conversations for validation where no file has them, in (0, 1).
+        test_share: share for the test where no file has it, in [0, 1); 0 for no test.
+        loader: further options of Data.
+
+    Shapes:
+        tokens (B, T); with packing also documents and positions (B, T); target (B, T), -100 where nothing is learnt.
+
+    Raises:
+        ValueError: a value is out of range.
+        UserError: a line is no conversation, the template is missing or marks no answers, nothing is left to learn, or
+            the vocabulary is another than the checkpoint's.
+    """
+
+    columns = ("messages", "prompt")
+
+    def __init__(
+        self,
+        root: str | None = None,
+        tokenizer: str | None = None,
+        context_length: int = 256,
+        template: str | None = None,
+        packing: bool = True,
+        batch_size: int = 16,
+        num_workers: int = 0,
+        val_share: float = 0.1,
+        test_share: float = 0.1,
+        **loader: Any,
+    ) -> None:
+        super().__init__(batch_size, num_workers, **loader)
+        if context_length < 2:
+            raise ValueError(f"context_length: expected at least 2 tokens, got {context_length}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        if not 0 <= test_share < 1 - val_share:
+            raise ValueError(f"test_share: expected a share in [0, 1 - val_share), got {test_share}")
+        self.root = root
+        self.tokenizer = tokenizer
+        self.context_length = context_length
+        self.template = template
+        self.packing = packing
+        self.shares = [1 - val_share - test_share, val_share, test_share]
+        self.collate = self._collate
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
+            return
+        vocabulary = self._vocabulary()
+        self._renderer = _Renderer(vocabulary, self._template(vocabulary))
+        self.facts["tokenizer"] = vocabulary.plain()
+        self.facts["chat_template"] = self._renderer.template
+        self.facts["context_length"] = self.context_length
+        parts = {name: self._samples(name, rows) for name, rows in self._rows().items()}
+        for name in ("train", "val"):
+            if not parts[name]:
+                raise UserError(
+                    f"--data.root {self.root}: no conversation for {name} has a token to learn; expected answers "
+                    f"within the first {self.context_length} tokens"
+                )
+        self.facts["stop_tokens"] = self._renderer.stop_tokens(parts["train"])
+        rows = _packed(parts["train"], self.context_length) if self.packing else [[sample] for sample in parts["train"]]
+        self.train_set = _Rows(rows)
+        self.val_set = _Rows([[sample] for sample in parts["val"]])
+        self.test_set = _Rows([[sample] for sample in parts["test"]]) if parts["test"] else None
+        self.predict_set = _Prompts(self._renderer, parts["test"] or parts["val"], self.context_length)
+
+    def read(self, source: Any) -> dict[str, Tensor]:
+        """Reads what the user says, up to where the assistant's turn begins.
+
+        Args:
+            source: a text, the user's turn; a row with `messages` or with `prompt`; or a file with such a text.
+
+        Returns:
+            `tokens` (T,).
+        """
+        if "tokenizer" not in self.facts:
+            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected that of a language model")
+        if not hasattr(self, "_renderer"):
+            vocabulary = vocabulary_from(self.facts["tokenizer"])
+            self._renderer = _Renderer(vocabulary, self.facts.get("chat_template", PLAIN))
+        if isinstance(source, dict) and "messages" in source:
+            value = source["messages"]
+            if isinstance(value, str):  # in a table, JSON within a field
+                value = _parsed(value, "messages")
+            messages = _checked(value, "messages")
+            if messages[-1]["role"] == "assistant":
+                raise UserError("messages: the last one is the assistant's, expected a turn that it can answer")
+        else:
+            messages = [{"role": "user", "content": text_of(source, self.columns[1:])}]
+        return as_prompt(self._renderer.prompt(messages), self.facts["context_length"] + 1)
+
+    def ids(self, dataset: Any) -> list[str]:
+        """File and line of each conversation, as in `train.jsonl:17`; of packed ones, of all in the row."""
+        return dataset.names
+
+    def _rows(self) -> dict[str, list[tuple[str, Messages]]]:
+        """Conversations of each part, with file and line."""
+        if self.root is None:
+            rows = [(f"questions:{number}", row) for number, row in enumerate(questions(), start=1)]
+            return self._cut(rows, list(PARTS))
+        root = Path(self.root).expanduser()
+        if root.is_file():
+            return self._cut(read_conversations(root), list(PARTS))
+        if not root.is_dir():
+            siblings = [entry.as_posix() for entry in root.parent.iterdir()] if root.parent.is_dir() else []
+            raise UserError(f"--data.root {self.root}: no such file or folder{nearest(root.as_posix(), siblings)}")
+        files = {
+            part: next((file for name in names if (file := root / f"{name}.jsonl").is_file()), None)
+            for part, names in PARTS.items()
+        }
+        if files["train"] is None:
+            names = sorted(entry.name for entry in root.iterdir())[:5]
+            raise UserError(
+                f"--data.root {self.root}: expected train.jsonl in it, found {', '.join(names) or 'nothing'}"
+            )
+        missing = [part for part in PARTS if files[part] is None and (part == "val" or files["val"] is None)]
+        rows = self._cut(read_conversations(files["train"]), ["train", *missing])
+        return rows | {part: read_conversations(file) for part, file in files.items() if file and part != "train"}
+
+    def _cut(self, rows: list[tuple[str, Messages]], parts: Sequence[str]) -> dict[str, list[tuple[str, Messages]]]:
+        """Some of the rows for each of the parts; none for others."""
+        shares = [share if part in parts else 0.0 for part, share in zip(PARTS, self.shares, strict=True)]
+        shares[0] = 1 - sum(shares[1:])
+        indices = split_indices(len(rows), shares)
+        return {part: [rows[index] for index in sorted(own)] for part, own in zip(PARTS, indices, strict=True)}
+
+    def _samples(self, part: str, rows: Iterable[tuple[str, Messages]]) -> list[Sample]:
+        samples, empty, cut = [], [], []
+        limit = self.context_length + 1  # the last token is only predicted
+        num_learnt = 0
+        for name, messages in rows:
+            tokens, learns = self._renderer.conversation(messages, name)
+            num_learnt += any(learns[1:])
+            if len(tokens) > limit:
+                cut.append(name)
+                tokens, learns = tokens[:limit], learns[:limit]
+            if any(learns[1:]):
+                samples.append(Sample(tokens, learns, name, messages))
+            else:
+                empty.append(name)
+        if empty and not num_learnt:
+            raise UserError(
+                f"--data.root {self.root}: none of the {len(empty)} conversations for {part} has a token to learn: "
+                "none has an answer of the assistant that the template shows"
+            )
+        if cut:
+            name = f"cut_{part}"
+            self.counts[name] = len(cut)
+            if self.trainer is None or self.trainer.is_global_zero:
+                print(
+                    f"cut {len(cut)} of the conversations for {part} after {self.context_length} tokens, as {cut[0]} "
+                    "(--data.context_length)"
+                )
+        if empty:
+            self._left_out(
+                part, len(empty), f"{len(empty)} conversations for {part} without a token to learn, as {empty[0]}"
+            )
+        return samples
+
+    def _vocabulary(self) -> Vocabulary:
+        """That of the option, which must be the checkpoint's if there is one."""
+        own = None if self.tokenizer is None else _vocabulary_of(self.tokenizer)
+        if "tokenizer" not in self.facts:
+            return own or Bytes()
+        if own is None:
+            return vocabulary_from(self.facts["tokenizer"])
+        former = self.facts["tokenizer"]
+        if {**own.plain(), "name": ""} != {**former, "name": ""}:  # the same tokenizer may lie elsewhere now
+            is_pretrained = former["kind"] == "huggingface"
+            known = f"huggingface ({former['digest']})" if is_pretrained else describe(vocabulary_from(former))
+            raise UserError(
+                f"--data.tokenizer {self.tokenizer}: has {describe(own)}, the checkpoint knows {known}; "
+                "expected the same"
+            )
+        return own
+
+    def _template(self, vocabulary: Vocabulary) -> str:
+        """Text of the Jinja template, or `plain`."""
+        if self.template is None:
+            if "chat_template" in self.facts:
+                return self.facts["chat_template"]
+            if not isinstance(vocabulary, Pretrained):
+                return PLAIN
+            template = vocabulary.tokenizer.chat_template
+            if not isinstance(template, str):
+                raise UserError(
+                    f"--data.template: the tokenizer of {vocabulary.name} has no chat template; expected a file with "
+                    "one, or plain"
+                )
+            return template
+        if self.template == PLAIN:
+            return PLAIN
+        if not isinstance(vocabulary, Pretrained):
+            raise UserError(
+                f"--data.template {self.template}: only tokenizers of Hugging Face take one; expected plain for "
+                f"{describe(vocabulary)}"
+            )
+        path = Path(self.template).expanduser()
+        if not path.is_file():
+            siblings = [entry.as_posix() for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise UserError(f"--data.template {self.template}: no such file{nearest(path.as_posix(), siblings)}")
+        return path.read_text(encoding="utf-8")
+
+    def _collate(self, samples: list[tuple[dict[str, Tensor], Any]]) -> Any:
+        """Rows, padded on the right, or prompts, padded on the left."""
+        if not isinstance(samples[0][1], Tensor):
+            return collate(samples)
+        width = max(len(target) for _, target in samples)
+        fill = {"tokens": self._renderer.vocabulary.pad, "documents": PADDING, "positions": 0}
+
+        def stacked(rows: list[Tensor], value: int) -> Tensor:
+            return torch.stack([torch.nn.functional.pad(row, (0, width - len(row)), value=value) for row in rows])
+
+        inputs = {name: stacked([inputs[name] for inputs, _ in samples], fill[name]) for name in fill}
+        if not self.packing:  # causal attention sees no padding behind it
+            inputs = {"tokens": inputs["tokens"]}
+        return inputs, stacked([target for _, target in samples], IGNORED)
+
+
+def read_conversations(file: Path) -> list[tuple[str, Messages]]:
+    """Conversations of a file of JSON lines, each with the words for its place, such as `train.jsonl:17`.
+
+    Raises:
+        UserError: the file is empty or no text, or a line is no conversation.
+    """
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"--data.root: {file.as_posix()}: is not text in UTF-8: {error}") from error
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
+        if line.strip():
+            place = f"{file.name}:{number}"
+            rows.append((place, _conversation(_parsed(line, place), place)))
+    if not rows:
+        raise UserError(f"--data.root: {file.as_posix()}: is empty, expected a conversation a line")
+    return rows
+
+
+def _parsed(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{place}: is not valid JSON: {error}") from error
+
+
+def _conversation(row: Any, place: str) -> Messages:
+    if isinstance(row, Mapping) and "messages" in row:
+        return _checked(row["messages"], place)
+    if isinstance(row, Mapping) and {"prompt", "completion"} <= set(row):
+        for key in ("prompt", "completion"):
+            if not isinstance(row[key], str):
+                raise UserError(f"{place}: {key}: expected text, got {row[key]!r:.80}")
+        return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+    found = ", ".join(map(str, row)) or "none" if isinstance(row, Mapping) else f"{row!r:.80}"
+    raise UserError(f"{place}: expected messages, or prompt and completion, got {found}")
+
+
+def _checked(messages: Any, place: str) -> Messages:
+    if not isinstance(messages, list):
+        raise UserError(f"{place}: messages: expected a list, got {messages!r:.80}")
+    if not messages:
+        raise UserError(f"{place}: messages: the conversation is empty, expected at least one message")
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message, Mapping) or "role" not in message:
+            raise UserError(f"{place}: message {number} has no role; expected one of {', '.join(ROLES)}")
+        role = message["role"]
+        if role not in ROLES:
+            raise UserError(
+                f"{place}: message {number}: role: expected one of {', '.join(ROLES)}, got {role!r}"
+                f"{nearest(str(role), ROLES)}"
+            )
+        if not isinstance(message.get("content"), str):
+            raise UserError(f"{place}: message {number}: content: expected text, got {message.get('content')!r:.80}")
+    return [{"role": message["role"], "content": message["content"]} for message in messages]
+
+
+def _vocabulary_of(name: str) -> Vocabulary:
+    """The vocabulary that an option means: of a language model that was trained here, or of Hugging Face's."""
+    path = Path(name).expanduser()
+    is_run = path.is_file() or (path / "checkpoints").is_dir()
+    if not is_run:
+        return Pretrained(name, option="--data.tokenizer")
+    facts = load_run(name, "--data.tokenizer").facts
+    if "tokenizer" not in facts:
+        raise UserError(f"--data.tokenizer {name}: knows no vocabulary; expected the run of a language model")
+    return vocabulary_from(facts["tokenizer"])
+
+
+class _Renderer:
+    """Turns conversations into tokens.
+
+    Args:
+        vocabulary: of the tokens.
+        template: text of a Jinja template, or `plain`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, template: str) -> None:
+        self.vocabulary = vocabulary
+        self.template = template
+        self.end = [vocabulary.end] if vocabulary.end is not None else None
+
+    def conversation(self, messages: Messages, place: str) -> tuple[list[int], list[bool]]:
+        """Tokens, and whether each is to be learnt."""
+        if self.template == PLAIN:
+            return self._plain(messages)
+        if "{% generation" in self.template or "{%- generation" in self.template:
+            encoded = self._apply(messages, place, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+            tokens, learns = list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]
+            has_answer = any(message["role"] == "assistant" for message in messages)
+            if has_answer and (all(learns) or not any(learns)):
+                which = "every" if all(learns) else "no"
+                raise UserError(
+                    f"--data.template: its generation marks say that {which} token of {place} is generated; expected "
+                    "them around the assistant's turns"
+                )
+            return tokens, learns
+        return self._by_prefixes(messages, place)
+
+    def prompt(self, messages: Messages) -> list[int]:
+        """Tokens up to where the assistant's turn begins."""
+        if self.template == PLAIN:
+            return [*self._plain(messages)[0], *self.vocabulary.encode("Assistant:")]
+        text = self._apply(messages, "the prompt", tokenize=False, add_generation_prompt=True)
+        return self._tokenizer()(text, add_special_tokens=False)["input_ids"]
+
+    def stop_tokens(self, samples: Sequence[Sample]) -> list[int | list[int]]:
+        """The mark behind each answer: the token that most of them end with, if it is special."""
+        if self.template == PLAIN:
+            return [self._end()[0]] if self.end else [self._end()]
+        ends = {
+            token
+            for sample in samples
+            for place, token in enumerate(sample.tokens)
+            if sample.learns[place] and not any(sample.learns[place + 1 : place + 2])
+        }
+        return sorted(ends & set(self.vocabulary.special.values()))
+
+    def _plain(self, messages: Messages) -> tuple[list[int], list[bool]]:
+        tokens: list[int] = []
+        learns: list[bool] = []
+        for message in messages:
+            head = self.vocabulary.encode(f"{message['role'].capitalize()}:")
+            body = [*self.vocabulary.encode(f" {message['content']}"), *self._end()]
+            tokens += [*head, *body]
+            learns += [False] * len(head) + [message["role"] == "assistant"] * len(body)
+        return tokens, learns
+
+    def _end(self) -> list[int]:
+        return self.end or self.vocabulary.encode("\n\n")
+
+    def _by_prefixes(self, messages: Messages, place: str) -> tuple[list[int], list[bool]]:
+        """What each answer adds to the text before it is learnt, up to its end mark."""
+        text = self._apply(messages, place, tokenize=False)
+        spans = []
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            before = self._apply(messages[:number], place, tokenize=False, add_generation_prompt=True) if number else ""
+            after = self._apply(messages[: number + 1], place, tokenize=False)
+            if not (text.startswith(after) and after.startswith(before)):
+                raise UserError(
+                    f"--data.template: {place}: what it writes before the answer in message {number + 1} changes with "
+                    "what follows, so the answer cannot be told from the prompt; expected a template with generation "
+                    "marks, {% generation %} … {% endgeneration %}"
+                )
+            shown = after.rstrip()
+            ends_in_mark = any(shown.endswith(name) for name in self.vocabulary.special)
+            spans.append((len(before), len(shown) if ends_in_mark and len(shown) > len(before) else len(after)))
+        encoded = self._tokenizer()(text, add_special_tokens=False, return_offsets_mapping=True)
+        learns = [
+            any(start <= first and last <= end and first < last for start, end in spans)
+            for first, last in encoded["offset_mapping"]
+        ]
+        return encoded["input_ids"], learns
+
+    def _tokenizer(self) -> Any:
+        assert isinstance(self.vocabulary, Pretrained), self.vocabulary
+        return self.vocabulary.tokenizer
+
+    def _apply(self, messages: Messages, place: str, **options: Any) -> Any:
+        from jinja2.exceptions import TemplateError
+
+        try:
+            return self._tokenizer().apply_chat_template(messages, chat_template=self.template, **options)
+        except TemplateError as error:
+            raise UserError(f"--data.template: {place}: {error}") from error
+
+
+def _packed(samples: Sequence[Sample], context_length: int) -> list[list[Sample]]:
+    """Rows of several conversations each, the longest first, each put where it leaves least room (best fit)."""
+    rooms: dict[int, list[int]] = {}  # rows by the number of places that are left in them
+    rows: list[list[Sample]] = []
+    for sample in sorted(samples, key=lambda sample: len(sample.tokens), reverse=True):
+        length = len(sample.tokens) - 1
+        room = next((room for room in range(length, context_length + 1) if rooms.get(room)), None)
+        if room is None:
+            row, room = len(rows), context_length
+            rows.append([])
+        else:
+            row = rooms[room].pop()
+        rows[row].append(sample)
+        rooms.setdefault(room - length, []).append(row)
+    return rows
+
+
+class _Rows(Dataset):
+    """Rows of one or several conversations, none of which sees another."""
+
+    def __init__(self, rows: Sequence[Sequence[Sample]]) -> None:
+        self.rows = rows
+        self.names = [",".join(sample.name for sample in row) for row in rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[dict[str, Tensor], Tensor]:
+        tokens: list[int] = []
+        documents: list[int] = []
+        positions: list[int] = []
+        target: list[int] = []
+        for number, sample in enumerate(self.rows[index]):
+            length = len(sample.tokens) - 1
+            tokens += sample.tokens[:-1]
+            documents += [number] * length
+            positions += range(length)
+            pairs = zip(sample.tokens[1:], sample.learns[1:], strict=True)
+            target += [token if learns else IGNORED for token, learns in pairs]
+        inputs = {"tokens": tokens, "documents": documents, "positions": positions}
+        return {name: torch.tensor(values) for name, values in inputs.items()}, torch.tensor(target)
+
+
+class _Prompts(Dataset):
+    """Conversations up to their last answer."""
+
+    def __init__(self, renderer: _Renderer, samples: Sequence[Sample], context_length: int) -> None:
+        self.prompts: list[list[int]] = []
+        self.names: list[str] = []
+        for sample in samples:
+            last = max(number for number, message in enumerate(sample.messages) if message["role"] == "assistant")
+            tokens = renderer.prompt(sample.messages[:last]) if last else []
+            if 0 < len(tokens) <= context_length:
+                self.prompts.append(tokens)
+                self.names.append(sample.name)
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def __getitem__(self, index: int) -> tuple[dict[str, Tensor], int]:
+        return {"tokens": torch.tensor(self.prompts[index])}, -1
