@@ -30,7 +30,7 @@ def pairs(num: int) -> list[dict[str, str]]:
     return [{"prompt": f"{number}+1?", "completion": str(number + 1)} for number in range(num)]
 
 
-def ready(data: Chat) -> Chat:
+def ready(data: Chat) -> Any:
     data.setup("fit")
     return data
 

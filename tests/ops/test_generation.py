@@ -113,10 +113,11 @@ def test_draws_follow_the_probabilities() -> None:
     num = 4000
     prompts = [[number % 5, number // 5] for number in range(num)]  # draws differ by prompt
     net.forward = lambda tokens, **_: net.logits[torch.zeros_like(tokens)]  # type: ignore[method-assign]
-    for options, expected in (
+    cases: list[tuple[dict[str, Any], Tensor]] = [
         ({}, probability),
         ({"temperature": 0.5, "top_p": 0.8}, torch.tensor([0.8, 0.2, 0, 0, 0])),  # 25 : 6.25 : 2.25 : 1
-    ):
+    ]
+    for options, expected in cases:
         tokens = torch.tensor(generate(net, prompts, 1, **options))[:, 0]
         share = tokens.bincount(minlength=5) / num
         deviation = (expected * (1 - expected) / num).sqrt()

@@ -112,7 +112,7 @@ def _cuts(number: int) -> tuple[slice, slice]:
 
 
 def _weighs(model: Any, batches: list[Any], counts: list[int]) -> bool:
-    method = getattr(model, "weight", None)
+    method: Any = getattr(model, "weight", None)
     if not callable(method):
         return False
     try:

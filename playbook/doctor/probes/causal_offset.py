@@ -54,7 +54,8 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
     tokens = read[:2]
     half, end = tokens.shape[1] // 2, min(tokens.shape[1] // 2 + 4, tokens.shape[1])
-    cache = module.make_cache(len(tokens), tokens.shape[1]) if callable(getattr(module, "make_cache", None)) else None
+    make_cache: Any = getattr(module, "make_cache", None)
+    cache = make_cache(len(tokens), tokens.shape[1]) if callable(make_cache) else None
     try:
         for start, stop in ((0, half), (half, half + 1), (half + 1, end)):
             whole, one = _run(module, tokens[:, :stop])
@@ -64,7 +65,7 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
             worst = change(one[:, start:], other).max().item()
             if worst > _CHANGED:
                 message = (
-                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores that "
+                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores which "
                     f"differ by {worst:.2g} of their size from those of one piece"
                 )
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
@@ -144,7 +145,8 @@ def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
         if op.place is None or not twins:
             continue
         twin = twins.pop(0)
-        for before, after in zip(twin.outputs[:1], op.outputs[:1], strict=False):
+        for output, after in zip(twin.outputs[:1], op.outputs[:1], strict=False):
+            before = output
             if before.dim() != after.dim() or not before.dim() or not before.is_floating_point():
                 continue
             for dim in range(before.dim()):
