@@ -116,6 +116,7 @@ def _weighs(model: Any, batches: list[Any], counts: list[int]) -> bool:
     if not callable(method):
         return False
     try:
-        return [float(method(batch)) for batch in batches] == counts
+        weights: list[Any] = [method(batch) for batch in batches]
+        return [float(weight) for weight in weights] == counts
     except Exception:  # of a method that means something else
         return False

@@ -65,8 +65,8 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
             worst = change(one[:, start:], other).max().item()
             if worst > _CHANGED:
                 message = (
-                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores which "
-                    f"differ by {worst:.2g} of their size from those of one piece"
+                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, have scores "
+                    f"that differ by {worst:.2g} of their size from those of one piece"
                 )
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
                 yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start), message, fix)
