@@ -64,7 +64,7 @@ def _from_hub(name: str, option: str, tokenizer_alone: bool) -> Path:
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
-    except RepositoryNotFoundError as error:
+    except RepositoryNotFoundError:
         raise UserError(
             f"{option} {name}: neither a folder nor a repository of the Hugging Face hub; {advice}"
         ) from None
