@@ -32,6 +32,14 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar100(Path("data"))
     write_pets(Path("data"))
     write_voc(Path("data/bccd"), ("Platelets", "RBC"))
+    Path("data/sst2").mkdir()
+    for split in ("train", "dev", "test"):
+        rows = [f"{'a good' if i % 2 else 'no'} film {'!' * (i % 7)}\t{i % 2}\n" for i in range(40)]
+        Path(f"data/sst2/{split}.tsv").write_text("".join(rows))
+    Path("data/tinyshakespeare").mkdir()
+    Path("data/tinyshakespeare/input.txt").write_text(
+        "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 500
+    )
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -48,10 +56,16 @@ def test_recipe_is_parsed_and_built(workdir: Path, recipe: str) -> None:
     assert session.datamodule is not None
 
 
-ONE_A_TASK = ("cnn-digits", "unet-scenes", "yolo-n-scenes")  # CI runs all of them
+ONE_A_TASK = (
+    "vision/cnn-digits",
+    "vision/unet-scenes",
+    "vision/yolo-n-scenes",
+    "language/gpt-shakespeare",
+    "language/lstm-sst2",
+)
 
 
-@pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/vision/{name}.yaml" for name in ONE_A_TASK]))
+@pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))
 @pytest.mark.usefixtures("published")
 def test_recipe(cli: Cli, recipe: str) -> None:
     done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", "run")
@@ -60,10 +74,13 @@ def test_recipe(cli: Cli, recipe: str) -> None:
     assert told == [], "a run is calm"
     results = json.loads(Path("run/metrics.json").read_text())
     assert results["status"] == "finished"
-    assert all(math.isfinite(value) for value in results["test"].values())
-    tested = cli("test", "--ckpt_path", "run/checkpoints/best.ckpt")
+    verb = "test" if results.get("test") else "validate"  # some data has no test
+    values = results.get("test") or {k: v for k, v in results["metrics"].items() if k.startswith("val/")}
+    assert values
+    assert all(math.isfinite(value) for value in values.values())
+    tested = cli(verb, "--ckpt_path", "run/checkpoints/best.ckpt")
     assert tested.code == 0, tested.err
-    name, value = next(iter(results["test"].items()))
+    name, value = next(iter(values.items()))
     assert f"{name} {value:.4g}" in tested.out
     predicted = cli("predict", "--ckpt_path", "run")
     assert predicted.code == 0, predicted.err

@@ -93,8 +93,8 @@ class Text(Data):
         length = self.context_length
         self.train_tokens = encoded(vocabulary, train)  # (N,)
         self.train_set = _Starts(len(self.train_tokens), length)
-        self.val_set = Windows(encoded(vocabulary, val), length, vocabulary.pad)
-        self.test_set = Windows(encoded(vocabulary, test), length, vocabulary.pad) if test else None
+        self.val_set = _Windows(encoded(vocabulary, val), length, vocabulary.pad)
+        self.test_set = _Windows(encoded(vocabulary, test), length, vocabulary.pad) if test else None
         self.predict_set = _Prompts(self.test_set or self.val_set, max(1, min(length // 2, 64)))
         for name, part in (("train", self.train_set), ("val", self.val_set)):
             if not len(part):
@@ -194,7 +194,7 @@ class _Starts(Dataset):
         return self.starts[index]
 
 
-class Windows(Dataset):
+class _Windows(Dataset):
     """All tokens behind the first, each predicted once, in windows side by side.
 
     Args:
@@ -223,7 +223,7 @@ class Windows(Dataset):
 class _Prompts(Dataset):
     """The first tokens of windows that lie evenly in the text."""
 
-    def __init__(self, windows: Windows, length: int) -> None:
+    def __init__(self, windows: _Windows, length: int) -> None:
         step = max(len(windows) // NUM_PROMPTS, 1)
         self.windows = windows
         self.length = length

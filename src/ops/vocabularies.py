@@ -114,6 +114,27 @@ def describe(vocabulary: Vocabulary) -> str:
     return f"{vocabulary.size:,} {vocabulary.plain()['kind']} ({fingerprint(vocabulary)})"
 
 
+def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
+    """Looks whether a net that says its `vocab_size` knows all tokens of the data.
+
+    Args:
+        net: any module.
+        facts: with the `tokenizer`; nothing is looked at without.
+
+    Raises:
+        UserError: the vocabulary is larger.
+    """
+    known = getattr(net, "vocab_size", None)
+    if known is None or "tokenizer" not in facts:
+        return
+    vocabulary = vocabulary_from(facts["tokenizer"])
+    if known < vocabulary.size:
+        raise UserError(
+            f"vocab_size: the data has {describe(vocabulary)}, the net knows {known} tokens; "
+            f"expected --model.net.vocab_size {vocabulary.size}"
+        )
+
+
 class Characters:
     """A token for each character of the training text, then the special tokens.
 

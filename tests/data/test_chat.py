@@ -30,7 +30,7 @@ def pairs(num: int) -> list[dict[str, str]]:
     return [{"prompt": f"{number}+1?", "completion": str(number + 1)} for number in range(num)]
 
 
-def ready(data: Chat) -> Chat:
+def ready(data: Chat) -> Any:
     data.setup("fit")
     return data
 
@@ -102,7 +102,7 @@ def test_parts_of_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", pairs(20))
     write(tmp_path / "test.jsonl", pairs(3))
     data = ready(Chat(str(tmp_path), packing=False))
-    assert (len(data.train_set), len(data.val_set), len(data.test_set)) == (18, 2, 3)  # type: ignore[arg-type]
+    assert (len(data.train_set), len(data.val_set), len(data.test_set)) == (18, 2, 3)
     assert data.ids(data.test_set) == ["test.jsonl:1", "test.jsonl:2", "test.jsonl:3"]
 
 
@@ -128,7 +128,7 @@ def test_prompts_end_where_the_answer_begins(tmp_path: Path) -> None:
     turn = [{"role": "user", "content": "2+2?"}]
     for source in ("2+2?", {"prompt": "2+2?"}, text, {"messages": turn}, {"messages": json.dumps(turn)}):
         assert data.read(source)["tokens"].tolist() == expected
-    inputs, target = data.predict_set[0]  # type: ignore[index]
+    inputs, target = data.predict_set[0]
     assert inputs["tokens"].tolist()[-10:] == list(b"Assistant:")
     assert target == -1
     with pytest.raises(UserError, match="last one is the assistant's"):

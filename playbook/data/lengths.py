@@ -1,0 +1,54 @@
+"""How long each sample of a data set is, and an order in which the samples of a batch are about equally long."""
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import ConcatDataset, Subset
+
+
+def lengths_of(dataset: Any) -> Tensor | None:
+    """Reads the length of every sample without loading samples.
+
+    Args:
+        dataset: with a list `lengths`, or a Subset or ConcatDataset of such.
+
+    Returns:
+        Lengths (N,); None where the data set does not list one for every sample.
+    """
+    if isinstance(dataset, Subset):
+        whole = lengths_of(dataset.dataset)
+        return None if whole is None else whole[torch.as_tensor(dataset.indices, dtype=torch.int64)]
+    if isinstance(dataset, ConcatDataset):
+        parts = [part for part in map(lengths_of, dataset.datasets) if part is not None]
+        return torch.cat(parts) if len(parts) == len(dataset.datasets) else None
+    entries = getattr(dataset, "lengths", None)
+    if entries is None:
+        return None
+    lengths = torch.as_tensor(entries)
+    return lengths if lengths.shape == (len(dataset),) else None
+
+
+def bucketed_order(order: Tensor, lengths: Tensor, batch_size: int, num_batches: int, generator: Generator) -> Tensor:
+    """Sorts parts of a random order by length, and shuffles the batches that this makes.
+
+    The samples of a last batch that is not full are those at the end of the random order, of whatever length: with the
+    longest or the shortest in it, these would always count the most.
+
+    Args:
+        order: indices of samples (N,) in random order.
+        lengths: of all samples.
+        batch_size: samples per batch of all processes together.
+        num_batches: batches whose samples are sorted together.
+        generator: of the random numbers.
+
+    Returns:
+        The same indices, batch by batch.
+    """
+    num_full = len(order) // batch_size
+    full, rest = order[: num_full * batch_size], order[num_full * batch_size :]
+    parts = full.split(num_batches * batch_size)
+    by_length = [part[lengths[part].argsort(stable=True)] for part in parts]  # equal lengths stay in random order
+    batches = torch.cat([*by_length, rest[:0]]).view(num_full, batch_size)
+    shuffled = batches[torch.randperm(num_full, generator=generator)]
+    return torch.cat([shuffled.flatten(), rest])

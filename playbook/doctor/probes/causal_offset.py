@@ -1,0 +1,157 @@
+"""Causal models with a cache or with padding in front: do tokens see the same as in one piece."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from playbook.doctor.dependence import change
+from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.probes.padding import _filler
+from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.subject import Subject
+
+SHIFTED_CAUSAL_MASK = Defect(
+    "shifted-causal-mask",
+    "critical",
+    "Generation sees other tokens, or other positions, than training did: its text is worse than the loss says.",
+    explains=("padding-leak",),
+)
+DEFECTS = (SHIFTED_CAUSAL_MASK,)
+LIGHT = True
+_CHANGED = 1e-3  # of the scores' size; equal sums in another order: below 1e-5
+_CACHES = ("past_key_values", "past_key_value", "past", "past_kv", "layer_past", "kv_cache", "cache")
+
+
+def causal_offset(subject: Subject) -> Iterator[Finding | str]:
+    """Runs what reads tokens in one piece and in several by its cache; and a row with its padding in front and without.
+
+    The cache is `make_cache(B, T)`, or what `forward` returns beside the scores. Pieces are a half, one token, and
+    three, for which queries and keys differ in number. Padding in front is the one value that many rows begin with and
+    that stands nowhere else; a model that reads it without a mask or without positions of its own gives other scores.
+    The line is the first whose values at the last places differ.
+    """
+    with subject.evaluating():
+        record, _ = subject.recorded(subject.batches[0])
+        for module, (args, kwargs), _ in record.calls:
+            read = next((leaf for leaf in (*args, *kwargs.values()) if _is_tokens(leaf)), None)
+            if read is None or next(module.parameters(), None) is None:
+                continue
+            yield from _cached(module, args, kwargs, read)
+            yield from _padded(module, args, kwargs, read)
+            return
+
+
+def _is_tokens(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() == 2 and leaf.dtype == torch.int64 and leaf.shape[1] >= 6
+
+
+def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
+    argument = next((name for name in _CACHES if name in inspect.signature(module.forward).parameters), None)
+    if argument is None or len(tensors((args, kwargs))) > 1:
+        return
+    tokens = read[:2]
+    half, end = tokens.shape[1] // 2, min(tokens.shape[1] // 2 + 4, tokens.shape[1])
+    make_cache: Any = getattr(module, "make_cache", None)
+    cache = make_cache(len(tokens), tokens.shape[1]) if callable(make_cache) else None
+    try:
+        for start, stop in ((0, half), (half, half + 1), (half + 1, end)):
+            whole, one = _run(module, tokens[:, :stop])
+            piece, other = _run(module, tokens[:, start:stop], **({} if cache is None else {argument: cache}))
+            if one is None or other is None:
+                return
+            worst = change(one[:, start:], other).max().item()
+            if worst > _CHANGED:
+                message = (
+                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, have scores "
+                    f"that differ by {worst:.2g} of their size from those of one piece"
+                )
+                fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
+                yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start), message, fix)
+                return
+            cache = _returned(piece, argument) if cache is None else cache
+            if cache is None:
+                return
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # its cache is used in another way
+        return
+    yield f"scores with {argument} are those without"
+
+
+def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
+    filler = _filler(read.flip(1))
+    if filler is None:
+        return
+    lengths = (read != filler).sum(1)
+    row, total = int(lengths.clamp(min=1).argmin()), read.shape[1]
+    length = int(lengths[row])
+    if not 1 < length < total - 1:
+        return
+
+    def cut(leaf: Any, start: int) -> Any:
+        if not isinstance(leaf, Tensor) or len(leaf) != len(read):
+            return leaf
+        alone = leaf[[row, row]]
+        return alone[:, start:] if leaf.shape[1:2] == (total,) else alone
+
+    def run(start: int) -> tuple[Record, Tensor | None]:
+        return _run(module, *(cut(arg, start) for arg in args), **{k: cut(arg, start) for k, arg in kwargs.items()})
+
+    try:
+        (whole, one), (piece, other) = run(0), run(total - length)
+    except (RuntimeError, ValueError, IndexError):
+        return
+    if one is None or other is None:
+        return
+    worst = change(one[:, -length:], other).max().item()
+    if worst <= _CHANGED:
+        yield "padding in front does not change scores"
+        return
+    message = (
+        f"{total - length} tokens of padding in front change the scores of {length} tokens by {worst:.2g} of their size"
+    )
+    fix = "positions = (mask.cumsum(1) - 1).clamp(min=0); seen = causal & mask[:, None, :]  # mask: (B, T), real tokens"
+    yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length), message, fix)
+
+
+def _run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Record, Tensor | None]:
+    """The calls of a module, and the scores (B, T, …) that it returns."""
+    torch.manual_seed(0)
+    with Record() as record:
+        result = module(*args, **kwargs)
+    length = next(leaf.shape[1] for leaf in args if isinstance(leaf, Tensor))
+    floats = [leaf for leaf in tensors(result) if leaf.is_floating_point() and leaf.shape[1:2] == (length,)]
+    scores = getattr(result, "logits", None)
+    scores = scores if isinstance(scores, Tensor) else next((leaf for leaf in floats if leaf.dim() == 3), None)
+    return record, scores
+
+
+def _returned(piece: Record, argument: str) -> Any:
+    """What forward returned beside the scores."""
+    _, _, result = piece.calls[-1]
+    if hasattr(result, argument):
+        return getattr(result, argument)
+    return result[1] if isinstance(result, tuple) and len(result) > 1 and tensors(result[1]) else None
+
+
+def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
+    """The first line whose results at the last places differ, of calls that both runs make."""
+    lines: dict[tuple[str, Place | None], list[Op]] = {}
+    for op in whole.ops:
+        lines.setdefault((op.name, op.place), []).append(op)
+    for op in piece.ops:
+        twins = lines.get((op.name, op.place), [])
+        if op.place is None or not twins:
+            continue
+        twin = twins.pop(0)
+        for output, after in zip(twin.outputs[:1], op.outputs[:1], strict=False):
+            before = output
+            if before.dim() != after.dim() or not before.dim() or not before.is_floating_point():
+                continue
+            for dim in range(before.dim()):
+                if before.shape[dim] > after.shape[dim] == length:
+                    before = before.narrow(dim, before.shape[dim] - length, length)
+            if before.shape == after.shape and (change(before, after) > _CHANGED).any():
+                return op.place
+    return None

@@ -1,0 +1,377 @@
+"""Texts with a class each, from tables in files."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from playbook import Data, UserError, load_run, nearest, split_indices
+from src.data.text_tables import SUFFIXES, read_rows
+from src.ops.vocabularies import Kind, Vocabulary, describe, learn_vocabulary, vocabulary_from
+
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "question", "prompt")
+LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment")
+SPLITS = {"train": ("train",), "val": ("dev", "val", "valid", "validation"), "test": ("test",)}  # names of files
+KINDS: tuple[Kind, ...] = ("words", "characters", "bytes", "bpe")
+Inputs = dict[str, Tensor]
+
+
+def collate(samples: Sequence[tuple[Inputs, int]]) -> tuple[Inputs, Tensor]:
+    """Makes a batch: tokens and mask (B, T), where T is the longest text's, and target (B,)."""
+    names = samples[0][0]
+    inputs = {name: pad_sequence([sample[name] for sample, _ in samples], batch_first=True) for name in names}
+    return inputs, torch.tensor([target for _, target in samples])
+
+
+class LabelledText(Data):
+    """Texts and their classes in root/train.*, root/dev.* and root/test.*, which are CSV, TSV or JSON lines.
+
+    The file dev may also be named val, valid or validation; without one, validation is cut from train. A single file is
+    cut into all three parts. Classes are the labels of train in alphabetical order, or by number if all are integers.
+    Lengths of training texts are known, so that `bucket` can be used.
+
+    Args:
+        root: folder that contains the files, or a single file.
+        text_column: name of the column that holds the text. Defaults to the first of text, sentence, review, content,
+            comment, question and prompt that there is; to the column 1 without a header.
+        label_column: name of the column that holds the label. Defaults to the first of label, class, category, target
+            and sentiment that there is; to the column 2 without a header.
+        header: whether the first line of a CSV or TSV names the columns; otherwise these are 1, 2, ….
+        class_names: name of each label, such as {"0": negative, "1": positive}, in the order of the classes.
+        vocabulary: words, in lower case; characters; bytes; or bpe, byte pairs (Sennrich et al. 2016). Learnt from the
+            training texts.
+        vocab_size: largest number of tokens of words and bpe, V.
+        min_count: how often a word must occur in training to have a token of its own.
+        vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for --init_from with its weights.
+        max_length: largest number of tokens of a text, T; the rest of longer texts is cut off.
+        batch_size: texts per batch and process, B, at least 1.
+        num_workers: loader processes; 0 loads in the main process.
+        val_share: share of train, or of a single file, that is cut off for validation with a fixed seed, in (0, 1).
+        test_share: share of a single file that is cut off for the test, in [0, 1).
+        loader: further options of Data.
+
+    Shapes:
+        tokens (B, T); mask (B, T), True at tokens, False at padding behind them; target (B,), 0 to K - 1.
+
+    Raises:
+        ValueError: a value is out of range.
+        UserError: there is no file, a row cannot be used, there is one class alone, or dev or test has a label that
+            train lacks.
+    """
+
+    columns: tuple[str, ...] = TEXT_COLUMNS
+    collate = staticmethod(collate)
+
+    def __init__(
+        self,
+        root: str,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        header: bool = True,
+        class_names: dict[str, str] | None = None,
+        vocabulary: Kind = "words",
+        vocab_size: int = 20_000,
+        min_count: int = 1,
+        vocabulary_of: str | None = None,
+        max_length: int = 256,
+        batch_size: int = 32,
+        num_workers: int = 0,
+        val_share: float = 0.1,
+        test_share: float = 0.1,
+        **loader: Any,
+    ) -> None:
+        super().__init__(batch_size, num_workers, **loader)
+        if vocabulary not in KINDS:
+            raise ValueError(f"vocabulary: expected one of {', '.join(KINDS)}, got {vocabulary}")
+        for name, count, least in (("vocab_size", vocab_size, 3), ("min_count", min_count, 1)):
+            if count < least:
+                raise ValueError(f"{name}: expected at least {least}, got {count}")
+        if max_length < 1:
+            raise ValueError(f"max_length: expected at least 1 token, got {max_length}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        if not 0 <= test_share < 1 - val_share:
+            raise ValueError(f"test_share: expected a share in [0, 1 - val_share), got {test_share}")
+        if class_names is not None and len(set(class_names.values())) < len(class_names):
+            raise ValueError(f"class_names: expected different names, got {', '.join(class_names.values())}")
+        self.root = Path(root).expanduser()
+        self.header = header
+        self.text_columns = (text_column,) if text_column else TEXT_COLUMNS if header else ("1",)
+        self.label_columns = (label_column,) if label_column else LABEL_COLUMNS if header else ("2",)
+        self.columns = (*self.text_columns, *(name for name in TEXT_COLUMNS if name not in self.text_columns))
+        self.class_names = class_names
+        self.kind: Kind = vocabulary
+        self.vocab_size = vocab_size
+        self.min_count = min_count
+        self.vocabulary_of = vocabulary_of
+        self.max_length = max_length
+        self.val_share = val_share
+        self.test_share = test_share
+        self._num_cut = 0
+        self._reader: Vocabulary | None = None
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        is_test = stage in ("test", "predict")
+        if hasattr(self, "train_set") or (is_test and hasattr(self, "test_set")):  # Lightning asks for every stage
+            return
+        files = self._files()
+        parts = {}
+        if not (is_test and "test" in files and {"classes", "tokenizer"} <= self.facts.keys()):
+            parts = {"train": self._read(files["train"])}
+        parts |= {name: self._read(file) for name, file in files.items() if name not in ("train", "val")}
+        if "train" in parts:
+            parts |= {"val": self._read(files["val"])} if "val" in files else {}
+            self._cut(parts, is_single="test" not in files and "val" not in files and not self._is_train(files))
+            self._learn_classes(parts["train"])
+        sets = {}
+        for name, texts in parts.items():
+            if name == "train":
+                self._learn_vocabulary([text.content for text in texts])
+            sets[name] = self._encoded(texts)
+        self.test_set = sets.get("test")
+        if "train" in sets:
+            self.train_set, self.val_set = sets["train"], sets["val"]
+            self.count_classes()
+        self._tell_of_cuts()
+
+    def read(self, source: Any) -> Inputs:
+        """Reads a text, a row with a column of text, or a file: tokens (T,) and mask (T,), all True."""
+        if "tokenizer" not in self.facts:
+            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected one that was trained on texts")
+        return _inputs(torch.tensor(self._tokens(_text_of(source, self.columns))))
+
+    def ids(self, dataset: Any) -> list[str]:
+        """File and line of each text, as in test.tsv:17."""
+        return dataset.names
+
+    # files and rows
+
+    def _files(self) -> dict[str, Path]:
+        """The file of each split that there is; of a single file, `train`."""
+        if self.root.is_file():
+            if self.root.suffix.lower() not in SUFFIXES:
+                raise UserError(f"--data.root {self.root.as_posix()}: expected a file of {', '.join(SUFFIXES)}")
+            return {"train": self.root}
+        if not self.root.is_dir():
+            raise UserError(f"--data.root {self.root.as_posix()}: no such file or folder")
+        tables = [file for file in sorted(self.root.iterdir()) if file.suffix.lower() in SUFFIXES and file.is_file()]
+        files = {}
+        for split, names in SPLITS.items():
+            of_split = [file for file in tables if file.stem.lower() in names]
+            if len(of_split) > 1:
+                both = " and ".join(file.name for file in of_split)
+                raise UserError(f"--data.root: {self.root.as_posix()} holds {both}, expected one file for {split}")
+            files |= {split: of_split[0]} if of_split else {}
+        if "train" in files:
+            return files
+        if len(tables) == 1 and not files:
+            return {"train": tables[0]}
+        has = ", ".join(file.name for file in tables) or "none"
+        kinds = ", ".join(SUFFIXES)
+        raise UserError(
+            f"--data.root: expected {self.root.as_posix()}/train.*, a file of {kinds}; got {has}"
+            f"{nearest('train', [file.stem for file in tables])}"
+        )
+
+    def _is_train(self, files: dict[str, Path]) -> bool:
+        return not self.root.is_file() and files["train"].stem.lower() == "train"
+
+    def _read(self, file: Path) -> list["_Text"]:
+        """Texts of a file; rows that cannot be used end the run, or are left out."""
+        texts: list[_Text] = []
+        for line, row in read_rows(file, self.header):
+            place = f"{file.as_posix()}:{line}"
+            try:
+                content, label = self._fields(row)
+            except UserError as error:
+                self._refuse(place, f"{place}: {error}")
+                continue
+            texts.append(_Text(f"{file.name}:{line}", place, content, label))
+        if not texts:
+            raise UserError(f"--data.root: {file.as_posix()}: no row can be used")
+        return texts
+
+    def _fields(self, row: dict[str, Any] | str) -> tuple[str, str]:
+        """Text and label of a row.
+
+        Raises:
+            UserError: the row has none.
+        """
+        if isinstance(row, str):
+            raise UserError(row)
+        content = row[_column(row, self.text_columns, "text_column")]
+        label = row[_column(row, self.label_columns, "label_column")]
+        for kind, value, is_usable in (
+            ("text", content, isinstance(content, str)),
+            ("label", label, isinstance(label, str | int | float)),
+        ):
+            if not is_usable:
+                raise UserError(f"expected a {kind}, got {value!r:.60}")
+            if not str(value).strip():
+                raise UserError(f"the {kind} is empty")
+        return content, str(label).strip()
+
+    def _refuse(self, sample: str, text: str) -> None:
+        """Ends the run because of a row, or leaves it out."""
+        if self.on_error == "stop":
+            raise UserError(f"--data.root: {text}; --data.on_error skip leaves such rows out")
+        self._skip(sample, text)
+
+    def _cut(self, parts: dict[str, list["_Text"]], is_single: bool) -> None:
+        """Cuts validation from training if there is none, and of a single file the test as well."""
+        if "val" in parts:
+            return
+        whole = parts["train"]
+        test_share = self.test_share if is_single else 0.0
+        shares = [1 - self.val_share - test_share, self.val_share, test_share]
+        for name, part in zip(("train", "val", "test"), split_indices(len(whole), shares), strict=True):
+            if part:
+                parts[name] = [whole[index] for index in part]
+            elif name != "test":
+                raise UserError(f"--data.val_share: {self.val_share} of {len(whole)} texts leaves none for {name}")
+
+    # classes and vocabulary
+
+    def _learn_classes(self, train: list["_Text"]) -> None:
+        if "classes" in self.facts:  # of a checkpoint
+            return
+        labels = sorted({text.label for text in train}, key=_sort_key({text.label for text in train}))
+        if self.class_names is not None:
+            for text in train:
+                self._name(text.label, text.place)
+            labels = [label for label in self.class_names if label in labels] if len(labels) < 2 else labels
+        if len(labels) < 2:
+            place = train[0].place.rpartition(":")[0]
+            raise UserError(f"--data.root: {place}: every text has the label {labels[0]}, expected two or more classes")
+        self.facts["classes"] = labels if self.class_names is None else list(self.class_names.values())
+
+    def _name(self, label: str, place: str) -> str:
+        """Name of the class with this label."""
+        if self.class_names is None:
+            return label
+        if label not in self.class_names:
+            known = ", ".join(self.class_names)
+            near = nearest(label, self.class_names)
+            raise UserError(f"--data.class_names: {place}: expected a label of {known}, got {label}{near}")
+        return self.class_names[label]
+
+    def _learn_vocabulary(self, texts: list[str]) -> None:
+        """Takes the checkpoint's vocabulary, that of another run, or learns one."""
+        known = self.facts.get("tokenizer")
+        if known is None and self.vocabulary_of is not None:
+            known = load_run(self.vocabulary_of, "--data.vocabulary_of").facts.get("tokenizer")
+            if known is None:
+                raise UserError(f"--data.vocabulary_of {self.vocabulary_of}: the run knows no vocabulary")
+        if known is None:
+            known = learn_vocabulary(self.kind, texts, self.vocab_size, self.min_count).plain()
+        elif known["kind"] != self.kind:
+            has = describe(vocabulary_from(known))
+            raise UserError(f"--data.vocabulary {self.kind}: the checkpoint knows {has}; expected {known['kind']}")
+        self.facts["tokenizer"] = known
+
+    def _tokens(self, text: str) -> list[int]:
+        if self._reader is None:
+            self._reader = vocabulary_from(self.facts["tokenizer"])
+        tokens = self._reader.encode(text)
+        if not tokens:
+            raise UserError(f"the text {text!r:.40} has no token, expected a word or sign")
+        self._num_cut += len(tokens) > self.max_length
+        return tokens[: self.max_length]
+
+    def _encoded(self, texts: list["_Text"]) -> "_Encoded":
+        classes = self.facts["classes"]
+        names, rows, targets = [], [], []
+        for text in texts:
+            name = self._name(text.label, text.place)
+            if name not in classes:
+                known = ", ".join(classes[:5]) + (f" and {len(classes) - 5} more" if len(classes) > 5 else "")
+                near = nearest(name, classes)
+                self._refuse(text.place, f"{text.place}: training had no class {name}, but {known}{near}")
+                continue
+            try:
+                tokens = self._tokens(text.content)
+            except UserError as error:
+                self._refuse(text.place, f"{text.place}: {error}")
+                continue
+            names.append(text.name)
+            rows.append(torch.tensor(tokens, dtype=torch.int32))
+            targets.append(classes.index(name))
+        return _Encoded(names, rows, targets)
+
+    def _tell_of_cuts(self) -> None:
+        if not self._num_cut:
+            return
+        self.counts["cut_texts"], self._num_cut = self._num_cut, 0
+        if self.trainer is None or self.trainer.is_global_zero:
+            text = f"--data.max_length {self.max_length}: cut {self.counts['cut_texts']:,} texts that are longer"
+            print(f"warning: {text}", file=sys.stderr)
+
+
+class _Text(NamedTuple):
+    name: str  # file.csv:17
+    place: str  # the same with the folder, for messages
+    content: str
+    label: str
+
+
+class _Encoded(Dataset):
+    """Tokens of texts by index, with the number of their class; in one tensor, as workers share that."""
+
+    def __init__(self, names: list[str], rows: list[Tensor], targets: list[int]) -> None:
+        self.names = names
+        self.targets = targets
+        self.lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+        self.tokens = torch.cat([torch.empty(0, dtype=torch.int32), *rows])
+        self.ends = self.lengths.cumsum(0).tolist()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Inputs, int]:
+        end = self.ends[index]
+        return _inputs(self.tokens[self.ends[index - 1] if index else 0 : end].long()), self.targets[index]
+
+
+def _inputs(tokens: Tensor) -> Inputs:
+    return {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
+
+
+def _column(row: Mapping[str, Any], names: Sequence[str], option: str) -> str:
+    name = next((name for name in names if name in row), None)
+    if name is None:
+        wanted = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+        has = ", ".join(f"{column:.30}" for column in row)
+        near = next((text for text in (nearest(name, row) for name in names) if text), "")
+        hint = near or f"; name it with --data.{option}, or set --data.header false where the columns have no names"
+        raise UserError(f"expected a column {wanted}, got {has}{hint}")
+    return name
+
+
+def _sort_key(labels: set[str]) -> Any:
+    """By number where all labels are integers, so that 10 comes after 9."""
+    return (lambda label: (int(label), label)) if all(label.lstrip("-").isdecimal() for label in labels) else None
+
+
+def _text_of(source: Any, columns: Sequence[str]) -> str:
+    """The text in a row, a line, a file or its bytes."""
+    if isinstance(source, dict):
+        column = next((name for name in columns if name in source), None)
+        if column is None:
+            near = next((text for text in (nearest(name, source) for name in columns) if text), "")
+            raise UserError(f"expected a column {' or '.join(columns)}, got {', '.join(source)}{near}")
+        source = source[column]
+    content = source.read_bytes() if isinstance(source, Path) else source
+    if isinstance(content, bytes):
+        try:
+            content = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UserError(f"is not text in UTF-8: {error}") from error
+    if not isinstance(content, str) or not content.strip():
+        raise UserError("the text is empty" if isinstance(content, str) else f"expected a text, got {content!r:.60}")
+    return content

@@ -1,0 +1,91 @@
+"""Tables of texts in files: CSV, TSV and JSON lines, row by row, each with the number of its line."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playbook import UserError
+
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+
+
+def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Reads a table.
+
+    Fields of a CSV are quoted as RFC 4180 has it. Lines of a TSV are rows whatever quotes are in them, as texts hold
+    many; only quotes around a whole field are removed.
+
+    Args:
+        file: a .csv, .tsv or .jsonl in UTF-8.
+        header: whether the first line of a CSV or TSV names the columns; they are named 1, 2, … otherwise.
+
+    Yields:
+        The line that a row ends in, counted from 1, and the row: its values by column, or a sentence that tells why it
+        cannot be read.
+
+    Raises:
+        UserError: the file is not in UTF-8, or holds no row.
+    """
+    content = file.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"--data.root: {file.as_posix()}:{line}: is not text in UTF-8: {error.reason}") from error
+    is_empty = True
+    for line, row in _json_lines(text) if file.suffix.lower() == ".jsonl" else _fields(file, text, header):
+        is_empty = False
+        yield line, row
+    if is_empty:
+        raise UserError(f"--data.root: {file.as_posix()}: is empty, expected a row for each text")
+
+
+def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            yield number, f"is not valid JSON: {error}"
+            continue
+        yield number, row if isinstance(row, dict) else f"expected an object with text and label, got {row!r:.60}"
+
+
+def _fields(file: Path, text: str, header: bool) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    rows = _csv_rows(file, text) if file.suffix.lower() == ".csv" else _tsv_rows(text)
+    columns: list[str] = []
+    for number, fields in rows:
+        if not columns:
+            columns = [name.strip() for name in fields] if header else [str(i + 1) for i in range(len(fields))]
+            if header:
+                continue
+        if len(fields) == len(columns):
+            yield number, dict(zip(columns, fields, strict=True))
+        else:
+            yield number, f"expected {len(columns)} fields ({', '.join(columns)}), got {len(fields)}"
+
+
+def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise UserError(f"--data.root: {file.as_posix()}:{reader.line_num}: is no valid CSV: {error}") from error
+
+
+def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, [_unquoted(field) for field in line.rstrip("\r").split("\t")]
+
+
+def _unquoted(field: str) -> str:
+    inner = field[1:-1]
+    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if is_quoted else field

@@ -1,0 +1,21 @@
+from typing import Any
+
+import torch.nn.functional as F
+
+from tests.playbook.doctor.cases.no_supervised_tokens import Model as Recurrent
+from tests.playbook.doctor.cases.prompt_in_loss import Data
+
+__all__ = ["Data"]
+
+
+class Model(Recurrent):
+    ignored = -100
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        tokens = batch["tokens"]
+        logits = self(tokens[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=self.ignored)  # here
+
+
+class Repaired(Model):
+    ignored = 0
