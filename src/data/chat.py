@@ -22,7 +22,7 @@ PLAIN = "plain"  # the template of vocabularies that bring none
 Messages = list[dict[str, str]]
 
 
-class Sample(NamedTuple):
+class _Sample(NamedTuple):
     """One conversation as tokens.
 
     Args:
@@ -185,7 +185,7 @@ class Chat(Data):
         indices = split_indices(len(rows), shares)
         return {part: [rows[index] for index in sorted(own)] for part, own in zip(PARTS, indices, strict=True)}
 
-    def _samples(self, part: str, rows: Iterable[tuple[str, Messages]]) -> list[Sample]:
+    def _samples(self, part: str, rows: Iterable[tuple[str, Messages]]) -> list[_Sample]:
         samples, empty, cut = [], [], []
         limit = self.context_length + 1  # the last token is only predicted
         num_learnt = 0
@@ -196,7 +196,7 @@ class Chat(Data):
                 cut.append(name)
                 tokens, learns = tokens[:limit], learns[:limit]
             if any(learns[1:]):
-                samples.append(Sample(tokens, learns, name, messages))
+                samples.append(_Sample(tokens, learns, name, messages))
             else:
                 empty.append(name)
         if empty and not num_learnt:
@@ -385,7 +385,7 @@ class _Renderer:
         text = self._apply(messages, "the prompt", tokenize=False, add_generation_prompt=True)
         return self._tokenizer()(text, add_special_tokens=False)["input_ids"]
 
-    def stop_tokens(self, samples: Sequence[Sample]) -> list[int | list[int]]:
+    def stop_tokens(self, samples: Sequence[_Sample]) -> list[int | list[int]]:
         """The mark behind each answer: the token that most of them end with, if it is special."""
         if self.template == PLAIN:
             return [self._end()[0]] if self.end else [self._end()]
@@ -448,10 +448,10 @@ class _Renderer:
             raise UserError(f"--data.template: {place}: {error}") from error
 
 
-def _packed(samples: Sequence[Sample], context_length: int) -> list[list[Sample]]:
+def _packed(samples: Sequence[_Sample], context_length: int) -> list[list[_Sample]]:
     """Rows of several conversations each, the longest first, each put where it leaves least room (best fit)."""
     rooms: dict[int, list[int]] = {}  # rows by the number of places that are left in them
-    rows: list[list[Sample]] = []
+    rows: list[list[_Sample]] = []
     for sample in sorted(samples, key=lambda sample: len(sample.tokens), reverse=True):
         length = len(sample.tokens) - 1
         room = next((room for room in range(length, context_length + 1) if rooms.get(room)), None)
@@ -468,7 +468,7 @@ def _packed(samples: Sequence[Sample], context_length: int) -> list[list[Sample]
 class _Rows(Dataset):
     """Rows of one or several conversations, none of which sees another."""
 
-    def __init__(self, rows: Sequence[Sequence[Sample]]) -> None:
+    def __init__(self, rows: Sequence[Sequence[_Sample]]) -> None:
         self.rows = rows
         self.names = [",".join(sample.name for sample in row) for row in rows]
 
@@ -494,7 +494,7 @@ class _Rows(Dataset):
 class _Prompts(Dataset):
     """Conversations up to their last answer."""
 
-    def __init__(self, renderer: _Renderer, samples: Sequence[Sample], context_length: int) -> None:
+    def __init__(self, renderer: _Renderer, samples: Sequence[_Sample], context_length: int) -> None:
         self.prompts: list[list[int]] = []
         self.names: list[str] = []
         for sample in samples:

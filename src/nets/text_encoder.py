@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from src.ops.attention import attend, rotate, rotation
@@ -93,8 +94,6 @@ class TextEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(dim, num_classes) if num_classes else nn.Identity()
         self.rotary_dim = dim // num_heads if position == "rope" else 0
-        table = rotation(max_length, self.rotary_dim, THETA) if position == "rope" else None
-        self.register_buffer("rotation", table, persistent=False)  # (2, max_length, D / 2 H)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -122,7 +121,11 @@ class TextEncoder(nn.Module):
             x = x + self.position.weight[:length]
         x = self.embedding_dropout(x)
         seen = (mask | ~mask.any(dim=1, keepdim=True))[:, None, None]  # (B, 1, 1, T); no row sees nothing at all
-        turns = self.rotation[:, :length] if self.rotary_dim else None  # (2, T, D / 2 H)
+        turns = None
+        if self.rotary_dim:
+            places = torch.arange(length, device=x.device)
+            precision = torch.promote_types(x.dtype, torch.float32)
+            turns = rotation(places, self.rotary_dim, THETA, precision)  # (T, D / 2 H) each
         for block in self.blocks:
             x = block(x, seen, turns)
         return self.norm(x)

@@ -230,7 +230,8 @@ class LanguageModelling(Task):
         if self.loss_chunk:
             features = self.net.features(**inputs)  # type: ignore[operator]  # (B, T, D)
             head: Any = self.net.head
-            total = chunked_cross_entropy(features.flatten(0, 1), head.weight, target.flatten(), self.loss_chunk)
+            weights = getattr(head.weight, "to_local", lambda: head.weight)()  # replicated where it is split
+            total = chunked_cross_entropy(features.flatten(0, 1), weights, target.flatten(), self.loss_chunk)
         else:
             logits = self(inputs)  # (B, T, V)
             total = cross_entropy(logits.flatten(0, 1).float(), target.flatten(), reduction="sum", ignore_index=IGNORED)

@@ -79,10 +79,10 @@ def test_packing_keeps_every_conversation_once_and_restarts_positions(tmp_path: 
 
 
 def test_packing_fills_rows() -> None:
-    from src.data.chat import Sample
+    from src.data.chat import _Sample
 
     lengths = [9, 8, 7, 5, 4, 3, 2, 2]  # of which one token each is only predicted
-    rows = _packed([Sample([0] * length, [True] * length, "", []) for length in lengths], 8)
+    rows = _packed([_Sample([0] * length, [True] * length, "", []) for length in lengths], 8)
     assert sorted(sum(len(sample.tokens) - 1 for sample in row) for row in rows) == [8, 8, 8, 8]
 
 

@@ -1,4 +1,4 @@
-"""The encoder of the Transformer: against torch.nn, whatever the padding, and what it says of arguments out of range."""
+"""The encoder of the Transformer: against torch.nn, whatever the padding, and its errors."""
 
 from typing import Any
 

@@ -142,7 +142,7 @@ def test_a_data_set_without_lengths_is_an_error() -> None:
     data.setup("fit")
     data.train_set = list(data.train_set)  # type: ignore[assignment,call-overload]
     with pytest.raises(
-        UserError, match="^--data.bucket 7: the training set of Lengthy lists no length for each sample"
+        UserError, match=r"^--data\.bucket 7: the training set of Lengthy lists no length for each sample"
     ):
         data.train_dataloader()
     data.val_dataloader()
