@@ -32,6 +32,10 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cifar100(Path("data"))
     write_pets(Path("data"))
     write_voc(Path("data/bccd"), ("Platelets", "RBC"))
+    Path("data/sst2").mkdir()
+    for split in ("train", "dev", "test"):
+        rows = [f"{'a good' if i % 2 else 'no'} film {'!' * (i % 7)}\t{i % 2}\n" for i in range(40)]
+        Path(f"data/sst2/{split}.tsv").write_text("".join(rows))
     Path("data/tinyshakespeare").mkdir()
     Path("data/tinyshakespeare/input.txt").write_text(
         "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 500
@@ -52,7 +56,13 @@ def test_recipe_is_parsed_and_built(workdir: Path, recipe: str) -> None:
     assert session.datamodule is not None
 
 
-ONE_A_TASK = ("vision/cnn-digits", "vision/unet-scenes", "vision/yolo-n-scenes", "language/gpt-shakespeare")
+ONE_A_TASK = (
+    "vision/cnn-digits",
+    "vision/unet-scenes",
+    "vision/yolo-n-scenes",
+    "language/gpt-shakespeare",
+    "language/lstm-sst2",
+)
 
 
 @pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))

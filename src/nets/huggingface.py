@@ -81,7 +81,7 @@ class HuggingFace(nn.Module):
                 **options,
             )
         except (OSError, ValueError) as error:
-            raise ValueError(f"name: {name} cannot be loaded as {head}: {str(error).splitlines()[0]}") from error
+            raise ValueError(f"name: {name} cannot be loaded as {head}: {str(error).splitlines()[0]}") from None
         finally:
             transformers.utils.logging.set_verbosity(verbosity)
         self.model.train()

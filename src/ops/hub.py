@@ -61,12 +61,12 @@ def _from_hub(name: str, option: str, tokenizer_alone: bool) -> Path:
         why = getattr(error, "reason", error)
         raise UserError(
             f"{option} {name}: no such folder, and the Hugging Face hub cannot be reached ({why}); {advice}"
-        ) from error
+        ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
-    except RepositoryNotFoundError as error:
+    except RepositoryNotFoundError:
         raise UserError(
             f"{option} {name}: neither a folder nor a repository of the Hugging Face hub; {advice}"
-        ) from error
+        ) from None
     except HfHubHTTPError as error:
-        raise UserError(f"{option} {name}: cannot be downloaded: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{option} {name}: cannot be downloaded: {str(error).splitlines()[0]}") from None

@@ -283,7 +283,7 @@ class Pretrained:
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{option} {name}: holds no tokenizer: {str(error).splitlines()[0]}") from error
+            raise UserError(f"{option} {name}: holds no tokenizer: {str(error).splitlines()[0]}") from None
         if not self.tokenizer.is_fast:
             raise UserError(f"{option} {name}: expected a tokenizer with a tokenizer.json")
         self.name = name

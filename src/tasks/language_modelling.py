@@ -12,7 +12,7 @@ from torchmetrics import MeanMetric, Metric, MetricCollection
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 from src.ops.chunked_cross_entropy import chunked_cross_entropy
 from src.ops.generation import check_sampling, generate
-from src.ops.vocabularies import describe, vocabulary_from
+from src.ops.vocabularies import check_vocab_size, vocabulary_from
 
 IGNORED = -100  # as a target: nothing is to be learnt here
 Batch = tuple[dict[str, Tensor], Tensor]
@@ -92,12 +92,7 @@ class LanguageModelling(Task):
         if self.vocabulary is not None or "tokenizer" not in self.facts:
             return
         self.vocabulary = vocabulary_from(self.facts["tokenizer"])
-        known = getattr(self.net, "vocab_size", self.vocabulary.size)
-        if known < self.vocabulary.size:
-            raise UserError(
-                f"vocab_size: the data has {describe(self.vocabulary)}, the net knows {known} tokens; "
-                f"expected --model.net.vocab_size {self.vocabulary.size}"
-            )
+        check_vocab_size(self.net, self.facts)
         if any(self.vocabulary.num_bytes):
             self.token_bytes = torch.tensor(self.vocabulary.num_bytes, device=self.device)
             for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):

@@ -1,4 +1,4 @@
-"""What every net must satisfy is in test_nets.py; here, the encoder against torch's, and that padding changes nothing."""
+"""The encoder of the Transformer: against torch.nn, whatever the padding, and what it says of arguments out of range."""
 
 from typing import Any
 

@@ -11,6 +11,7 @@ from playbook.doctor.dependence import change
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.probes.padding import _filler
 from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.samples import observe
 from playbook.doctor.subject import Subject
 
 SHIFTED_CAUSAL_MASK = Defect(
@@ -33,8 +34,9 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     that stands nowhere else; a model that reads it without a mask or without positions of its own gives other scores.
     The line is the first whose values at the last places differ.
     """
+    with subject.evaluating(), torch.enable_grad():  # a step of manual optimization goes backwards
+        record, _ = observe(subject, subject.batches[0])
     with subject.evaluating():
-        record, _ = subject.recorded(subject.batches[0])
         for module, (args, kwargs), _ in record.calls:
             read = next((leaf for leaf in (*args, *kwargs.values()) if _is_tokens(leaf)), None)
             if read is None or next(module.parameters(), None) is None:
@@ -54,8 +56,8 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
     tokens = read[:2]
     half, end = tokens.shape[1] // 2, min(tokens.shape[1] // 2 + 4, tokens.shape[1])
-    make_cache: Any = getattr(module, "make_cache", None)
-    cache = make_cache(len(tokens), tokens.shape[1]) if callable(make_cache) else None
+    makes_cache = callable(getattr(module, "make_cache", None))
+    cache = module.make_cache(len(tokens), tokens.shape[1]) if makes_cache else None
     try:
         for start, stop in ((0, half), (half, half + 1), (half + 1, end)):
             whole, one = _run(module, tokens[:, :stop])
@@ -65,13 +67,13 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
             worst = change(one[:, start:], other).max().item()
             if worst > _CHANGED:
                 message = (
-                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, have scores "
+                    f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores "
                     f"that differ by {worst:.2g} of their size from those of one piece"
                 )
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
                 yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start), message, fix)
                 return
-            cache = _returned(piece, argument) if cache is None else cache
+            cache = cache if makes_cache else _returned(piece, argument)
             if cache is None:
                 return
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # its cache is used in another way
@@ -145,13 +147,15 @@ def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
         if op.place is None or not twins:
             continue
         twin = twins.pop(0)
-        for output, after in zip(twin.outputs[:1], op.outputs[:1], strict=False):
-            before = output
-            if before.dim() != after.dim() or not before.dim() or not before.is_floating_point():
+        for before, after in zip(twin.outputs[:1], op.outputs[:1], strict=False):
+            if (
+                before.dim() != after.dim() or not before.dim() or before.dtype == torch.int64
+            ):  # positions may be relative
                 continue
-            for dim in range(before.dim()):
-                if before.shape[dim] > after.shape[dim] == length:
-                    before = before.narrow(dim, before.shape[dim] - length, length)
-            if before.shape == after.shape and (change(before, after) > _CHANGED).any():
+            last = before
+            for dim, size in enumerate(after.shape):
+                if last.shape[dim] > size == length:
+                    last = last.narrow(dim, last.shape[dim] - length, length)
+            if last.shape == after.shape and (change(last, after) > _CHANGED).any():
                 return op.place
     return None

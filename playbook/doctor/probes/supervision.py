@@ -122,11 +122,13 @@ def _prompt(
         name = pytree.keystr(path)
         if leaf.dim() == 1 and _PROMPT.search(name) and int(leaf.min()) > 0 and int(leaf.max()) <= length:
             prompt = torch.arange(1, length + 1) < leaf[:, None]
+            answer = ~prompt
         elif leaf.dim() == 2 and leaf.shape[1] - length in (0, 1) and leaf.unique().tolist() == [0, 1]:
-            prompt = (leaf == leaf[:, :1])[:, leaf.shape[1] - length :]
+            marked = (leaf != leaf[:, :1])[:, leaf.shape[1] - length :]
+            prompt, answer = marked.cumsum(1) == 0, marked
         else:
             continue
-        sides = [moved & prompt, moved & ~prompt]
+        sides = [moved & prompt, moved & answer]
         several = all(bool(side.any()) and target[side].unique().numel() > 2 for side in sides)  # padding is one value
         share = sides[0].sum().item() / max(int(prompt.sum()), 1)
         if several and share > _MOST:

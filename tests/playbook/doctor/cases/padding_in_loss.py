@@ -1,11 +1,10 @@
 from typing import Any
 
 import torch.nn.functional as F
+from torch import Tensor
 
 from tests.playbook.doctor.cases.no_supervised_tokens import Model as Recurrent
-from tests.playbook.doctor.cases.prompt_in_loss import Data
-
-__all__ = ["Data"]
+from tests.playbook.doctor.cases.prompt_in_loss import Data as Marked
 
 
 class Model(Recurrent):
@@ -19,3 +18,8 @@ class Model(Recurrent):
 
 class Repaired(Model):
     ignored = 0
+
+
+class Data(Marked):
+    def mark(self, length: int) -> dict[str, Tensor]:
+        return {}
