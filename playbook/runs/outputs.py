@@ -54,10 +54,12 @@ def plain(value: Any) -> Any:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """One answer for the terminal: its name, then class and probability, or how many boxes of which class."""
+    """One answer for the terminal: its name, then class and probability, a text, or how many boxes of which class."""
     parts = [f"{row['id']} "]
     if "class" in row:
         parts += [str(row["class"]), f"{row['probability']:.3f}"]
+    if isinstance(row.get("text"), str):
+        parts += [row["text"]]
     for value in row.values():
         if isinstance(value, list):
             counts = Counter(entry.get("class", "") for entry in value if isinstance(entry, dict))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from playbook import Data, UserError, load_run, nearest, split_indices
+from src.data.packing import pack
 from src.data.prompts import PADDING, as_prompt, collate, text_of
 from src.data.questions import questions
 from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, vocabulary_from
@@ -449,20 +450,9 @@ class _Renderer:
 
 
 def _packed(samples: Sequence[_Sample], context_length: int) -> list[list[_Sample]]:
-    """Rows of several conversations each, the longest first, each put where it leaves least room (best fit)."""
-    rooms: dict[int, list[int]] = {}  # rows by the number of places that are left in them
-    rows: list[list[_Sample]] = []
-    for sample in sorted(samples, key=lambda sample: len(sample.tokens), reverse=True):
-        length = len(sample.tokens) - 1
-        room = next((room for room in range(length, context_length + 1) if rooms.get(room)), None)
-        if room is None:
-            row, room = len(rows), context_length
-            rows.append([])
-        else:
-            row = rooms[room].pop()
-        rows[row].append(sample)
-        rooms.setdefault(room - length, []).append(row)
-    return rows
+    """Rows of several conversations each."""
+    rows = pack([len(sample.tokens) - 1 for sample in samples], context_length)
+    return [[samples[number] for number in row] for row in rows]
 
 
 class _Rows(Dataset):

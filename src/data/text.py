@@ -1,5 +1,8 @@
 """Plain text for language models."""
 
+import hashlib
+import json
+import os
 import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,29 +11,44 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from playbook import Data, UserError, files_below, split_indices
 from src.data.prompts import as_prompt, collate, text_of
-from src.ops.vocabularies import END, PAD, Characters, Kind, Vocabulary, describe, learn_vocabulary, vocabulary_from
+from src.data.token_files import Span, locked, open_tokens, plan_parts, texts_of, write_tokens
+from src.data.windows import Packed, Prompts, Starts, Tokens, Windows
+from src.ops.vocabularies import (
+    END,
+    PAD,
+    Characters,
+    Kind,
+    Vocabulary,
+    describe,
+    fingerprint,
+    learn_vocabulary,
+    vocabulary_from,
+)
 
-IGNORED = -100  # as a target: nothing is to be learnt here
-NUM_PROMPTS = 8  # that `predict` goes on from without --input
+LARGE_BYTES = 2**23  # texts from this size on are tokenised into files, once
+LEARNT_BYTES = 2**25  # of a large training text that byte pairs are learnt from
 KINDS: tuple[Kind, ...] = ("characters", "bytes", "bpe")
 NOT_SOURCE = {"test", "tests", "idlelib", "idle_test", "site-packages", "__pycache__", "lib2to3", "turtledemo"}
 
 
 class Text(Data):
-    """The next token of a plain text: a file, a folder of files, or the Python standard library's own source.
+    """The next token of a text: a file, a folder of files, documents, or the Python standard library's own source.
 
     A file is cut into train, validation and test where it stands; of a folder, whole files go to each, drawn with a
     fixed seed. Training takes windows of T tokens that begin at random, about one for every T tokens of text in an
     epoch. Evaluation goes through all of the text in windows side by side, so that every token but the first is
     predicted once, from up to T - 1 tokens before it.
 
+    Files of JSON lines, `{"text": …}`, hold a document a line; each is drawn for a part. They, and texts of more than
+    8 MiB, are tokenised into files in `cache` the first time, by all cores; a killed run goes on where it was. Training
+    reads from the files what it needs and never holds them.
+
     Args:
-        root: a text file in UTF-8, or a folder of them; the modules of the Python that runs if it is left out, without
-            their tests.
+        root: a text file in UTF-8, a .jsonl file, or a folder of such; the modules of the Python that runs if it is
+            left out, without their tests.
         vocabulary: characters, those of the training text; bytes; or bpe, byte pairs that are learnt from the training
             text (Sennrich et al. 2016).
         vocab_size: number of tokens of bpe, at least 258.
@@ -40,10 +58,14 @@ class Text(Data):
         val_share: share of the text, or of the files, for validation, in (0, 1).
         test_share: share for the test, in [0, 1); 0 for no test.
         suffixes: of the files to take from a folder; all if there are none.
+        packing: whether training rows are whole documents, as many as fit, which do not see each other; each token is
+            then seen once an epoch. For vocabularies with an end: folders, .jsonl, bytes and bpe.
+        cache: folder for the tokens of large texts. Defaults to playbook in $XDG_CACHE_HOME or ~/.cache.
         loader: further options of Data.
 
     Shapes:
-        tokens (B, T); target (B, T), the token behind each, -100 where the text has ended.
+        tokens (B, T), with packing also documents and positions (B, T); target (B, T), the token behind each, -100
+        where the text or document has ended.
 
     Raises:
         ValueError: a value is out of range.
@@ -65,6 +87,8 @@ class Text(Data):
         val_share: float = 0.1,
         test_share: float = 0.0,
         suffixes: Sequence[str] = (),
+        packing: bool = False,
+        cache: str | None = None,
         **loader: Any,
     ) -> None:
         super().__init__(batch_size, num_workers, **loader)
@@ -82,20 +106,38 @@ class Text(Data):
         self.context_length = context_length
         self.shares = [1 - val_share - test_share, val_share, test_share]
         self.suffixes = tuple(suffixes)
-        self.augment = self._shifted
+        self.packing = packing
+        default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "playbook"
+        self.cache = default_cache if cache is None else Path(cache)
+        self.augment = None if packing else self._shifted
         self.save_hyperparameters()
+
+    def prepare_data(self) -> None:
+        if not hasattr(self, "train_set") and self._goes_to_files(files := self._files()):
+            self._write_files(files)
 
     def setup(self, stage: str) -> None:
         if hasattr(self, "train_set"):  # read already: Lightning asks again for every stage
             return
-        train, val, test = self._read_parts()
-        vocabulary = self._vocabulary(train)
-        length = self.context_length
-        self.train_tokens = encoded(vocabulary, train)  # (N,)
-        self.train_set = _Starts(len(self.train_tokens), length)
-        self.val_set = _Windows(encoded(vocabulary, val), length, vocabulary.pad)
-        self.test_set = _Windows(encoded(vocabulary, test), length, vocabulary.pad) if test else None
-        self.predict_set = _Prompts(self.test_set or self.val_set, max(1, min(length // 2, 64)))
+        train, val, test, vocabulary = self._tokens()
+        self.facts["tokenizer"] = vocabulary.plain()
+        self.facts["context_length"] = length = self.context_length
+        self.train_tokens = train  # (N,)
+        if self.packing and vocabulary.end is None:
+            raise UserError(
+                f"--data.packing: {describe(vocabulary)} of a single text has no end of a document; expected "
+                "--data.vocabulary bytes or bpe, or a root of several documents"
+            )
+        if self.packing:
+            assert vocabulary.end is not None
+            self.train_set = Packed(train, vocabulary.end, length, vocabulary.pad)
+            if self.train_set.num_cut:
+                self.counts["documents_in_pieces"] = self.train_set.num_cut
+        else:
+            self.train_set = Starts(len(train), length)
+        self.val_set = Windows(val, length, vocabulary.pad)
+        self.test_set = Windows(test, length, vocabulary.pad) if len(test) else None
+        self.predict_set = Prompts(self.test_set or self.val_set, max(1, min(length // 2, 64)))
         for name, part in (("train", self.train_set), ("val", self.val_set)):
             if not len(part):
                 raise UserError(f"--data.root {self.root}: the {name} part is too short, expected over {length} tokens")
@@ -120,15 +162,25 @@ class Text(Data):
         window = torch.from_numpy(tokens[start : start + length + 1].astype(np.int64))  # (T + 1,)
         return {"tokens": window[:-1]}, window[1:]
 
-    def _read_parts(self) -> tuple[list[str], list[str], list[str]]:
-        """Documents of each part."""
+    def _tokens(self) -> tuple[Tokens, Tokens, Tokens, Vocabulary]:
+        """Tokens of train, val and test, from files if they are large, and their vocabulary."""
+        known = self._known()
+        files = self._files()
+        if self._goes_to_files(files):
+            vocabulary, tokens = open_tokens(*self._write_files(files))  # written already, by `prepare_data`
+            return tokens["train"], tokens["val"], tokens["test"], vocabulary
+        train, val, test = self._read_parts(files)
+        vocabulary = known
+        if vocabulary is None:
+            vocabulary = learn_vocabulary(self.kind, train, self.vocab_size)
+            if isinstance(vocabulary, Characters) and len(train) > 1:
+                vocabulary = Characters(vocabulary.characters, [END, PAD])  # documents need an end
+        return encoded(vocabulary, train), encoded(vocabulary, val), encoded(vocabulary, test), vocabulary
+
+    def _files(self) -> list[Path]:
         root = Path(sysconfig.get_path("stdlib") if self.root is None else self.root).expanduser()
         if root.is_file():
-            text = read_text(root)
-            ends = [round(len(text) * sum(self.shares[: place + 1])) for place in range(2)]
-            parts = text[: ends[0]], text[ends[0] : ends[1]], text[ends[1] :]
-            train, val, test = ([part] if part else [] for part in parts)
-            return train, val, test
+            return [root]
         if not root.is_dir():
             raise UserError(
                 f"--data.root {self.root}: no such file or folder; expected a text file or a folder of them"
@@ -136,28 +188,85 @@ class Text(Data):
         files = files_below(root, (".py",) if self.root is None else self.suffixes)
         if self.root is None:
             files = [file for file in files if not NOT_SOURCE & set(file.relative_to(root).parts)]
-        texts = [text for text in map(read_text, files) if text]
-        train, val, test = ([texts[place] for place in part] for part in split_indices(len(texts), self.shares))
-        if not (train and val and (test or not self.shares[2])):
-            raise UserError(
-                f"--data.root {self.root}: expected a file or more for each part, found {len(texts)} in all"
-            )
+        return [file for file in files if file.stat().st_size]
+
+    def _goes_to_files(self, files: Sequence[Path]) -> bool:
+        return any(file.suffix == ".jsonl" for file in files) or (
+            sum(file.stat().st_size for file in files) >= LARGE_BYTES
+        )
+
+    def _splits(self, files: Sequence[Path]) -> list[tuple[Path, str | None]]:
+        """Each file with its part; None where it is cut, or its documents are drawn."""
+        texts = [file for file in files if file.suffix != ".jsonl"]
+        split: dict[Path, str] = {}
+        if len(files) > 1:
+            parts = split_indices(len(texts), self.shares)
+            split = {texts[i]: name for name, part in zip(("train", "val", "test"), parts, strict=True) for i in part}
+            self._require_parts(parts if len(texts) == len(files) else [[0]] * 3, len(files))
+        return [(file, split.get(file)) for file in files]
+
+    def _read_parts(self, files: Sequence[Path]) -> tuple[list[str], list[str], list[str]]:
+        """Documents of each part."""
+        if len(files) == 1 and self.root is not None and Path(self.root).expanduser().is_file():
+            text = read_text(files[0])
+            ends = [round(len(text) * sum(self.shares[: place + 1])) for place in range(2)]
+            parts = text[: ends[0]], text[ends[0] : ends[1]], text[ends[1] :]
+            train, val, test = ([part] if part else [] for part in parts)
+            return train, val, test
+        parts = split_indices(len(files), self.shares)
+        self._require_parts(parts, len(files))
+        train, val, test = ([read_text(files[place]) for place in part] for part in parts)
         return train, val, test
 
-    def _vocabulary(self, train: list[str]) -> Vocabulary:
-        """The checkpoint's, or one that is learnt; it is a fact from then on."""
-        if "tokenizer" in self.facts:
-            vocabulary = vocabulary_from(self.facts["tokenizer"])
-            if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
-                raise UserError(
-                    f"--data.vocabulary {self.kind}: the checkpoint knows {describe(vocabulary)}; expected {kind}"
-                )
-        else:
-            vocabulary = learn_vocabulary(self.kind, train, self.vocab_size)
-            if isinstance(vocabulary, Characters) and len(train) > 1:
-                vocabulary = Characters(vocabulary.characters, [END, PAD])  # documents need an end
-        self.facts["tokenizer"] = vocabulary.plain()
-        self.facts["context_length"] = self.context_length
+    def _require_parts(self, parts: Sequence[Sequence[int]], num_files: int) -> None:
+        train, val, test = parts
+        if not (train and val and (test or not self.shares[2])):
+            raise UserError(f"--data.root {self.root}: expected a file or more for each part, found {num_files} in all")
+
+    def _write_files(self, files: Sequence[Path]) -> tuple[Path, Vocabulary]:
+        """Tokenises large texts where nobody has yet; returns the folder of the tokens and their vocabulary."""
+        states = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        key = hashlib.sha256(json.dumps([states, self.shares]).encode()).hexdigest()[:12]
+        place = self.cache / f"tokens-{Path(self.root or 'python').stem}-{key}"
+        parts = plan_parts(self._splits(files), self.shares)
+        with locked(place):
+            vocabulary = self._learnt(place, parts, len(files) > 1)
+            folder = place / fingerprint(vocabulary)
+            if not (folder / "tokens.json").exists():
+                write_tokens(folder, parts, self.shares, vocabulary)
+        return folder, vocabulary
+
+    def _learnt(self, place: Path, parts: Sequence[Sequence[Span]], has_documents: bool) -> Vocabulary:
+        """The vocabulary of large texts: the checkpoint's, or that of the training part, learnt once."""
+        if (known := self._known()) is not None:
+            return known
+        file = place / f"{self.kind}{self.vocab_size if self.kind == 'bpe' else ''}.json"
+        if file.exists():
+            return vocabulary_from(json.loads(file.read_bytes()))
+        if self.kind == "bpe":
+            size = sum(span.end - span.start for part in parts for span in part)
+            parts = parts[:: max(1, size // LEARNT_BYTES)]
+        rows = (row for part in parts for row in texts_of(part, self.shares))
+        texts = (text for split, text, _ in rows if split == "train")
+        if self.kind == "characters":  # no more than the different ones of each text are held
+            texts = ("".join(set(text)) for text in texts)
+        vocabulary = learn_vocabulary(self.kind, texts, self.vocab_size)
+        if isinstance(vocabulary, Characters) and (has_documents or any(s.split is None for p in parts for s in p)):
+            vocabulary = Characters(vocabulary.characters, [END, PAD])  # documents need an end
+        beside = file.with_suffix(".unfinished")
+        beside.write_text(json.dumps(vocabulary.plain()))
+        beside.replace(file)
+        return vocabulary
+
+    def _known(self) -> Vocabulary | None:
+        """The checkpoint's vocabulary."""
+        if "tokenizer" not in self.facts:
+            return None
+        vocabulary = vocabulary_from(self.facts["tokenizer"])
+        if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
+            raise UserError(
+                f"--data.vocabulary {self.kind}: the checkpoint knows {describe(vocabulary)}; expected {kind}"
+            )
         return vocabulary
 
 
@@ -179,60 +288,3 @@ def encoded(vocabulary: Vocabulary, texts: Iterable[str]) -> np.ndarray:
     end = [] if vocabulary.end is None else [vocabulary.end]
     rows = [np.array(vocabulary.encode(text) + end, dtype) for text in texts]
     return np.concatenate(rows) if rows else np.empty(0, dtype)
-
-
-class _Starts(Dataset):
-    """First places of windows of T tokens, side by side; a training window begins up to T places later."""
-
-    def __init__(self, num_tokens: int, context_length: int) -> None:
-        self.starts = range(0, num_tokens - context_length, context_length)
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, index: int) -> int:
-        return self.starts[index]
-
-
-class _Windows(Dataset):
-    """All tokens behind the first, each predicted once, in windows side by side.
-
-    Args:
-        tokens: (N,).
-        context_length: tokens of a window, T.
-        pad: token behind the end of the text, in the last window.
-    """
-
-    def __init__(self, tokens: np.ndarray, context_length: int, pad: int) -> None:
-        self.tokens = tokens
-        self.context_length = context_length
-        self.pad = pad
-        self.starts = range(0, len(tokens) - 1, context_length)
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, index: int) -> tuple[dict[str, Tensor], Tensor]:
-        start, length = self.starts[index], self.context_length
-        window = torch.from_numpy(self.tokens[start : start + length + 1].astype(np.int64))  # (up to T + 1,)
-        tokens, target = torch.full((length,), self.pad), torch.full((length,), IGNORED)
-        tokens[: len(window) - 1], target[: len(window) - 1] = window[:-1], window[1:]
-        return {"tokens": tokens}, target
-
-
-class _Prompts(Dataset):
-    """The first tokens of windows that lie evenly in the text."""
-
-    def __init__(self, windows: _Windows, length: int) -> None:
-        step = max(len(windows) // NUM_PROMPTS, 1)
-        self.windows = windows
-        self.length = length
-        self.indices = range(0, len(windows), step)[:NUM_PROMPTS]
-        self.starts = [windows.starts[index] for index in self.indices]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> tuple[dict[str, Tensor], int]:
-        inputs, _ = self.windows[self.indices[index]]
-        return {"tokens": inputs["tokens"][: self.length]}, -1

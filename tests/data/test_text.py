@@ -9,7 +9,8 @@ import torch
 
 from playbook import UserError
 from src.data.prompts import collate
-from src.data.text import IGNORED, Text, _Windows
+from src.data.text import Text
+from src.data.windows import IGNORED, Windows
 from src.ops.vocabularies import vocabulary_from
 
 LETTERS = "".join(chr(97 + i % 26) for i in range(1000))
@@ -31,7 +32,7 @@ def set_up(root: str | None, **options: Any) -> Any:
 @pytest.mark.parametrize("num_tokens", [2, 7, 8, 9, 16, 17, 33])
 def test_evaluation_predicts_every_token_but_the_first_once(num_tokens: int) -> None:
     tokens = np.arange(num_tokens, dtype=np.uint16)
-    samples = [_Windows(tokens, 8, pad=99)[index] for index in range(len(_Windows(tokens, 8, 99)))]
+    samples = [Windows(tokens, 8, pad=99)[index] for index in range(len(Windows(tokens, 8, 99)))]
     targets = torch.cat([target for _, target in samples])
     assert targets[targets != IGNORED].tolist() == list(range(1, num_tokens))
     for inputs, target in samples:
