@@ -74,7 +74,7 @@ def test_packing_keeps_every_conversation_once_and_restarts_positions(tmp_path: 
             own = inputs["documents"] == number
             assert inputs["positions"][own].tolist() == list(range(int(own.sum())))
             rows.append((inputs["tokens"][own].tolist(), target[own].tolist()))
-    single = [alone.train_set[index] for index in range(len(alone.train_set))]  # type: ignore[arg-type]
+    single = [alone.train_set[index] for index in range(len(alone.train_set))]
     assert sorted(rows) == sorted((inputs["tokens"].tolist(), target.tolist()) for inputs, target in single)
 
 
@@ -115,7 +115,7 @@ def test_generated_questions() -> None:
         if question.startswith("What is"):
             assert answer == str(eval(question.removeprefix("What is ").removesuffix("?")))
     data = ready(Chat(context_length=128))
-    assert len(data.val_set) == 300  # type: ignore[arg-type]
+    assert len(data.val_set) == 300
 
 
 def test_prompts_end_where_the_answer_begins(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
     write(tmp_path / "val.jsonl", pairs(2))
     data = ready(Chat(str(tmp_path), context_length=40, packing=False))
     assert data.counts == {"cut_train": 2, "left_out_train": 1}
-    assert len(data.train_set) == 21  # type: ignore[arg-type]
+    assert len(data.train_set) == 21
     inputs, target = data.train_set[20]
     assert len(inputs["tokens"]) == 40
     assert (target >= 0).sum() == 40 - len("User: a|Assistant:") + 1

@@ -134,7 +134,7 @@ def test_a_file_of_tokens_travels_without_its_content(corpus: Path) -> None:
 
 def test_a_resumed_run_uses_the_same_files(corpus: Path) -> None:
     first = set_up(corpus)
-    second = Text(str(corpus), "bytes", context_length=16, cache=str(corpus.parent / "cache"))
+    second: Any = Text(str(corpus), "bytes", context_length=16, cache=str(corpus.parent / "cache"))
     second.facts = dict(first.facts)
     second.prepare_data()
     second.setup("fit")
@@ -193,12 +193,12 @@ def test_packed_documents_come_as_the_task_expects(corpus: Path) -> None:
 def test_large_text_has_the_same_windows_as_small_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "input.txt"
     file.write_text("".join(f"{number}\n" for number in range(1000)))
-    small = Text(str(file), context_length=16)
+    small: Any = Text(str(file), context_length=16)
     small.setup("fit")
     monkeypatch.setattr("src.data.text.LARGE_BYTES", 1000)
-    large = Text(str(file), context_length=16, cache=str(tmp_path / "cache"))
+    large: Any = Text(str(file), context_length=16, cache=str(tmp_path / "cache"))
     large.setup("fit")
     assert large.facts == small.facts
-    both = [np.concatenate([data.train_tokens[:], data.val_set.tokens[:]]) for data in (small, large)]
-    assert np.array_equal(*both)
+    first, second = (np.concatenate([data.train_tokens[:], data.val_set.tokens[:]]) for data in (small, large))
+    assert np.array_equal(first, second)
     assert 0 <= len(large.train_tokens) - len(small.train_tokens) < 4, "cut at the end of the line"

@@ -56,8 +56,8 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
     tokens = read[:2]
     half, end = tokens.shape[1] // 2, min(tokens.shape[1] // 2 + 4, tokens.shape[1])
-    makes_cache = callable(getattr(module, "make_cache", None))
-    cache = module.make_cache(len(tokens), tokens.shape[1]) if makes_cache else None
+    make_cache = getattr(module, "make_cache", None)
+    cache = make_cache(len(tokens), tokens.shape[1]) if callable(make_cache) else None
     try:
         for start, stop in ((0, half), (half, half + 1), (half + 1, end)):
             whole, one = _run(module, tokens[:, :stop])
