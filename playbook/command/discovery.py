@@ -15,6 +15,7 @@ MACHINE = {  # what the machine adds to the user's own
     "optim": ["optim"],
     "strategies": ["checkpoints/sharded.py"],
 }
+HELPERS = {"Dataset", "IterableDataset", "Sampler", "NamedTuple", "Protocol"}  # bases of what nobody chooses
 PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that stack on a recipe
 
 
@@ -52,8 +53,12 @@ def _entries(file: Path, root: Path) -> list[Entry]:
     return [
         Entry(node.name, f"{module}.{node.name}", _summary(node))
         for node in ast.parse(file.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.bases
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and _can_be_chosen(node)
     ]
+
+
+def _can_be_chosen(node: ast.ClassDef) -> bool:
+    return bool({ast.unparse(base).rpartition(".")[2] for base in node.bases} - HELPERS)
 
 
 def choices(kind: str) -> list[Entry]:

@@ -120,6 +120,7 @@ class LabelledText(Data):
         is_test = stage in ("test", "predict")
         if hasattr(self, "train_set") or (is_test and hasattr(self, "test_set")):  # Lightning asks for every stage
             return
+        self._check_vocabulary()
         files = self._files()
         parts = {}
         if not (is_test and "test" in files and {"classes", "tokenizer"} <= self.facts.keys()):
@@ -270,10 +271,14 @@ class LabelledText(Data):
                 raise UserError(f"--data.vocabulary_of {self.vocabulary_of}: the run knows no vocabulary")
         if known is None:
             known = learn_vocabulary(self.kind, texts, self.vocab_size, self.min_count).plain()
-        elif known["kind"] != self.kind:
+        self.facts["tokenizer"] = known
+        self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        known = self.facts.get("tokenizer")
+        if known is not None and known["kind"] != self.kind:
             has = describe(vocabulary_from(known))
             raise UserError(f"--data.vocabulary {self.kind}: the checkpoint knows {has}; expected {known['kind']}")
-        self.facts["tokenizer"] = known
 
     def _tokens(self, text: str) -> list[int]:
         if self._reader is None:

@@ -73,7 +73,7 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
                 yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start), message, fix)
                 return
-            cache = cache if makes_cache else _returned(piece, argument)
+            cache = cache if callable(make_cache) else _returned(piece, argument)
             if cache is None:
                 return
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # its cache is used in another way
