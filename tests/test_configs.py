@@ -18,6 +18,9 @@ from tests.playbook.running import model_verb, sampled
 
 RECIPES = [entry.path for entry in discovery.recipes()]
 PARTIALS = [entry.path for entry in discovery.partials() if "/trainer/" not in entry.path]  # in test_trainer_configs.py
+SMALLER = {
+    "configs/language/gpt-shakespeare-10m.yaml": ("--model.net.dim", "48", "--data.batch_size", "4")
+}  # for a GPU
 SHRUNK = ("--config", str(ROOT / "configs/debug/one-batch.yaml"))
 
 
@@ -68,7 +71,7 @@ ONE_A_TASK = (
 @pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))
 @pytest.mark.usefixtures("published")
 def test_recipe(cli: Cli, recipe: str) -> None:
-    done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", "run")
+    done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, *SMALLER.get(recipe, ()), "--run_dir", "run")
     assert done.code == 0, done.err
     told = [line for line in done.err.splitlines() if not line.startswith("data: ")]  # the layout of the files
     assert told == [], "a run is calm"
@@ -96,7 +99,7 @@ def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
     import torch
 
     for run in ("first", "second"):
-        assert cli("fit", "--config", str(ROOT / recipe), *SHRUNK, "--run_dir", run).code == 0
+        assert cli("fit", "--config", str(ROOT / recipe), *SHRUNK, *SMALLER.get(recipe, ()), "--run_dir", run).code == 0
     first, second = (
         torch.load(f"{run}/checkpoints/last.ckpt", weights_only=True)["state_dict"] for run in ("first", "second")
     )
@@ -108,7 +111,7 @@ def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.usefixtures("published")
 def test_recipe_passes_the_review(cli: Cli, recipe: str) -> None:
-    done = cli("doctor", "--config", str(ROOT / recipe), "--format", "json")
+    done = cli("doctor", "--config", str(ROOT / recipe), *SMALLER.get(recipe, ()), "--format", "json")
     assert done.code == 0, done.err
     assert not json.loads(done.out)["findings"]
 

@@ -9,6 +9,8 @@ from playbook.checkpoints.opened import Opened
 from playbook.facts import KEY, named, pack, plain_facts, require_same_classes
 from playbook.training.initial import load_weights
 
+TOKENIZER = "tokenizer"  # the fact that tells how texts become tokens
+
 
 class KeepFacts(Callback):
     """Hands what the data knows to the model, and saves it in every checkpoint and in metrics.json (always on).
@@ -35,6 +37,16 @@ class KeepFacts(Callback):
         for receiver in (model, datamodule):
             if self.facts and isinstance(getattr(receiver, "facts", None), dict):
                 receiver.facts = dict(self.facts)
+
+    def inherit(self, datamodule: Any) -> None:
+        """Gives the data the tokenizer of the weights to start from, as their embeddings are of its tokens.
+
+        Args:
+            datamodule: before its setup; of any kind, or None.
+        """
+        known = Opened(self.init_from).facts if self.init_from is not None else None
+        if known and TOKENIZER in known and isinstance(getattr(datamodule, "facts", None), dict):
+            datamodule.facts[TOKENIZER] = known[TOKENIZER]
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         datamodule = getattr(trainer, "datamodule", None)

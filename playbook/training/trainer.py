@@ -126,6 +126,8 @@ class Trainer(pl.Trainer):
         self._open_run(model)
         self.continues = self._resolved(ckpt_path)
         self._give_facts(model if self.continues else None, datamodule, self.continues)
+        if not self.continues:
+            self.keep_facts.inherit(datamodule)
         try:
             super().fit(model, train_dataloaders, val_dataloaders, datamodule, self.continues, weights_only=True)
             if self.run is not None:

@@ -54,7 +54,7 @@ class Chat(Data):
         root: a file of JSON lines, cut into parts with a fixed seed, or a folder with train.jsonl, and if there are any
             val.jsonl and test.jsonl; generated questions about names in Python and small sums if it is left out.
         tokenizer: where the vocabulary comes from: directory or name of a Hugging Face model, or a run directory or
-            checkpoint of a language model. Defaults to the checkpoint's, or else to bytes.
+            checkpoint of a language model. Defaults to that of the checkpoint or of --init_from, or else to bytes.
         context_length: largest number of tokens of a conversation, T.
         template: file of a Jinja template in place of the tokenizer's, or plain.
         packing: whether training puts several short conversations into a row, invisible to each other.

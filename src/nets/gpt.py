@@ -35,6 +35,8 @@ class GPT(nn.Module):
         window: places that attention sees, its own included, as in Mistral (Jiang et al. 2023); all if None.
         rope_theta: slowest wavelength of the rotary positions, in places / 2π.
         norm_eps: added to the mean square before its root is taken.
+        qk_norm: whether queries and keys are brought to a mean square of 1, which bounds the scores of attention and
+            allows larger rates (Henry et al. 2020).
 
     Shapes:
         tokens (B, T) → logits (B, T, V). With packed documents also documents (B, T), their numbers, -1 for padding,
@@ -59,6 +61,7 @@ class GPT(nn.Module):
         window: int | None = None,
         rope_theta: float = 10_000.0,
         norm_eps: float = 1e-5,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         counts = {
@@ -98,7 +101,8 @@ class GPT(nn.Module):
         self.embedding = nn.Embedding(vocab_size, dim)
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            _Block(dim, num_heads, num_kv_heads, self.mlp_dim, activation, dropout, norm_eps) for _ in range(num_layers)
+            _Block(dim, num_heads, num_kv_heads, self.mlp_dim, activation, dropout, norm_eps, qk_norm)
+            for _ in range(num_layers)
         )
         self.norm = nn.RMSNorm(dim, norm_eps)
         self.head = nn.Linear(dim, vocab_size, bias=False)
@@ -215,9 +219,11 @@ class _Block(nn.Module):
         activation: str,
         dropout: float,
         norm_eps: float,
+        qk_norm: bool,
     ) -> None:
         super().__init__()
         self.head_dim = dim // num_heads
+        self.qk_norm = nn.RMSNorm(self.head_dim, norm_eps, elementwise_affine=False) if qk_norm else nn.Identity()
         self.activation = ACTIVATIONS[activation]
         self.attention_norm = nn.RMSNorm(dim, norm_eps)
         self.query = nn.Linear(dim, dim, bias=False)
@@ -240,7 +246,7 @@ class _Block(nn.Module):
         linears = (self.query, self.key, self.value)
         # heads of this rank: (B, H, T, D / H), for keys and values (B, G, T, D / H)
         q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)  # in float32
+        q, k = (rotate(self.qk_norm(x), cos, sin) for x in (q, k))  # in float32
         if v.device.type != "cpu":
             q, k = q.to(v.dtype), k.to(v.dtype)
         if cache is not None:

@@ -314,13 +314,13 @@ def test_compiled_net_equals_eager(is_packed: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tie_weights", [True, False])
-@pytest.mark.parametrize("num_kv_heads", [4, 2])
+@pytest.mark.parametrize(("family", "num_kv_heads"), [("Llama", 4), ("Llama", 2), ("Qwen3", 2)])
 @torch.no_grad()
-def test_logits_are_those_of_llama(num_kv_heads: int, tie_weights: bool) -> None:
-    """Hugging Face's, with its weights under our names."""
+def test_logits_are_those_of_hugging_face(family: str, num_kv_heads: int, tie_weights: bool) -> None:
+    """With its weights under our names; those of Qwen3's norms of queries and keys are 1."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
+    config = getattr(transformers, f"{family}Config")(
         vocab_size=65,
         hidden_size=64,
         intermediate_size=192,
@@ -331,21 +331,25 @@ def test_logits_are_those_of_llama(num_kv_heads: int, tie_weights: bool) -> None
         rms_norm_eps=1e-5,
         tie_word_embeddings=tie_weights,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+        head_dim=16,
     )
-    theirs = transformers.LlamaForCausalLM(config).eval()
-    for parameter in theirs.parameters():
-        parameter.copy_(torch.randn_like(parameter) * 0.1 + (parameter.ndim == 1))
+    theirs = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    for name, parameter in theirs.named_parameters():
+        if not name.endswith(("q_norm.weight", "k_norm.weight")):
+            parameter.copy_(torch.randn_like(parameter) * 0.1 + (parameter.ndim == 1))
     names = {"model.embed_tokens": "embedding", "model.layers": "blocks", "model.norm": "norm", "lm_head": "head"}
     names |= {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm", "mlp.": ""}
     names |= {"self_attn.q_proj": "query", "self_attn.k_proj": "key", "self_attn.v_proj": "value"}
     names |= {"self_attn.o_proj": "out", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
     weights = {}
     for theirs_name, value in theirs.state_dict().items():
+        if theirs_name.endswith(("q_norm.weight", "k_norm.weight")):
+            continue
         name = theirs_name
         for old, new in names.items():
             name = name.replace(old, new)
         weights[name] = value
-    ours = GPT(65, 128, 3, 64, 4, num_kv_heads, 192, tie_weights=tie_weights).eval()
+    ours = GPT(65, 128, 3, 64, 4, num_kv_heads, 192, tie_weights=tie_weights, qk_norm=family == "Qwen3").eval()
     ours.load_state_dict(weights)
     tokens = torch.randint(65, (2, 100))
     expected = theirs(tokens).logits

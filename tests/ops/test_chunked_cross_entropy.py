@@ -182,7 +182,8 @@ function = torch.compile(chunked_cross_entropy, backend="aot_eager", fullgraph=T
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is published for Linux")
-@pytest.mark.parametrize("middle", ["", pytest.param(COMPILED, marks=pytest.mark.slow)], ids=["eager", "compiled"])
+@pytest.mark.slow
+@pytest.mark.parametrize("middle", ["", COMPILED], ids=["eager", "compiled"])
 def test_kernel_equals_cross_entropy_in_the_interpreter(monkeypatch: pytest.MonkeyPatch, middle: str) -> None:
     """In a process of its own, as Triton reads the variable when it is imported."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")

@@ -143,3 +143,15 @@ def test_modules_of_others_are_left_alone(tmp_path: Path) -> None:
 def test_damage_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.ckpt: its facts are damaged"):
         KeepFacts().give(None, None, opened(tmp_path, facts=3))
+
+
+def test_only_the_tokenizer_comes_with_the_weights_to_start_from(tmp_path: Path) -> None:
+    tokenizer = {"kind": "bytes"}
+    torch.save({"state_dict": {}, KEY: pack({"tokenizer": tokenizer, "classes": NAMES})}, tmp_path / "w.ckpt")
+    keep, data = KeepFacts(), SimpleNamespace(facts={})
+    keep.inherit(data)
+    assert data.facts == {}
+    keep.init_from = tmp_path / "w.ckpt"
+    keep.inherit(data)
+    assert data.facts == {"tokenizer": tokenizer}
+    keep.inherit(None)
