@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from playbook import Data, UserError, files_below, split_indices
 from src.data.prompts import as_prompt, collate, text_of
-from src.data.token_files import Span, locked, open_tokens, plan_parts, texts_of, write_tokens
+from src.data.token_files import Span, open_tokens, plan_parts, texts_of, write_tokens
 from src.data.windows import Packed, Prompts, Starts, Tokens, Windows
 from src.ops.vocabularies import (
     END,
@@ -229,7 +230,8 @@ class Text(Data):
         key = hashlib.sha256(json.dumps([states, self.shares]).encode()).hexdigest()[:12]
         place = self.cache / f"tokens-{Path(self.root or 'python').stem}-{key}"
         parts = plan_parts(self._splits(files), self.shares)
-        with locked(place):
+        place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place / "lock"):  # one process at a time writes; a killed one lets go of it
             vocabulary = self._learnt(place, parts, len(files) > 1)
             folder = place / fingerprint(vocabulary)
             if not (folder / "tokens.json").exists():

@@ -8,7 +8,6 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,7 +133,8 @@ def write_tokens(
     folder.mkdir(parents=True, exist_ok=True)
     rest = [number for number in range(len(parts)) if not _done(folder, number).exists()]
     jobs = [(folder, number, parts[number], shares, vocabulary.plain()) for number in rest]
-    num_processes = min(len(os.sched_getaffinity(0)), len(jobs))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    num_processes = min(cores, len(jobs))
     if num_processes > 1:
         # spawned: a fork would copy the threads' locks of torch and of the tokenizer
         context = multiprocessing.get_context("spawn")
@@ -194,17 +194,6 @@ def open_tokens(folder: Path, vocabulary: Vocabulary | None = None) -> tuple[Voc
             raise UserError(f"{path.as_posix()}: is damaged, its checksum is another than when written; {again}")
         files[split] = TokenFile(path, dtype.str)
     return own, files
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lets one process at a time write a folder; a killed one lets go of it."""
-    import fcntl
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _spans(file: Path, start: int, end: int, split: str | None) -> Iterator[Span]:
