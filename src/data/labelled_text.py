@@ -1,5 +1,6 @@
 """Texts with a class each, from tables in files."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,11 +30,13 @@ def collate(samples: Sequence[tuple[Inputs, int]]) -> tuple[Inputs, Tensor]:
 
 
 class LabelledText(Data):
-    """Texts and their classes in root/train.*, root/dev.* and root/test.*, which are CSV, TSV or JSON lines.
+    """Texts and their classes in root/train.*, root/dev.* and root/test.*, which are CSV, TSV, JSON lines or Parquet.
 
     The file dev may also be named val, valid or validation; without one, validation is cut from train. A single file is
-    cut into all three parts. Classes are the labels of train in alphabetical order, or by number if all are integers.
-    Lengths of training texts are known, so that `bucket` can be used.
+    cut into all three parts. Data sets of Hugging Face's hub are Parquet, with names such as
+    train-00000-of-00002.parquet, and bring the names of their classes (`--extra parquet`). Others' classes are the
+    labels of train in alphabetical order, or by number if all are integers. Lengths of training texts are known, so
+    that `bucket` can be used.
 
     Args:
         root: folder that contains the files, or a single file.
@@ -153,26 +156,26 @@ class LabelledText(Data):
 
     # files and rows
 
-    def _files(self) -> dict[str, Path]:
-        """The file of each split that there is; of a single file, `train`."""
+    def _files(self) -> dict[str, list[Path]]:
+        """The file of each split that there is, or all that it is divided into; of a single file, `train`."""
         if self.root.is_file():
             if self.root.suffix.lower() not in SUFFIXES:
                 raise UserError(f"--data.root {self.root.as_posix()}: expected a file of {', '.join(SUFFIXES)}")
-            return {"train": self.root}
+            return {"train": [self.root]}
         if not self.root.is_dir():
             raise UserError(f"--data.root {self.root.as_posix()}: no such file or folder")
         tables = [file for file in sorted(self.root.iterdir()) if file.suffix.lower() in SUFFIXES and file.is_file()]
         files = {}
         for split, names in SPLITS.items():
-            of_split = [file for file in tables if file.stem.lower() in names]
-            if len(of_split) > 1:
+            of_split = [file for file in tables if _stem(file) in names]
+            if len({(_stem(file), file.suffix) for file in of_split}) > 1:
                 both = " and ".join(file.name for file in of_split)
                 raise UserError(f"--data.root: {self.root.as_posix()} holds {both}, expected one file for {split}")
-            files |= {split: of_split[0]} if of_split else {}
+            files |= {split: of_split} if of_split else {}
         if "train" in files:
             return files
         if len(tables) == 1 and not files:
-            return {"train": tables[0]}
+            return {"train": tables}
         has = ", ".join(file.name for file in tables) or "none"
         kinds = ", ".join(SUFFIXES)
         raise UserError(
@@ -180,22 +183,23 @@ class LabelledText(Data):
             f"{nearest('train', [file.stem for file in tables])}"
         )
 
-    def _is_train(self, files: dict[str, Path]) -> bool:
-        return not self.root.is_file() and files["train"].stem.lower() == "train"
+    def _is_train(self, files: dict[str, list[Path]]) -> bool:
+        return not self.root.is_file() and _stem(files["train"][0]) == "train"
 
-    def _read(self, file: Path) -> list["_Text"]:
-        """Texts of a file; rows that cannot be used end the run, or are left out."""
+    def _read(self, files: list[Path]) -> list["_Text"]:
+        """Texts of files; rows that cannot be used end the run, or are left out."""
         texts: list[_Text] = []
-        for line, row in read_rows(file, self.header):
-            place = f"{file.as_posix()}:{line}"
-            try:
-                content, label = self._fields(row)
-            except UserError as error:
-                self._refuse(place, f"{place}: {error}")
-                continue
-            texts.append(_Text(f"{file.name}:{line}", place, content, label))
+        for file in files:
+            for line, row in read_rows(file, self.header):
+                place = f"{file.as_posix()}:{line}"
+                try:
+                    content, label = self._fields(row)
+                except UserError as error:
+                    self._refuse(place, f"{place}: {error}")
+                    continue
+                texts.append(_Text(f"{file.name}:{line}", place, content, label))
         if not texts:
-            raise UserError(f"--data.root: {file.as_posix()}: no row can be used")
+            raise UserError(f"--data.root: {files[0].as_posix()}: no row can be used")
         return texts
 
     def _fields(self, row: dict[str, Any] | str) -> tuple[str, str]:
@@ -345,6 +349,11 @@ class _Encoded(Dataset):
 
 def _inputs(tokens: Tensor) -> Inputs:
     return {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}
+
+
+def _stem(file: Path) -> str:
+    """Name of a file without what numbers the parts that it is divided into, as train of train-00000-of-00002."""
+    return re.sub(r"-\d+-of-\d+$", "", file.stem).lower()
 
 
 def _column(row: Mapping[str, Any], names: Sequence[str], option: str) -> str:

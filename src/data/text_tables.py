@@ -1,4 +1,4 @@
-"""Tables of texts in files: CSV, TSV and JSON lines, row by row, each with the number of its line."""
+"""Tables of texts in files: CSV, TSV, JSON lines and Parquet, row by row, each with the number of its line."""
 
 import csv
 import io
@@ -9,38 +9,62 @@ from typing import Any
 
 from playbook import UserError
 
-SUFFIXES = (".csv", ".tsv", ".jsonl")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Reads a table.
 
     Fields of a CSV are quoted as RFC 4180 has it. Lines of a TSV are rows whatever quotes are in them, as texts hold
-    many; only quotes around a whole field are removed.
+    many; only quotes around a whole field are removed. Of a Parquet file of Hugging Face's datasets, the names of classes
+    stand in place of their numbers.
 
     Args:
-        file: a .csv, .tsv or .jsonl in UTF-8.
+        file: a .csv, .tsv or .jsonl in UTF-8, or a .parquet.
         header: whether the first line of a CSV or TSV names the columns; they are named 1, 2, … otherwise.
 
     Yields:
-        The line that a row ends in, counted from 1, and the row: its values by column, or a sentence that tells why it
-        cannot be read.
+        The line that a row ends in, or a row's number in a Parquet file, counted from 1, and the row: its values by
+        column, or a sentence that tells why it cannot be read.
 
     Raises:
-        UserError: the file is not in UTF-8, or holds no row.
+        UserError: the file is not in UTF-8 or no Parquet, or holds no row.
     """
+    rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _text_rows(file, header)
+    is_empty = True
+    for number, row in rows:
+        is_empty = False
+        yield number, row
+    if is_empty:
+        raise UserError(f"--data.root: {file.as_posix()}: is empty, expected a row for each text")
+
+
+def _parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        table = parquet.ParquetFile(file)
+    except ArrowInvalid as error:
+        raise UserError(f"--data.root: {file.as_posix()}: is no Parquet file: {error}") from error
+    described = json.loads((table.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+    features = described.get("info", {}).get("features", {})
+    names = {column: feature["names"] for column, feature in features.items() if "names" in feature}
+    rows = (row for batch in table.iter_batches() for row in batch.to_pylist())
+    for number, row in enumerate(rows, start=1):
+        for column, classes in names.items():
+            if isinstance(row[column], int) and 0 <= row[column] < len(classes):  # -1 where nobody has labelled
+                row[column] = classes[row[column]]
+        yield number, row
+
+
+def _text_rows(file: Path, header: bool) -> Iterator[tuple[int, dict[str, Any] | str]]:
     content = file.read_bytes()
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"--data.root: {file.as_posix()}:{line}: is not text in UTF-8: {error.reason}") from error
-    is_empty = True
-    for line, row in _json_lines(text) if file.suffix.lower() == ".jsonl" else _fields(file, text, header):
-        is_empty = False
-        yield line, row
-    if is_empty:
-        raise UserError(f"--data.root: {file.as_posix()}: is empty, expected a row for each text")
+    yield from _json_lines(text) if file.suffix.lower() == ".jsonl" else _fields(file, text, header)
 
 
 def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | str]]:

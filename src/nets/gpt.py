@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
-from torch.nn.functional import gelu, relu, silu
+from torch.nn.functional import gelu, relu, rms_norm, silu
 
 from playbook import Replicated, spread
 from src.ops.attention import Cache, attend, rotate, rotation, visible, visible_blocks
@@ -35,8 +35,8 @@ class GPT(nn.Module):
         window: places that attention sees, its own included, as in Mistral (Jiang et al. 2023); all if None.
         rope_theta: slowest wavelength of the rotary positions, in places / 2π.
         norm_eps: added to the mean square before its root is taken.
-        qk_norm: whether queries and keys are brought to a mean square of 1, which bounds the scores of attention and
-            allows larger rates (Henry et al. 2020).
+        qk_norm: root mean square that queries and keys of a head are brought to, which bounds the scores of attention
+            (Henry et al. 2020); 1.4 lets them be sharper than 1. None leaves them as they are.
 
     Shapes:
         tokens (B, T) → logits (B, T, V). With packed documents also documents (B, T), their numbers, -1 for padding,
@@ -61,7 +61,7 @@ class GPT(nn.Module):
         window: int | None = None,
         rope_theta: float = 10_000.0,
         norm_eps: float = 1e-5,
-        qk_norm: bool = False,
+        qk_norm: float | None = None,
     ) -> None:
         super().__init__()
         counts = {
@@ -90,6 +90,8 @@ class GPT(nn.Module):
             raise ValueError(f"rope_theta: expected more than 0, got {rope_theta}")
         if not norm_eps >= 0:
             raise ValueError(f"norm_eps: expected at least 0, got {norm_eps}")
+        if qk_norm is not None and not qk_norm > 0:
+            raise ValueError(f"qk_norm: expected more than 0, or null, got {qk_norm}")
         self.vocab_size = vocab_size
         self.context_length = context_length
         self.num_kv_heads = num_kv_heads
@@ -219,11 +221,12 @@ class _Block(nn.Module):
         activation: str,
         dropout: float,
         norm_eps: float,
-        qk_norm: bool,
+        qk_norm: float | None,
     ) -> None:
         super().__init__()
         self.head_dim = dim // num_heads
-        self.qk_norm = nn.RMSNorm(self.head_dim, norm_eps, elementwise_affine=False) if qk_norm else nn.Identity()
+        self.qk_norm = qk_norm
+        self.norm_eps = norm_eps
         self.activation = ACTIVATIONS[activation]
         self.attention_norm = nn.RMSNorm(dim, norm_eps)
         self.query = nn.Linear(dim, dim, bias=False)
@@ -246,7 +249,9 @@ class _Block(nn.Module):
         linears = (self.query, self.key, self.value)
         # heads of this rank: (B, H, T, D / H), for keys and values (B, G, T, D / H)
         q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)
-        q, k = (rotate(self.qk_norm(x), cos, sin) for x in (q, k))  # in float32
+        if self.qk_norm is not None:
+            q, k = (self.qk_norm * rms_norm(heads, heads.shape[-1:], eps=self.norm_eps) for heads in (q, k))
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)  # in float32
         if v.device.type != "cpu":
             q, k = q.to(v.dtype), k.to(v.dtype)
         if cache is not None:

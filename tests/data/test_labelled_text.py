@@ -183,6 +183,26 @@ def test_files_that_cannot_be_used(root: Path, tmp_path: Path) -> None:
         made(root)
 
 
+def test_files_of_the_hub(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    features = {"label": {"names": ["negative", "positive"], "_type": "ClassLabel"}, "sentence": {"_type": "Value"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    for number in range(2):
+        table = pa.table({"sentence": [f"a good film {number}", f"no film {number}"], "label": [1, 0]})
+        table = table.replace_schema_metadata(metadata)
+        parquet.write_table(table, tmp_path / f"train-0000{number}-of-00002.parquet")
+    parquet.write_table(table, tmp_path / "validation-00000-of-00001.parquet")
+    data = made(tmp_path)
+    assert data.facts["classes"] == ["negative", "positive"]
+    assert data.ids(data.train_set) == [f"train-0000{i}-of-00002.parquet:{row}" for i in (0, 1) for row in (1, 2)]
+    assert [target for _, target in (data.train_set[index] for index in range(4))] == [1, 0, 1, 0]
+    (tmp_path / "validation-00000-of-00001.parquet").write_bytes(b"PAR")
+    with pytest.raises(UserError, match=r"validation-00000-of-00001.parquet: is no Parquet file"):
+        made(tmp_path)
+
+
 def test_rows_are_left_out_on_request(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(root / "train.csv", [*rows(), ("", "good"), ("…", "")])
     write(root / "dev.csv", [*rows(2), ("fine", "goof")])
@@ -212,7 +232,7 @@ def test_classes_and_vocabulary_of_a_checkpoint_count(root: Path) -> None:
     data = LabelledText(str(root))
     data.facts = {**facts, "classes": ["good", "unused", "bad"]}
     (root / "train.csv").unlink()  # not needed
-    data._files = lambda: {"train": root / "train.csv", "test": root / "test.csv"}
+    data._files = lambda: {"train": [root / "train.csv"], "test": [root / "test.csv"]}
     data.setup("test")
     assert texts_of(data, data.test_set) == [("i loved <unk> <unk>", "good")]
     assert data.test_set[0][1] == 0  # type: ignore[index]

@@ -349,7 +349,9 @@ def test_logits_are_those_of_hugging_face(family: str, num_kv_heads: int, tie_we
         for old, new in names.items():
             name = name.replace(old, new)
         weights[name] = value
-    ours = GPT(65, 128, 3, 64, 4, num_kv_heads, 192, tie_weights=tie_weights, qk_norm=family == "Qwen3").eval()
+    ours = GPT(
+        65, 128, 3, 64, 4, num_kv_heads, 192, tie_weights=tie_weights, qk_norm=1.0 if family == "Qwen3" else None
+    ).eval()
     ours.load_state_dict(weights)
     tokens = torch.randint(65, (2, 100))
     expected = theirs(tokens).logits
