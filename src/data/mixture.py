@@ -106,23 +106,9 @@ class Mixture(Data):
         self._set_up(stage)
         for name in SETS:
             self._join(name, is_needed=name == "train_set" and stage == "fit")
-        if not hasattr(self, "train_set"):
-            return
-        if any("class_counts" in part.facts for part in self.parts.values()):
-            self.count_classes()
-        assert isinstance(self.train_set, _Joined), "by _join"
-        sizes = self.train_set.sizes
-        if self.samples_per_epoch is None:
-            self.samples_per_epoch = sum(sizes)
-        weights = sizes if self.weights is None else [self.weights[name] for name in self.parts]
-        self.quotas = quotas(weights, self.samples_per_epoch)
-        for name, weight, quota in zip(self.parts, weights, self.quotas, strict=True):
-            if weight and not quota:
-                raise UserError(
-                    f"--data.weights: {name} gets less than one of the {self.samples_per_epoch:,} samples of an epoch; "
-                    "expected a larger weight, 0, or a larger --data.samples_per_epoch"
-                )
-        self._check_samples()
+        if hasattr(self, "train_set"):
+            self._share_out()
+            self._check_samples()
 
     def draw(self, epoch: int) -> Tensor:
         """Chooses the samples of an epoch, part by part; the base puts them in random order.
@@ -213,9 +199,9 @@ class Mixture(Data):
             yield
         except UserError as error:
             text = str(error).replace("--data", f"--data.parts.{name}")
-            raise UserError(
-                text if knows else text.replace("the checkpoint", f"the part {next(iter(self.parts))}")
-            ) from error
+            if not knows:
+                text = text.replace("the checkpoint", f"the part {next(iter(self.parts))}")
+            raise UserError(text) from error
 
     def _join(self, name: str, is_needed: bool) -> None:
         """Makes one set of those of the parts, where they have some."""
@@ -237,6 +223,23 @@ class Mixture(Data):
         elif name == "test_set":
             self.test_set = None
 
+    def _share_out(self) -> None:
+        """Settles how many samples of an epoch each part gets."""
+        assert isinstance(self.train_set, _Joined), "by _join"
+        if any("class_counts" in part.facts for part in self.parts.values()):
+            self.count_classes()
+        sizes = self.train_set.sizes
+        if self.samples_per_epoch is None:
+            self.samples_per_epoch = sum(sizes)
+        weights = sizes if self.weights is None else [self.weights[name] for name in self.parts]
+        self.quotas = quotas(weights, self.samples_per_epoch)
+        for name, weight, quota in zip(self.parts, weights, self.quotas, strict=True):
+            if weight and not quota:
+                raise UserError(
+                    f"--data.weights: {name} gets less than one of the {self.samples_per_epoch:,} samples of an epoch; "
+                    "expected a larger weight, 0, or a larger --data.samples_per_epoch"
+                )
+
     def _streams(self) -> "_Streams":
         """The training samples as the parts' own loaders have them: augmented."""
         loaders: dict[str, Any] = {name: part.train_dataloader() for name, part in self.parts.items()}
@@ -246,9 +249,7 @@ class Mixture(Data):
         """Tells at once if the parts' samples cannot share a batch."""
         streams = self._streams()
         try:
-            samples = [
-                streams[end - len(part)] for end, part in zip(streams.cumulative_sizes, streams.datasets, strict=True)
-            ]
+            samples = [streams[first] for first in (0, *streams.cumulative_sizes[:-1])]
         except Exception:  # the loader tells which sample is broken, and may leave it out
             return
         kinds = [_kind(sample) for sample in samples]
@@ -261,10 +262,8 @@ class Mixture(Data):
             assert self.collate is not None
             self.collate(samples)
         except Exception as error:
-            text = " ".join(str(error).split())
-            raise UserError(
-                f"--data.parts: samples of {', '.join(self.parts)} do not fit into a batch: {text}"
-            ) from error
+            names, text = " and ".join(self.parts), " ".join(str(error).split())
+            raise UserError(f"--data.parts: samples of {names} do not fit into a batch: {text}") from error
 
 
 def quotas(weights: Sequence[float], num_samples: int) -> list[int]:
@@ -321,7 +320,7 @@ class _Joined(ConcatDataset):
     """
 
     def __init__(self, sets: dict[str, Any]) -> None:
-        super().__init__(list(sets.values()))
+        super().__init__(sets.values())
         self.owners = tuple(sets)
         self.sizes = [len(samples) for samples in sets.values()]
 
