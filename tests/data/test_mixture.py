@@ -20,6 +20,7 @@ from src.data.image_folder import ImageFolder
 from src.data.mixture import Mixture, quotas
 from src.data.text import Text
 from tests.conftest import Cli, cli_process
+from tests.playbook.training.resume.test_exact import PowerCutError, assert_same_ending
 
 SIZES = {"a": 7, "b": 40, "c": 100}
 
@@ -337,36 +338,30 @@ def options(texts: tuple[str, str], run: str, *args: str) -> list[str]:
     ]  # fmt: skip
 
 
-def weights(run: str) -> dict[str, torch.Tensor]:
-    return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
-
-
-def assert_same_ending(run: str, reference: str) -> None:
-    for name, value in weights(reference).items():
-        assert torch.equal(value, weights(run)[name]), f"{name} differs after resuming in {run}"
-    assert Path(run, "metrics.csv").read_text() == Path(reference, "metrics.csv").read_text()
-
-
 @pytest.mark.slow
 def test_a_run_that_was_cut_off_in_an_epoch_ends_with_the_same_weights(cli: Cli, texts: tuple[str, str]) -> None:
     whole = cli(*options(texts, "whole"))
     assert whole.code == 0, whole.err
-    assert cli(*options(texts, "run", "--trainer.max_steps", "16")).code == 0  # of 33, 11 an epoch
-    assert cli(*options(texts, "run", "--trainer.max_steps", "-1")).code == 0
+    cut = "tests.playbook.training.resume.test_exact.CutAt"
+    with pytest.raises(PowerCutError):
+        cli(*options(texts, "run", f"--trainer.callbacks+={cut}", "--trainer.callbacks.step=16"))  # of 33, 11 an epoch
+    assert cli(*options(texts, "run", "--trainer.callbacks", "null")).code == 0
     assert_same_ending("run", "whole")
 
 
 @pytest.mark.slow
-def test_a_killed_run_with_workers_ends_with_the_same_weights(workdir: Path, texts: tuple[str, str]) -> None:
-    assert cli_process(*options(texts, "whole"), cwd=workdir).wait() == 0
-    workers = ("--data.num_workers", "2")
-    process = cli_process(*options(texts, "run", *workers), cwd=workdir, new_group=True)
-    table = workdir / "run/checkpoints/last.ckpt"
-    while process.poll() is None:
-        if table.exists() and 12 <= torch.load(table, weights_only=True)["global_step"] < 21:
-            os.killpg(process.pid, signal.SIGKILL)
-            break
-        time.sleep(0.01)
-    assert process.wait() == -signal.SIGKILL, "killed in the second epoch"
-    assert cli_process(*options(texts, "run", *workers), cwd=workdir).wait() == 0
-    assert_same_ending(str(workdir / "run"), str(workdir / "whole"))
+def test_a_killed_run_with_workers_ends_with_the_same_weights(cli: Cli, workdir: Path, texts: tuple[str, str]) -> None:
+    args = options(texts, "run", "--data.num_workers", "2")
+    checkpoint = Path("run/checkpoints/last.ckpt")
+    with cli_process(*args, cwd=workdir, new_group=True) as run:
+        while run.poll() is None and not (checkpoint.exists() and step_of(checkpoint) >= 12):
+            time.sleep(0.01)
+        os.killpg(run.pid, signal.SIGKILL)
+    assert 12 <= step_of(checkpoint) < 22, "killed in the second epoch"
+    assert cli(*args).code == 0
+    assert cli(*options(texts, "whole")).code == 0
+    assert_same_ending("run", "whole")
+
+
+def step_of(checkpoint: Path) -> int:
+    return torch.load(checkpoint, weights_only=True)["global_step"]
