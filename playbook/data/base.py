@@ -69,6 +69,7 @@ class Data(LightningDataModule):
     # of data that reads rows, such as texts: columns for `read`, the first that a row has; it gets the row as a dict, a
     # line as text, or the path of a file that is no list
     columns: tuple[str, ...] = ()
+    samples_per_epoch: int | None = None  # of training, if `draw` chooses them; None if each comes once
     train_set: Dataset
     val_set: Dataset
     predict_set: Dataset | None = None  # what `predict` predicts, if it is not the test set
@@ -145,6 +146,18 @@ class Data(LightningDataModule):
     def unlabelled(self, source: Any) -> Any:
         """The sample that `collate` takes for a raw input: what `read` returns, and -1 for an unknown target."""
         return self.read(source), -1
+
+    def draw(self, epoch: int) -> Tensor:
+        """Chooses the training samples of an epoch, as a function of (seed, epoch); for data with `samples_per_epoch`.
+
+        Args:
+            epoch: counted from 0.
+
+        Returns:
+            Index in `train_set` of each sample, and a number that comes once with this index in all of the training,
+            for what is random about the sample, (samples_per_epoch, 2).
+        """
+        raise NotImplementedError
 
     def train_dataloader(self) -> DataLoader:
         return self._loader("train", _Seeded(self.train_set, self.seed, self.augment), shuffle=True)
@@ -301,7 +314,8 @@ class _Order(DistributedSampler):
     Evaluation adds no padding: every sample counts once. In training every rank needs a sample in every batch, so a
     last batch with fewer samples than ranks is left out; these are other samples every epoch. A training pass yields
     (epoch, index, draw), an evaluation pass the index. The number `draw` seeds what is random about the sample, and
-    comes once an epoch: the index, or the place in the order where samples are repeated.
+    comes once an epoch: the index, or the place in the order where samples are repeated. Data with an own `draw` says
+    which samples an epoch has, and the numbers.
     """
 
     def __init__(self, data: Data, dataset: Any, shuffle: bool) -> None:
@@ -312,7 +326,9 @@ class _Order(DistributedSampler):
         done = data.predicted if is_prediction and not shuffle else ()
         self.indices = [i for i in range(len(dataset)) if i not in done] if done else range(len(dataset))
         self.is_rest = bool(done)  # of a prediction that goes on
-        self.size = len(self.indices)  # samples of all ranks
+        self.draws_itself = shuffle and data.samples_per_epoch is not None
+        # samples of all ranks
+        self.size = (data.samples_per_epoch or 0) if self.draws_itself else len(self.indices)
         self.targets = _required_targets(data) if shuffle and data.balanced else None
         self.lengths = _required_lengths(data) if shuffle and data.bucket else None
 
@@ -324,22 +340,32 @@ class _Order(DistributedSampler):
             return iter(self.indices[self.rank : self.num_used() : self.num_replicas])
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
-        order = self.order(epoch)
-        draws = order if self.targets is None else torch.arange(len(order))
-        own = torch.stack([order, draws], dim=1)[self.rank :: self.num_replicas]
+        own = self.draws(epoch)[self.rank :: self.num_replicas]
         return ((epoch, index, draw) for index, draw in own[batch * self.data.batch_size :].tolist())
+
+    def draws(self, epoch: int) -> Tensor:
+        """Index and draw of an epoch's samples, of all ranks together, (N, 2)."""
+        generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
+        if self.draws_itself:
+            draws = self.data.draw(epoch)[torch.randperm(self.size, generator=generator)]
+            return self._bucketed(draws[: self.num_used()], generator)
+        if self.targets is not None:
+            order = balanced_order(self.targets, generator)
+        else:
+            order = torch.randperm(self.size, generator=generator)
+        order = self._bucketed(order[: self.num_used(), None], generator)[:, 0]
+        return torch.stack([order, order if self.targets is None else torch.arange(len(order))], dim=1)
+
+    def _bucketed(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        if self.lengths is None:
+            return rows
+        size = self.data.batch_size * self.num_replicas  # ranks take turns, so all have samples of similar lengths
+        places = torch.arange(len(rows))
+        return rows[bucketed_order(places, self.lengths[rows[:, 0]], size, self.data.bucket, generator)]
 
     def order(self, epoch: int) -> Tensor:
         """Indices of an epoch's samples, of all ranks together."""
-        generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch))
-        if self.targets is not None:
-            order = balanced_order(self.targets, generator)[: self.num_used()]
-        else:
-            order = torch.randperm(self.size, generator=generator)[: self.num_used()]
-        if self.lengths is None:
-            return order
-        size = self.data.batch_size * self.num_replicas  # ranks take turns, so all have samples of similar lengths
-        return bucketed_order(order, self.lengths, size, self.data.bucket, generator)
+        return self.draws(epoch)[:, 0]
 
     def samples_of_batch(self, epoch: int, batch: int) -> list[int]:
         """Indices of the samples in a training batch of this process, both counted from 0."""

@@ -11,11 +11,10 @@ from torch.utils.data import Dataset
 
 from playbook import Data, UserError, load_run, nearest, split_indices
 from src.data.packing import pack
-from src.data.prompts import PADDING, as_prompt, collate, text_of
+from src.data.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.questions import questions
 from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, vocabulary_from
 
-IGNORED = -100  # as a target: nothing is to be learnt here
 ROLES = ("system", "user", "assistant")
 PARTS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
 PLAIN = "plain"  # the template of vocabularies that bring none
@@ -74,6 +73,7 @@ class Chat(Data):
     """
 
     columns = ("messages", "prompt")
+    collate = staticmethod(collate)
 
     def __init__(
         self,
@@ -101,7 +101,6 @@ class Chat(Data):
         self.template = template
         self.packing = packing
         self.shares = [1 - val_share - test_share, val_share, test_share]
-        self.collate = self._collate
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
@@ -121,9 +120,9 @@ class Chat(Data):
                 )
         self.facts["stop_tokens"] = self._renderer.stop_tokens(parts["train"])
         rows = _packed(parts["train"], self.context_length) if self.packing else [[sample] for sample in parts["train"]]
-        self.train_set = _Rows(rows)
-        self.val_set = _Rows([[sample] for sample in parts["val"]])
-        self.test_set = _Rows([[sample] for sample in parts["test"]]) if parts["test"] else None
+        self.train_set = _Rows(rows, self.packing)
+        self.val_set = _Rows([[sample] for sample in parts["val"]], self.packing)
+        self.test_set = _Rows([[sample] for sample in parts["test"]], self.packing) if parts["test"] else None
         self.predict_set = _Prompts(self._renderer, parts["test"] or parts["val"], self.context_length)
 
     def read(self, source: Any) -> dict[str, Tensor]:
@@ -262,21 +261,6 @@ class Chat(Data):
             siblings = [entry.as_posix() for entry in path.parent.iterdir()] if path.parent.is_dir() else []
             raise UserError(f"--data.template {self.template}: no such file{nearest(path.as_posix(), siblings)}")
         return path.read_text(encoding="utf-8")
-
-    def _collate(self, samples: list[tuple[dict[str, Tensor], Any]]) -> Any:
-        """Rows, padded on the right, or prompts, padded on the left."""
-        if not isinstance(samples[0][1], Tensor):
-            return collate(samples)
-        width = max(len(target) for _, target in samples)
-        fill = {"tokens": self._renderer.vocabulary.pad, "documents": PADDING, "positions": 0}
-
-        def stacked(rows: list[Tensor], value: int) -> Tensor:
-            return torch.stack([torch.nn.functional.pad(row, (0, width - len(row)), value=value) for row in rows])
-
-        inputs = {name: stacked([inputs[name] for inputs, _ in samples], fill[name]) for name in fill}
-        if not self.packing:  # causal attention sees no padding behind it
-            inputs = {"tokens": inputs["tokens"]}
-        return inputs, stacked([target for _, target in samples], IGNORED)
 
 
 def read_conversations(file: Path) -> list[tuple[str, Messages]]:
@@ -456,10 +440,16 @@ def _packed(samples: Sequence[_Sample], context_length: int) -> list[list[_Sampl
 
 
 class _Rows(Dataset):
-    """Rows of one or several conversations, none of which sees another."""
+    """Rows of one or several conversations, none of which sees another.
 
-    def __init__(self, rows: Sequence[Sequence[_Sample]]) -> None:
+    Args:
+        rows: conversations of each.
+        packed: whether rows may have several, so that inputs tell them apart.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[_Sample]], packed: bool) -> None:
         self.rows = rows
+        self.packed = packed
         self.names = [",".join(sample.name for sample in row) for row in rows]
 
     def __len__(self) -> int:
@@ -477,7 +467,9 @@ class _Rows(Dataset):
             positions += range(length)
             pairs = zip(sample.tokens[1:], sample.learns[1:], strict=True)
             target += [token if learns else IGNORED for token, learns in pairs]
-        inputs = {"tokens": tokens, "documents": documents, "positions": positions}
+        inputs = {"tokens": tokens}
+        if self.packed:  # otherwise causal attention sees no padding behind a row
+            inputs |= {"documents": documents, "positions": positions}
         return {name: torch.tensor(values) for name, values in inputs.items()}, torch.tensor(target)
 
 

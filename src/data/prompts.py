@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 from playbook import UserError
 
 PADDING = -1  # as a document
+IGNORED = -100  # as a target: nothing is to be learnt here
 
 
 def text_of(source: Any, columns: Sequence[str]) -> str:
@@ -55,16 +56,22 @@ def as_prompt(tokens: Sequence[int], context_length: int) -> dict[str, Tensor]:
 
 
 def collate(samples: list[tuple[dict[str, Tensor], Any]]) -> Any:
-    """A batch of rows of equal length as they are; prompts of different lengths are padded on the left.
+    """A batch of rows of equal length as they are; others are padded, prompts on the left, rows to learn on the right.
 
     Returns:
-        `tokens` (B, T); with padding also `documents` (B, T), 0 and -1 for padding, and `positions` (B, T), which begin
-        at 0 behind it; and the targets.
+        `tokens` (B, T); with packing, and with padding on the left, also `documents` (B, T), -1 for padding, and
+        `positions` (B, T), which begin at 0 with each document; and the targets, -100 for padding.
     """
     lengths = torch.tensor([len(inputs["tokens"]) for inputs, _ in samples])
     if (lengths == lengths[0]).all():
         return default_collate(samples)
     width = int(lengths.max())
+    if isinstance(samples[0][1], Tensor):
+        fill = {"tokens": 0, "documents": PADDING, "positions": 0}
+        inputs = {
+            name: pad_sequence([inputs[name] for inputs, _ in samples], True, fill[name]) for name in samples[0][0]
+        }
+        return inputs, pad_sequence([target for _, target in samples], True, IGNORED)
     rows = [inputs["tokens"].flip(0) for inputs, _ in samples]
     tokens = pad_sequence(rows, batch_first=True).flip(1)  # (B, T)
     positions = torch.arange(width) - (width - lengths)[:, None]  # (B, T)

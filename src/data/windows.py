@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from src.data.packing import pack
-from src.data.prompts import PADDING
+from src.data.prompts import IGNORED, PADDING
 
-IGNORED = -100  # as a target: nothing is to be learnt here
 NUM_PROMPTS = 8  # that `predict` goes on from without --input
 BLOCK = 2**22  # tokens of a file that are looked at together
 

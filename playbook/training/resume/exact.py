@@ -1,6 +1,7 @@
 """What a checkpoint needs, in addition to Lightning's content, for training to continue bitwise."""
 
 import os
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -114,7 +115,8 @@ class ExactResume(Callback):
         for name, metric in _metrics(pl_module):
             if name in state["metrics"]:
                 for key, value in state["metrics"][name]["state"].items():
-                    setattr(metric, key, value)
+                    # copies: metrics of a collection may have shared a tensor, and each adds the next batch to its own
+                    setattr(metric, key, deepcopy(value))
                 # private to torchmetrics, which has no setter: compute() would warn that there was no update
                 metric._update_count = state["metrics"][name]["updates"]
 

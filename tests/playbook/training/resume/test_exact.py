@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torchmetrics import MeanMetric, MetricCollection
 
+from playbook.training.resume.exact import ExactResume
 from tests.playbook.running import CNN_DIGITS, MLP_DIGITS, Cli, Result
 
 BATCHES, EPOCHS = 5, 3  # 1,078 samples in batches of 250: four full ones and a short one
@@ -109,6 +113,19 @@ def test_without_a_seed_a_line_says_that_it_is_not_exact(cli: Cli) -> None:
         assert "not exactly" not in first.out
         second = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "2")
         assert "continuing, but not exactly: seed_everything is false" in second.out
+
+
+def test_metrics_that_shared_a_sum_add_the_next_batch_once() -> None:
+    """A MetricCollection has metrics of the same state share its tensors, which a checkpoint keeps shared."""
+    module: Any = LightningModule()
+    module.metrics = MetricCollection({"mean": MeanMetric(), "same": MeanMetric()})
+    total, count = torch.tensor(6.0), torch.tensor(2.0)
+    state = {"state": {"mean_value": total, "weight": count}, "updates": 2}
+    states = {"metrics": {f"metrics.{name}": state for name in ("mean", "same")}, "logged": {}}
+    trainer: Any = SimpleNamespace(state=SimpleNamespace(fn="fit"), world_size=1, global_rank=0)
+    ExactResume().on_load_checkpoint(trainer, module, {"metric_states": [states]})
+    module.metrics.update(torch.tensor(0.0))
+    assert {name: value.item() for name, value in module.metrics.compute().items()} == {"mean": 2.0, "same": 2.0}
 
 
 VARIANTS = {
