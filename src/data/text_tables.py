@@ -16,7 +16,7 @@ def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, 
     """Reads a table.
 
     Fields of a CSV are quoted as RFC 4180 has it. Lines of a TSV are rows whatever quotes are in them, as texts hold
-    many; only quotes around a whole field are removed. Of a Parquet file of Hugging Face's datasets, the names of classes
+    many; only quotes around a whole field are removed. Of a Parquet file of Hugging Face, the names of the classes
     stand in place of their numbers.
 
     Args:
