@@ -78,4 +78,4 @@ class Opened:
             values.pop("_instantiator", None)
             if class_path := values.pop("_class_path", None):
                 sections[section] = {"class_path": class_path, "init_args": values}
-        return yaml.safe_dump(sections)
+        return yaml.safe_dump(sections, sort_keys=False)

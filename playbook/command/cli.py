@@ -101,7 +101,7 @@ class CLI(LightningCLI):
                 config["trainer"]["callbacks"] = [
                     callback for callback in callbacks if callback["class_path"].rpartition(".")[2] not in again
                 ]
-            args = ["--config", yaml.safe_dump(config), *args]
+            args = ["--config", yaml.safe_dump(config, sort_keys=False), *args]
         if not invocation.shows_help:  # --x.help takes what follows for its own
             args += [f"--run_dir={self.session.run.path}", f"--ckpt_path={checkpoint or 'null'}"]
             args += [f"--init_from={self.session.init_from or 'null'}"]

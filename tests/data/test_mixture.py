@@ -164,7 +164,7 @@ def test_validation_goes_through_all_parts_and_names_them() -> None:
 
 @pytest.fixture
 def texts(tmp_path: Path) -> tuple[str, str]:
-    for name, letters in (("one", "abcdefgh"), ("two", "fedcba")):
+    for name, letters in (("zero", "abcdefgh"), ("two", "fedcba")):
         (tmp_path / f"{name}.txt").write_text(
             "".join(letters[i * i % len(letters)] for i in range(1500)) + letters * 90
         )
@@ -173,7 +173,7 @@ def texts(tmp_path: Path) -> tuple[str, str]:
 
 def mixed_texts(texts: tuple[str, ...], vocabulary: Any = "characters", **options: Any) -> Mixture:
     parts: Any = {Path(file).stem: Text(file, vocabulary, context_length=16, test_share=0.1) for file in texts}
-    return Mixture(parts, {"one": 3, "two": 1}, **options)
+    return Mixture(parts, {"zero": 3, "two": 1}, **options)
 
 
 def test_the_parts_share_the_vocabulary_of_the_first(texts: tuple[str, str]) -> None:
@@ -271,16 +271,16 @@ def folders(root: Path, classes: tuple[str, ...] = ("x", "y"), count: int = 3) -
 
 
 def test_image_folders_mix_if_classes_and_sizes_agree(tmp_path: Path) -> None:
-    one, two = folders(tmp_path / "one"), folders(tmp_path / "two", count=5)
-    data = ready(Mixture({"one": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=8)}, batch_size=4))
+    one, two = folders(tmp_path / "zero"), folders(tmp_path / "two", count=5)
+    data = ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=8)}, batch_size=4))
     assert data.facts["class_counts"] == [8, 8]
     assert data.ids(data.val_set)[6] == "two/val/x/0.png"
     assert next(iter(data.train_dataloader()))[0].shape == (4, 3, 8, 8)
     with pytest.raises(UserError, match=r"--data.parts: samples of one and two do not fit into a batch: stack expects"):
-        ready(Mixture({"one": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=6)}))
+        ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=6)}))
     other = folders(tmp_path / "other", ("x", "z"))
     with pytest.raises(UserError, match=r"--data.parts.two.root: .*/train/z: training had no class of that name"):
-        ready(Mixture({"one": ImageFolder(one, image_size=8), "two": ImageFolder(other, image_size=8)}))
+        ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(other, image_size=8)}))
 
 
 def test_contexts_of_different_lengths_are_told(texts: tuple[str, str]) -> None:
@@ -332,7 +332,7 @@ def options(texts: tuple[str, str], run: str, *args: str) -> list[str]:
         "fit", "--model", "LanguageModelling", "--model.net", "GPT", "--model.net.vocab_size", "8",
         "--model.net.context_length", "16", "--model.net.num_layers", "1", "--model.net.dim", "16",
         "--model.net.num_heads", "2", "--model.net.dropout", "0.1", "--data", "Mixture",
-        "--data.parts", json.dumps(parts), "--data.weights", '{"one": 0.8, "two": 0.2}', "--data.batch_size", "8",
+        "--data.parts", json.dumps(parts), "--data.weights", '{"zero": 0.8, "two": 0.2}', "--data.batch_size", "8",
         "--data.samples_per_epoch", "84", "--trainer.max_epochs", "3", "--run_dir", run, "--ckpt_path", "last",
         "--checkpoint.every_n_steps", "1", *args,
     ]  # fmt: skip
