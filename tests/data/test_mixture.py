@@ -168,7 +168,7 @@ def texts(tmp_path: Path) -> tuple[str, str]:
         (tmp_path / f"{name}.txt").write_text(
             "".join(letters[i * i % len(letters)] for i in range(1500)) + letters * 90
         )
-    return str(tmp_path / "one.txt"), str(tmp_path / "two.txt")
+    return str(tmp_path / "zero.txt"), str(tmp_path / "two.txt")
 
 
 def mixed_texts(texts: tuple[str, ...], vocabulary: Any = "characters", **options: Any) -> Mixture:
@@ -183,7 +183,7 @@ def test_the_parts_share_the_vocabulary_of_the_first(texts: tuple[str, str]) -> 
     assert data.read("abh")["tokens"].tolist() == [0, 1, 7]
     assert data.columns == ("prompt", "text")
     names = data.ids(data.test_set)
-    assert names[0] == "one/test:0"
+    assert names[0] == "zero/test:0"
     assert "two/test:16" in names
     inputs, target = next(iter(data.train_dataloader()))
     assert torch.equal(inputs["tokens"][:, 1:], target[:, :-1])
@@ -204,7 +204,7 @@ def test_a_checkpoints_facts_go_to_all_parts(texts: tuple[str, str]) -> None:
     assert all(part.facts == facts for part in data.parts.values())
     other = mixed_texts(texts, "bytes")
     other.facts = dict(facts)
-    with pytest.raises(UserError, match=r"--data.parts.one.vocabulary bytes: the checkpoint knows 8 characters"):
+    with pytest.raises(UserError, match=r"--data.parts.zero.vocabulary bytes: the checkpoint knows 8 characters"):
         other.setup("test")
 
 
@@ -276,7 +276,7 @@ def test_image_folders_mix_if_classes_and_sizes_agree(tmp_path: Path) -> None:
     assert data.facts["class_counts"] == [8, 8]
     assert data.ids(data.val_set)[6] == "two/val/x/0.png"
     assert next(iter(data.train_dataloader()))[0].shape == (4, 3, 8, 8)
-    with pytest.raises(UserError, match=r"--data.parts: samples of one and two do not fit into a batch: stack expects"):
+    with pytest.raises(UserError, match=r"--data.parts: samples of zero and two do not fit into a batch: stack expects"):
         ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=6)}))
     other = folders(tmp_path / "other", ("x", "z"))
     with pytest.raises(UserError, match=r"--data.parts.two.root: .*/train/z: training had no class of that name"):
