@@ -36,6 +36,9 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for split in ("train", "dev", "test"):
         rows = [f"{'a good' if i % 2 else 'no'} film {'!' * (i % 7)}\t{i % 2}\n" for i in range(40)]
         Path(f"data/sst2/{split}.tsv").write_text("".join(rows))
+    Path("data/aclImdb/train/unsup").mkdir(parents=True)
+    for i in range(40):
+        Path(f"data/aclImdb/train/unsup/{i}_0.txt").write_text(f"{'No' if i % 2 else 'A'} film.<br />It's {i}!")
     Path("data/tinyshakespeare").mkdir()
     Path("data/tinyshakespeare/input.txt").write_text(
         "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 500
