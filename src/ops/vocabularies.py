@@ -365,6 +365,6 @@ class Words:
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-case words, numbers and signs; contractions are cut as in the Penn Treebank, `don't` into `do` and `n't`."""
+    """Lower-case words, numbers and signs; contractions are cut as in the Penn Treebank, don't into do and n't."""
     text = re.sub(r"(?<=\w)(n't|'(?:s|re|ve|ll|d|m))\b", r" \1", text.lower().replace("’", "'"))
     return re.findall(r"n't\b|\w+(?:'\w+)*|'\w+|[^\w\s]", text)
