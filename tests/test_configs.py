@@ -65,6 +65,7 @@ ONE_A_TASK = (
     "vision/yolo-n-scenes",
     "language/gpt-shakespeare",
     "language/lstm-sst2",
+    "language/mlm-sst2",
 )
 
 

@@ -95,12 +95,12 @@ def test_loss_is_the_mean_over_hidden_tokens() -> None:
     shown = task._corrupted(inputs["tokens"], hidden, draws_of(**inputs)[1:])
     features = task.net.features(shown, inputs["mask"])  # type: ignore[operator]
     dense, _, norm = task.transform
-    x = nn.functional.gelu(features @ dense.weight.T + dense.bias)  # type: ignore[operator]
+    x = nn.functional.gelu(features @ dense.weight.T + dense.bias)
     logits = norm(x) @ task.net.embedding.weight.T + task.bias  # type: ignore[operator,union-attr]
     target = inputs["tokens"].masked_fill(~hidden, -100)
     expected = cross_entropy(logits.flatten(0, 1), target.flatten())
     logged: dict[str, Any] = {}
-    task.log_step = lambda stage, loss, weight, **measured: logged.update(weight=weight, **measured)  # type: ignore[method-assign]
+    task.log_step = lambda stage, loss, weight, **measured: logged.update(weight=weight, **measured)
     torch.testing.assert_close(task.training_step(inputs, 0), expected)
     assert logged["weight"] == hidden.sum()
     assert logged["hits"].equal((logits.argmax(dim=-1) == target)[hidden])
