@@ -19,6 +19,7 @@ from playbook.doctor import sandbox
 from playbook.doctor.batches import first
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.unchanged import unchanged
+from playbook.training.facts import KeepFacts
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
@@ -157,7 +158,7 @@ def open_subject(
     """
     begin = _AtFirstBatch(look, settings)
     try:
-        trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
+        trainer(settings, callbacks=[KeepFacts(), begin]).fit(model, datamodule=data)
     except _Enough:
         return
     if not begin.began:

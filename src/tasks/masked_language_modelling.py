@@ -11,7 +11,8 @@ from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 from src.ops.vocabularies import MASK, check_vocab_size, vocabulary_from
 
 NUM_CHOICES = 5  # words that an answer names for each gap
-IGNORED = -100
+IGNORED = -100  # as a target: nothing is hidden here
+EXPECTED = "expected one with a mask token, as UnlabelledText makes"
 Inputs = dict[str, Tensor]
 
 
@@ -67,15 +68,16 @@ class MaskedLanguageModelling(Task):
         self.register_buffer("ordinary", torch.zeros(0, dtype=torch.int64), persistent=False)  # those tokens
 
     def setup(self, stage: str) -> None:
-        if self.vocabulary is not None:
+        if self.vocabulary is not None or "tokenizer" not in self.facts:
             return
-        special = vocabulary_from(self.facts["tokenizer"]).special if "tokenizer" in self.facts else {}
-        if MASK not in special:
-            raise UserError(f"--data: the vocabulary has no token {MASK}; expected one as UnlabelledText makes")
         check_vocab_size(self.net, self.facts)
-        self.vocabulary = vocabulary_from(self.facts["tokenizer"])
+        vocabulary = vocabulary_from(self.facts["tokenizer"])
+        special = vocabulary.special
+        if MASK not in special:
+            raise UserError(f"--data: the vocabulary has no token {MASK}; {EXPECTED}")
+        self.vocabulary = vocabulary
         self.mask_token = special[MASK]
-        is_ordinary = torch.ones(self.vocabulary.size, dtype=torch.bool)
+        is_ordinary = torch.ones(vocabulary.size, dtype=torch.bool)
         is_ordinary[list(special.values())] = False
         self.is_ordinary = is_ordinary.to(self.device)
         self.ordinary = is_ordinary.nonzero().flatten().to(self.device)
@@ -89,8 +91,8 @@ class MaskedLanguageModelling(Task):
         return self._counts(self._can_be_hidden(batch)).sum()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Refuses batches that teach nothing; on an accelerator the first one alone, as looking would wait for it."""
-        if (batch_idx == 0 or batch["tokens"].device.type == "cpu") and not self.weight(batch):
+        """Refuses a first batch that teaches nothing; others of that kind change nothing, and looking takes time."""
+        if batch_idx == 0 and not self.weight(batch):
             raise UserError("--data: no text of a training batch has a known word that could be hidden")
 
     def training_step(self, batch: Inputs, batch_idx: int) -> Tensor:
@@ -149,15 +151,16 @@ class MaskedLanguageModelling(Task):
 
     def _step(self, stage: str, batch: Inputs, draws: Tensor) -> Tensor:
         tokens, mask = batch["tokens"], batch["mask"]
-        hidden = self._hidden(batch, draws[0])
-        shown = self._corrupted(tokens, hidden, draws[1:])
+        places, is_hidden = self._chosen(batch, draws[0])
+        shown = self._corrupted(tokens, self._hidden(batch, draws[0]), draws[1:])
         features = self.net.features(shown, mask)  # type: ignore[operator]  # (B, T, D)
-        logits = self._logits(features[hidden]).float()  # (number, V)
-        target = tokens[hidden]
-        total = cross_entropy(logits, target, reduction="sum")
-        weight = self.weight(batch)
+        features = features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # (B, N, D)
+        logits = self._logits(features).float()  # (B, N, V)
+        target = tokens.gather(1, places).masked_fill(~is_hidden, IGNORED)  # (B, N)
+        total = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=IGNORED)
+        weight = is_hidden.sum()
         loss = total / weight.clamp(min=1)
-        self.log_step(stage, loss, weight, hits=logits.detach().argmax(dim=-1) == target)
+        self.log_step(stage, loss, weight, hits=logits.detach().argmax(dim=-1) == target, is_hidden=is_hidden)
         return loss
 
     def _logits(self, features: Tensor) -> Tensor:
@@ -165,6 +168,8 @@ class MaskedLanguageModelling(Task):
 
     def _can_be_hidden(self, batch: Inputs) -> Tensor:
         """Ordinary tokens, (B, T)."""
+        if self.vocabulary is None:
+            raise UserError(f"--data: tells no vocabulary; {EXPECTED}")
         return self.is_ordinary[batch["tokens"]] & batch["mask"]
 
     def _counts(self, can_be_hidden: Tensor) -> Tensor:
@@ -172,11 +177,21 @@ class MaskedLanguageModelling(Task):
         number = can_be_hidden.sum(dim=1)
         return (self.mask_share * number).round().long().clamp(min=1).minimum(number)
 
-    def _hidden(self, batch: Inputs, draws: Tensor) -> Tensor:
-        """Where tokens are hidden, (B, T): those that have drawn the lowest numbers."""
+    def _chosen(self, batch: Inputs, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Places in each text, and whether they are hidden, (B, N): those that have drawn the lowest numbers.
+
+        N depends on T alone, so that an accelerator need not be waited for.
+        """
         can_be_hidden = self._can_be_hidden(batch)
-        ranks = draws.masked_fill(~can_be_hidden, 2.0).argsort(dim=1).argsort(dim=1)
-        return ranks < self._counts(can_be_hidden)[:, None]
+        length = draws.shape[1]
+        most = min(length, int(self.mask_share * length) + 1)
+        places = draws.masked_fill(~can_be_hidden, 2.0).argsort(dim=1)[:, :most]
+        return places, torch.arange(most, device=draws.device) < self._counts(can_be_hidden)[:, None]
+
+    def _hidden(self, batch: Inputs, draws: Tensor) -> Tensor:
+        """Where tokens are hidden, (B, T)."""
+        places, is_hidden = self._chosen(batch, draws)
+        return torch.zeros_like(batch["mask"]).scatter(1, places, is_hidden)
 
     def _corrupted(self, tokens: Tensor, hidden: Tensor, draws: Tensor) -> Tensor:
         """Hidden tokens replaced: 80 % by the mask token, 10 % by any ordinary one, 10 % not."""
@@ -206,8 +221,8 @@ def _mixed(x: Tensor) -> Tensor:
 class _Accuracy(MeanMetric):
     """Share of hidden tokens that are found."""
 
-    def update(self, hits: Tensor) -> None:
-        super().update(hits.float())
+    def update(self, hits: Tensor, is_hidden: Tensor) -> None:
+        super().update(hits.float(), is_hidden.float())
 
 
 class _Perplexity(MeanMetric):
