@@ -3,8 +3,8 @@
     python benchmarks/lora_transfer.py FOLDER PRETRAINED [SEEDS]
 
 FOLDER holds sst2/ with train.tsv, dev.tsv and test.tsv; PRETRAINED is the run of configs/language/mlm-sst2.yaml. All
-are trained alike but for the rate, which was chosen on dev for each. The checkpoint with the best val/accuracy is tested
-once. Differences are those of runs with the same seed; the error is that of their mean. One thread.
+are trained alike but for the rate, which was chosen on dev for each. The checkpoint with the best val/accuracy is
+tested. Differences are those of runs with the same seed; the error is that of their mean. One thread.
 """
 
 import json
@@ -26,10 +26,10 @@ def arms(pretrained: str) -> dict[str, list[str]]:
     lora = ["--config", str(ROOT / "configs/language/lora-sst2.yaml"), "--data.vocabulary_of", pretrained]
     begun = ["--init_from", pretrained]
     return {
-        "scratch": finetune,
+        "scratch": [*finetune, "--model.optimizer.lr", "1e-3"],
         "full": [*finetune, *begun],
         "LoRA": [*lora, "--model.net.base", pretrained],
-        "frozen": [*finetune, *begun, "--model.parameter_groups", FROZEN, "--model.optimizer.lr", "1e-2"],
+        "frozen": [*finetune, *begun, "--model.parameter_groups", FROZEN, "--model.optimizer.lr", "3e-2"],
     }
 
 
