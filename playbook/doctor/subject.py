@@ -19,7 +19,6 @@ from playbook.doctor import sandbox
 from playbook.doctor.batches import first
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.unchanged import unchanged
-from playbook.training.facts import KeepFacts
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
@@ -158,7 +157,7 @@ def open_subject(
     """
     begin = _AtFirstBatch(look, settings)
     try:
-        trainer(settings, callbacks=[KeepFacts(), begin]).fit(model, datamodule=data)
+        trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
     except _Enough:
         return
     if not begin.began:
@@ -221,6 +220,11 @@ class _AtFirstBatch(pl.Callback):
         self.look = look
         self.settings = settings
         self.began = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        facts = getattr(trainer.datamodule, "facts", None)  # type: ignore[attr-defined]  # set by fit
+        if isinstance(facts, dict) and isinstance(getattr(pl_module, "facts", None), dict):
+            pl_module.facts = dict(facts)  # type: ignore[assignment]  # it is a dict already
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
