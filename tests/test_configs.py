@@ -39,6 +39,9 @@ def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for split in ("train", "dev", "test"):
         rows = [f"{'a good' if i % 2 else 'no'} film {'!' * (i % 7)}\t{i % 2}\n" for i in range(40)]
         Path(f"data/sst2/{split}.tsv").write_text("".join(rows))
+    Path("data/aclImdb/train/unsup").mkdir(parents=True)
+    for i in range(40):
+        Path(f"data/aclImdb/train/unsup/{i}_0.txt").write_text(f"{'No' if i % 2 else 'A'} film.<br />It's {i}!")
     Path("data/tinyshakespeare").mkdir()
     Path("data/tinyshakespeare/input.txt").write_text(
         "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 500
@@ -65,6 +68,7 @@ ONE_A_TASK = (
     "vision/yolo-n-scenes",
     "language/gpt-shakespeare",
     "language/lstm-sst2",
+    "language/mlm-sst2",
 )
 
 
@@ -73,7 +77,7 @@ ONE_A_TASK = (
 def test_recipe(cli: Cli, recipe: str) -> None:
     done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, *SMALLER.get(recipe, ()), "--run_dir", "run")
     assert done.code == 0, done.err
-    told = [line for line in done.err.splitlines() if not line.startswith("data: ")]  # the layout of the files
+    told = [line for line in done.err.splitlines() if not line.startswith(("data: ", "LoRA: "))]  # layout, size
     assert told == [], "a run is calm"
     results = json.loads(Path("run/metrics.json").read_text())
     assert results["status"] == "finished"

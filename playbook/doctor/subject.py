@@ -221,6 +221,11 @@ class _AtFirstBatch(pl.Callback):
         self.settings = settings
         self.began = False
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        facts = getattr(trainer.datamodule, "facts", None)  # type: ignore[attr-defined]  # set by fit
+        if isinstance(facts, dict) and isinstance(getattr(pl_module, "facts", None), dict):
+            pl_module.facts = dict(facts)  # type: ignore[assignment]  # it is a dict already
+
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -99,7 +100,8 @@ class LoRA(nn.Module):
             counts = [(parameter.numel(), parameter.requires_grad) for parameter in net.parameters()]
             total, num_trained = sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
             kind = "DoRA" if dora else "LoRA"
-            print(f"{kind}: trains {num_trained:,} of {total:,} parameters ({num_trained / total:.2%})", flush=True)
+            text = f"{kind}: trains {num_trained:,} of {total:,} parameters ({num_trained / total:.2%})"
+            print(text, file=sys.stderr)  # standard output may be a report in JSON
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # those of whichever net it is
         return self.net(*args, **kwargs)

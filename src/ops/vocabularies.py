@@ -14,6 +14,7 @@ Kind = Literal["characters", "bytes", "bpe", "words"]
 END = "<|end|>"  # between documents, and after each turn of a chat
 PAD = "<|pad|>"
 UNKNOWN = "<unk>"  # of words
+MASK = "<mask>"  # in place of a token that is to be predicted
 SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 
 
@@ -81,7 +82,9 @@ def vocabulary_from(plain: Mapping[str, Any]) -> Vocabulary:
     return kinds[kind](**values)
 
 
-def learn_vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int = 4096, min_count: int = 1) -> Vocabulary:
+def learn_vocabulary(
+    kind: Kind, texts: Iterable[str], vocab_size: int = 4096, min_count: int = 1, special: Sequence[str] = ()
+) -> Vocabulary:
     """Makes a vocabulary for training texts.
 
     Args:
@@ -89,17 +92,18 @@ def learn_vocabulary(kind: Kind, texts: Iterable[str], vocab_size: int = 4096, m
         texts: of the training part alone; read once.
         vocab_size: largest number of tokens, special ones included, for bpe and words; bpe has at least 256 + 2.
         min_count: how often a word must occur to have a token of its own.
+        special: names of further special tokens; bytes have none.
     """
     if kind == "bytes":
         return Bytes()
     if kind == "characters":
-        return Characters("".join(sorted(set().union(*texts))))
+        return Characters("".join(sorted(set().union(*texts))), special)
     if kind == "bpe":
-        return learn_byte_pairs(texts, vocab_size)
+        return learn_byte_pairs(texts, vocab_size, special)
     if kind == "words":
         counts = Counter(word for text in texts for word in split_words(text))
-        most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: vocab_size - 2]
-        return Words([word for word, count in most_common if count >= min_count])
+        most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: vocab_size - 2 - len(special)]
+        return Words([word for word, count in most_common if count >= min_count], special)
     kinds = ("characters", "bytes", "bpe", "words")
     raise ValueError(f"vocabulary: expected one of {', '.join(kinds)}, got {kind!r}{nearest(kind, kinds)}")
 
@@ -235,20 +239,24 @@ class BytePairs:
         return {"kind": "bpe", "tokenizer": self._text}
 
 
-def learn_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairs:
+def learn_byte_pairs(texts: Iterable[str], vocab_size: int, special: Sequence[str] = ()) -> BytePairs:
     """Trains a byte-pair encoding.
 
     Args:
         texts: to count pairs in.
-        vocab_size: number of tokens at most, the 256 bytes and two special ones included.
+        vocab_size: number of tokens at most, the 256 bytes and special ones included.
+        special: names of special tokens besides <|end|> and <|pad|>.
 
     Raises:
         ValueError: vocab_size is too small.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    if vocab_size < 258:
-        raise ValueError(f"vocab_size: expected at least 258, all bytes and two special tokens, got {vocab_size}")
+    least = 258 + len(special)
+    if vocab_size < least:
+        raise ValueError(
+            f"vocab_size: expected at least {least}, all bytes and {least - 256} special tokens, got {vocab_size}"
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
@@ -256,7 +264,10 @@ def learn_byte_pairs(texts: Iterable[str], vocab_size: int) -> BytePairs:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=[END, PAD], initial_alphabet=sorted(alphabet), show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=[END, PAD, *special],
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return BytePairs(tokenizer.to_str())
@@ -327,28 +338,33 @@ class Words:
 
     Args:
         words: those with a token of their own.
+        special: names of further special tokens, behind the words.
     """
 
     end = None
     pad = 0
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], special: Sequence[str] = ()) -> None:
         self.words = list(words)
-        self.special = {PAD: 0, UNKNOWN: 1}
-        self.size = len(words) + 2
-        self.num_bytes = [0, 0, *(len(word.encode()) for word in words)]
+        self.further = {name: len(words) + 2 + place for place, name in enumerate(special)}
+        self.special = {PAD: 0, UNKNOWN: 1, **self.further}
+        self.size = len(words) + 2 + len(special)
+        self.num_bytes = [0, 0, *(len(word.encode()) for word in words), *[0] * len(special)]
         self._tokens = {word: token for token, word in enumerate(words, start=2)}
 
     def encode(self, text: str) -> list[int]:
         return [self._tokens.get(word, 1) for word in split_words(text)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return " ".join(UNKNOWN if token == 1 else self.words[token - 2] for token in tokens if token)
+        known = (token for token in tokens if 0 < token < len(self.words) + 2)
+        return " ".join(UNKNOWN if token == 1 else self.words[token - 2] for token in known)
 
     def plain(self) -> dict[str, Any]:
-        return {"kind": "words", "words": self.words}
+        further = {"special": list(self.further)} if self.further else {}
+        return {"kind": "words", "words": self.words, **further}
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-case words, numbers and signs."""
-    return re.findall(r"\w+(?:['’]\w+)*|'\w+|[^\w\s]", text.lower())
+    """Lower-case words, numbers and signs; contractions are cut as in the Penn Treebank, don't into do and n't."""
+    text = re.sub(r"(?<=\w)(n't|'(?:s|re|ve|ll|d|m))\b", r" \1", text.lower().replace("’", "'"))
+    return re.findall(r"n't\b|\w+(?:'\w+)*|'\w+|[^\w\s]", text)

@@ -396,7 +396,7 @@ def test_chat_tuning_from_beginning_to_end(
         return done
 
     done = run("fit", *options, "--trainer.max_epochs", "1")
-    assert "LoRA: trains" in done.out
+    assert "LoRA: trains" in done.err
     saved = torch.load("run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
     assert all(".lora_" in name or name == "net.base_fingerprint" for name in saved), list(saved)[:5]
     run("fit", "--run_dir", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2")

@@ -12,6 +12,7 @@ from playbook import UserError
 from src.nets.cnn import CNN
 from src.nets.gpt import GPT
 from src.nets.lora import LoRA
+from src.nets.text_encoder import TextEncoder
 
 pytestmark = pytest.mark.slow  # peft takes 8 s of CPU to import
 
@@ -72,6 +73,24 @@ def test_merged_weights_give_the_adapted_logits(make: Callable[[], nn.Module], o
     base.load_state_dict(merged)
     torch.testing.assert_close(base(tokens()), logits, rtol=0, atol=1e-5)
     torch.testing.assert_close(adapted(tokens()), logits, rtol=0, atol=0)  # merging a copy leaves it as it was
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_an_encoder_is_adapted_from_its_embedding_to_its_blocks(dora: bool) -> None:
+    def encoder() -> TextEncoder:
+        torch.manual_seed(3)
+        return TextEncoder(vocab_size=50, max_length=16, dim=32, num_heads=4).eval()
+
+    layers = ["embedding", "query", "key", "value", "out", "up", "down"]
+    net = LoRA(encoder(), rank=4, target_modules=layers, modules_to_save=["head"], dora=dora)
+    base = encoder()
+    mask = torch.arange(12) < torch.tensor([[12], [5]])
+    logits = disturbed(net)(tokens(), mask)
+    assert (logits - base(tokens(), mask)).abs().max() > 1e-3
+    base.load_state_dict(net.merged())
+    torch.testing.assert_close(base(tokens(), mask), logits, rtol=0, atol=1e-6)
+    adapted = {name.split(".lora_")[0] for name, _ in net.net.named_parameters() if ".lora_" in name}
+    assert adapted == {"embedding", *(f"blocks.{block}.{name}" for block in range(2) for name in layers[1:])}
 
 
 @pytest.mark.parametrize("name", ["embedding", "head"])

@@ -8,6 +8,7 @@ import pytest
 from playbook import UserError
 from src.ops.vocabularies import (
     END,
+    MASK,
     PAD,
     BytePairs,
     Bytes,
@@ -17,6 +18,7 @@ from src.ops.vocabularies import (
     Words,
     fingerprint,
     learn_vocabulary,
+    split_words,
     vocabulary_from,
 )
 
@@ -80,11 +82,28 @@ def test_an_unknown_character_is_named_with_its_line() -> None:
 
 
 def test_words_are_lower_case_and_unknown_ones_share_a_token() -> None:
-    vocabulary = learn_vocabulary("words", ["A film, a Film!", "it's a bore"], min_count=2)
+    vocabulary = learn_vocabulary("words", ["A film, a Film!", "no bore a bit"], min_count=2)
     assert isinstance(vocabulary, Words)
     assert vocabulary.words == ["a", "film"]
-    assert vocabulary.encode("A film it's") == [2, 3, 1]
+    assert vocabulary.encode("A film no") == [2, 3, 1]
     assert vocabulary.decode([2, 3, 1, 0]) == "a film <unk>"
+
+
+def test_contractions_are_cut_as_in_the_penn_treebank() -> None:
+    text = "I don't, can’t; it's John's, they're 'em rock'n'roll"
+    words = "i do n't , ca n't ; it 's john 's , they 're 'em rock'n'roll"
+    assert split_words(text) == split_words(words) == words.split()
+
+
+@pytest.mark.parametrize("kind", ["words", "characters", "bpe"])
+def test_further_special_tokens_are_behind_the_others_and_in_no_text(kind: Any) -> None:
+    plain = learn_vocabulary(kind, [TEXT], 320, special=[MASK]).plain()
+    vocabulary = vocabulary_from(plain)
+    token = vocabulary.special[MASK]
+    assert vocabulary.num_bytes[token] == 0
+    assert vocabulary.decode([token]) == ""
+    assert token not in vocabulary.encode(TEXT)
+    assert vocabulary.plain() == plain
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,210 @@
+"""Texts without labels, for a model that learns to fill gaps in them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from playbook import Data, UserError, files_below, nearest, split_indices
+from src.data.prompts import text_of
+from src.data.text_tables import SUFFIXES, read_rows
+from src.ops.vocabularies import MASK, Vocabulary, describe, learn_vocabulary, vocabulary_from
+
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment")
+Inputs = dict[str, Tensor]
+
+
+def collate(samples: Sequence[Inputs]) -> Inputs:
+    """Makes a batch: tokens and mask (B, T), where T is the longest text's."""
+    return {name: pad_sequence([sample[name] for sample in samples], batch_first=True) for name in samples[0]}
+
+
+class UnlabelledText(Data):
+    """Texts from files: lines of .txt, and rows of CSV, TSV and JSON lines, with a vocabulary that has a mask token.
+
+    Texts of more than T tokens are cut into pieces. Whole texts are drawn for validation, with a fixed seed. There is
+    no test set.
+
+    Args:
+        sources: files, and folders whose files below are all taken; such as [data/sst2/train.tsv, data/reviews].
+        text_column: name of the column of tables that holds the text. Defaults to the first of text, sentence, review,
+            content and comment that there is; to the column 1 without a header.
+        header: whether the first line of a CSV or TSV names the columns; otherwise these are 1, 2, ….
+        vocabulary: words, in lower case, or bpe, byte pairs (Sennrich et al. 2016). Learnt from the training texts.
+        vocab_size: largest number of tokens V; for words at least 4, for bpe at least 259.
+        min_count: how often a word must occur in training to have a token of its own.
+        max_length: largest number of tokens of a piece, T, at least 2.
+        batch_size: pieces per batch and process, B, at least 1.
+        num_workers: loader processes; 0 loads in the main process.
+        val_share: share of the texts for validation, in (0, 1).
+        loader: further options of Data.
+
+    Shapes:
+        tokens (B, T); mask (B, T), True at tokens, False at padding behind them.
+
+    Raises:
+        ValueError: a value is out of range.
+        UserError: there is no such file, it holds no text, or another vocabulary is asked for than the checkpoint's.
+    """
+
+    columns = TEXT_COLUMNS
+    collate = staticmethod(collate)
+    test_set = None
+
+    def __init__(
+        self,
+        sources: list[str],
+        text_column: str | None = None,
+        header: bool = True,
+        vocabulary: Literal["words", "bpe"] = "words",
+        vocab_size: int = 20_000,
+        min_count: int = 1,
+        max_length: int = 64,
+        batch_size: int = 32,
+        num_workers: int = 0,
+        val_share: float = 0.02,
+        **loader: Any,
+    ) -> None:
+        super().__init__(batch_size, num_workers, **loader)
+        if not sources:
+            raise ValueError("sources: expected a file or folder or more, got none")
+        if vocabulary not in ("words", "bpe"):
+            raise ValueError(f"vocabulary: expected words or bpe, got {vocabulary}")
+        if vocab_size < (least := 4 if vocabulary == "words" else 259):
+            raise ValueError(f"vocab_size: expected at least {least} for {vocabulary}, got {vocab_size}")
+        if min_count < 1:
+            raise ValueError(f"min_count: expected at least 1, got {min_count}")
+        if max_length < 2:
+            raise ValueError(f"max_length: expected at least 2 tokens, got {max_length}")
+        if not 0 < val_share < 1:
+            raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
+        self.sources = [Path(source).expanduser() for source in sources]
+        self.header = header
+        self.text_columns = (text_column,) if text_column else TEXT_COLUMNS if header else ("1",)
+        self.columns = (*self.text_columns, *(name for name in TEXT_COLUMNS if name not in self.text_columns))
+        self.kind: Literal["words", "bpe"] = vocabulary
+        self.vocab_size = vocab_size
+        self.min_count = min_count
+        self.max_length = max_length
+        self.val_share = val_share
+        self._reader: Vocabulary | None = None
+        self.save_hyperparameters()
+
+    def setup(self, stage: str) -> None:
+        if hasattr(self, "train_set"):  # Lightning asks for every stage
+            return
+        names, texts = zip(*self._texts(), strict=True)
+        parts = split_indices(len(texts), [1 - self.val_share, self.val_share])
+        for name, part in zip(("train", "val"), parts, strict=True):
+            if not part:
+                raise UserError(f"--data.val_share: {self.val_share} of {len(texts)} texts leaves none for {name}")
+        vocabulary = self._learnt([texts[index] for index in parts[0]])
+        self.facts["tokenizer"] = vocabulary.plain()
+        self.train_set, self.val_set = (
+            _Pieces([names[i] for i in part], [vocabulary.encode(texts[i]) for i in part], self.max_length)
+            for part in parts
+        )
+        self.predict_set = self.val_set
+
+    def read(self, source: Any) -> Inputs:
+        """Reads a text, a row with a column of text, or a file, with <mask> for words to fill in."""
+        if "tokenizer" not in self.facts:
+            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected one that was trained on texts")
+        if self._reader is None:
+            self._reader = vocabulary_from(self.facts["tokenizer"])
+        first, *others = text_of(source, self.columns).split(MASK)
+        tokens = self._reader.encode(first)
+        for part in others:
+            tokens += [self._reader.special[MASK], *self._reader.encode(part)]
+        if not tokens:
+            raise UserError("the text is empty")
+        return _inputs(torch.tensor(tokens[: self.max_length]))
+
+    def unlabelled(self, source: Any) -> Inputs:
+        """The same as `read`, as batches have no target."""
+        return self.read(source)
+
+    def ids(self, dataset: Any) -> list[str]:
+        """File and line of each text, and where in it a piece begins, as in reviews.txt:17:64."""
+        return dataset.names
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Name and content of each text that is not empty."""
+        for file in self._files():
+            num_texts = 0
+            for line, text in self._read(file):
+                if text.strip():
+                    num_texts += 1
+                    yield f"{file.name}:{line}", text
+            if not num_texts:
+                raise UserError(f"--data.sources: {file.as_posix()}: holds no text")
+
+    def _files(self) -> list[Path]:
+        kinds = (".txt", *SUFFIXES)
+        files: list[Path] = []
+        for source in self.sources:
+            if not source.exists():
+                raise UserError(f"--data.sources: {source.as_posix()}: no such file or folder")
+            below = files_below(source, kinds) if source.is_dir() else [source]
+            if not below or below[0].suffix.lower() not in kinds:
+                raise UserError(f"--data.sources: {source.as_posix()}: expected files of {', '.join(kinds)}")
+            files += below
+        return files
+
+    def _read(self, file: Path) -> Iterator[tuple[int, str]]:
+        """Texts of a file with their lines; <br />, the break of a line in HTML, counts as a blank."""
+        if file.suffix.lower() == ".txt":
+            for line, text in enumerate(text_of(file, ()).splitlines(), start=1):
+                yield line, text.replace("<br />", " ")
+            return
+        for line, row in read_rows(file, self.header):
+            place = f"--data.sources: {file.as_posix()}:{line}"
+            if isinstance(row, str):
+                raise UserError(f"{place}: {row}")
+            column = next((name for name in self.text_columns if name in row), None)
+            if column is None or not isinstance(row[column], str):
+                near = next((text for name in self.text_columns if (text := nearest(name, row))), "")
+                expected = " or ".join(self.text_columns)
+                raise UserError(f"{place}: expected text in a column {expected}, got {', '.join(row)}{near}")
+            yield line, row[column].replace("<br />", " ")
+
+    def _learnt(self, texts: Sequence[str]) -> Vocabulary:
+        """The checkpoint's vocabulary, or one learnt from these texts."""
+        if "tokenizer" not in self.facts:
+            return learn_vocabulary(self.kind, texts, self.vocab_size, self.min_count, [MASK])
+        vocabulary = vocabulary_from(self.facts["tokenizer"])
+        if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
+            raise UserError(
+                f"--data.vocabulary {self.kind}: the checkpoint knows {describe(vocabulary)}; expected {kind}"
+            )
+        return vocabulary
+
+
+class _Pieces(Dataset):
+    """Pieces of texts by index; in one tensor, as workers share that."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[int]], max_length: int) -> None:
+        self.names, lengths = [], []
+        for name, row in zip(names, rows, strict=True):
+            for start in range(0, len(row), max_length):
+                self.names.append(f"{name}:{start}" if start else name)
+                lengths.append(min(max_length, len(row) - start))
+        self.lengths = torch.tensor(lengths, dtype=torch.int64)
+        self.ends = self.lengths.cumsum(0).tolist()
+        flat = np.concatenate([np.array(row, np.int32) for row in rows])
+        self.tokens = torch.from_numpy(flat)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Inputs:
+        return _inputs(self.tokens[self.ends[index - 1] if index else 0 : self.ends[index]].long())
+
+
+def _inputs(tokens: Tensor) -> Inputs:
+    return {"tokens": tokens, "mask": torch.ones_like(tokens, dtype=torch.bool)}

@@ -1,0 +1,232 @@
+"""Masked language modelling: words that are hidden in a text, from those on both sides (Devlin et al. 2019)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+from torchmetrics import MeanMetric, MetricCollection
+
+from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
+from src.ops.vocabularies import MASK, check_vocab_size, vocabulary_from
+
+NUM_CHOICES = 5  # words that an answer names for each gap
+IGNORED = -100  # as a target: nothing is hidden here
+EXPECTED = "expected one with a mask token, as UnlabelledText makes"
+Inputs = dict[str, Tensor]
+
+
+class MaskedLanguageModelling(Task):
+    """Cross-entropy of hidden tokens, as the mean over them; pretrains an encoder of texts without labels.
+
+    Of each text a share of the tokens is hidden, at least one: 80 % become the mask token, 10 % another token, 10 %
+    stay as they are. Training draws them anew in every epoch. In validation, what is hidden is a function of the text
+    alone, so that losses compare between epochs and runs. Unknown words are never hidden.
+
+    The head is a layer of its own and the encoder's embedding, transposed. `--init_from` carries the encoder into a
+    classifier with the same net; its data takes the vocabulary along with --data.vocabulary_of. `predict` fills in each
+    <mask> of a text; in a text without any, it hides words as validation does.
+
+    Args:
+        net: encoder with `features(tokens, mask)` of shape (B, T, D) and an `embedding` (V, D), such as TextEncoder.
+        mask_share: share of the tokens of a text that are hidden, in (0, 1).
+        optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
+            weight_decay=0.01.
+        schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
+        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.blocks.*,
+            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: transform, lr_factor: 2}].
+
+    Raises:
+        ValueError: mask_share is out of range, or the net is no such encoder.
+        UserError: the vocabulary has no mask token, or is larger than the net's; or a text has nothing to hide.
+    """
+
+    loss_name = "cross-entropy"
+
+    def __init__(
+        self,
+        net: nn.Module,
+        mask_share: float = 0.15,
+        optimizer: OptimizerFactory | None = None,
+        schedule: ScheduleFactory | None = None,
+        parameter_groups: list[dict[str, Any]] | None = None,
+    ) -> None:
+        if not 0 < mask_share < 1:
+            raise ValueError(f"mask_share: expected a share in (0, 1), got {mask_share}")
+        embedding = getattr(net, "embedding", None)
+        if not isinstance(embedding, nn.Embedding) or not hasattr(net, "features"):
+            raise ValueError(f"net: {type(net).__name__} has no features and embedding; expected a TextEncoder")
+        metrics = MetricCollection({"accuracy": _Accuracy(), "perplexity": _Perplexity()})
+        super().__init__(net, optimizer, schedule, metrics, parameter_groups)
+        self.mask_share = mask_share
+        num_tokens, dim = embedding.weight.shape
+        self.transform = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.LayerNorm(dim))
+        self.bias = nn.Parameter(torch.zeros(num_tokens))
+        self.vocabulary: Any = None  # once the facts are known
+        self.mask_token = -1
+        self.register_buffer("is_ordinary", torch.zeros(0, dtype=torch.bool), persistent=False)  # (V,), no special one
+        self.register_buffer("ordinary", torch.zeros(0, dtype=torch.int64), persistent=False)  # those tokens
+
+    def setup(self, stage: str) -> None:
+        if self.vocabulary is not None or "tokenizer" not in self.facts:
+            return
+        check_vocab_size(self.net, self.facts)
+        vocabulary = vocabulary_from(self.facts["tokenizer"])
+        special = vocabulary.special
+        if MASK not in special:
+            raise UserError(f"--data: the vocabulary has no token {MASK}; {EXPECTED}")
+        self.vocabulary = vocabulary
+        self.mask_token = special[MASK]
+        is_ordinary = torch.ones(vocabulary.size, dtype=torch.bool)
+        is_ordinary[list(special.values())] = False
+        self.is_ordinary = is_ordinary.to(self.device)
+        self.ordinary = is_ordinary.nonzero().flatten().to(self.device)
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Logits of every token, (B, T, V)."""
+        return self._logits(self.net.features(**inputs))  # type: ignore[operator]  # checked above
+
+    def weight(self, batch: Inputs) -> Tensor:
+        """Hidden tokens of a batch; their number does not depend on which they are."""
+        return self._counts(self._can_be_hidden(batch)).sum()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Refuses a first batch that teaches nothing; others of that kind change nothing, and looking takes time."""
+        if batch_idx == 0 and not self.weight(batch):
+            raise UserError("--data: no text of a training batch has a known word that could be hidden")
+
+    def training_step(self, batch: Inputs, batch_idx: int) -> Tensor:
+        tokens = batch["tokens"]
+        return self._step("train", batch, torch.rand(3, *tokens.shape, device=tokens.device))
+
+    def validation_step(self, batch: Inputs, batch_idx: int) -> None:
+        self._step("val", batch, draws_of(**batch))
+
+    def test_step(self, batch: Inputs, batch_idx: int) -> None:
+        self._step("test", batch, draws_of(**batch))
+
+    def predict_step(self, batch: Inputs, batch_idx: int) -> dict[str, list[list[Any]]]:
+        """Fills gaps.
+
+        Returns:
+            for each text a list of its `tokens` with gaps, of the likeliest `choices` for each gap, and of the
+            `probability` of each choice.
+        """
+        tokens, mask = batch["tokens"], batch["mask"]
+        is_gap = tokens == self.mask_token
+        hidden = self._hidden(batch, draws_of(tokens, mask)[0]) & ~is_gap.any(dim=1, keepdim=True)
+        tokens = tokens.masked_fill(hidden, self.mask_token)
+        likeliest = (
+            self({"tokens": tokens, "mask": mask})
+            .softmax(dim=-1)[..., self.ordinary]
+            .topk(min(NUM_CHOICES, len(self.ordinary)), dim=-1)
+        )
+        choices, shares = self.ordinary[likeliest.indices], likeliest.values
+        gaps = tokens == self.mask_token
+        return {
+            "tokens": [row[is_token].tolist() for row, is_token in zip(tokens, mask, strict=True)],
+            "choices": [row[gap].tolist() for row, gap in zip(choices, gaps, strict=True)],
+            "probability": [row[gap].tolist() for row, gap in zip(shares, gaps, strict=True)],
+        }
+
+    def answer(self, outputs: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """Tells the text with its gaps filled, and what the likeliest words for each gap are.
+
+        Args:
+            outputs: of predict_step.
+            facts: with the `tokenizer`.
+        """
+        vocabulary = self.vocabulary or vocabulary_from(facts["tokenizer"])
+        answers = []
+        columns = [outputs[name] for name in ("tokens", "choices", "probability")]
+        for tokens, choices, shares in zip(*columns, strict=True):
+            likeliest = iter(choices)
+            filled = [next(likeliest)[0] if token == self.mask_token else token for token in tokens]
+            words = [
+                ", ".join(f"{vocabulary.decode([c]).strip()} {share:.2f}" for c, share in zip(*gap, strict=True))
+                for gap in zip(choices, shares, strict=True)
+            ]
+            answers.append({"text": vocabulary.decode(filled), "choices": " | ".join(words)})
+        return answers
+
+    def _step(self, stage: str, batch: Inputs, draws: Tensor) -> Tensor:
+        tokens, mask = batch["tokens"], batch["mask"]
+        places, is_hidden = self._chosen(batch, draws[0])
+        shown = self._corrupted(tokens, self._hidden(batch, draws[0]), draws[1:])
+        features = self.net.features(shown, mask)  # type: ignore[operator]  # (B, T, D)
+        features = features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # (B, N, D)
+        logits = self._logits(features).float()  # (B, N, V)
+        target = tokens.gather(1, places).masked_fill(~is_hidden, IGNORED)  # (B, N)
+        total = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=IGNORED)
+        weight = is_hidden.sum()
+        loss = total / weight.clamp(min=1)
+        self.log_step(stage, loss, weight, hits=logits.detach().argmax(dim=-1) == target, is_hidden=is_hidden)
+        return loss
+
+    def _logits(self, features: Tensor) -> Tensor:
+        return linear(self.transform(features), self.net.embedding.weight, self.bias)  # type: ignore[union-attr]
+
+    def _can_be_hidden(self, batch: Inputs) -> Tensor:
+        """Ordinary tokens, (B, T)."""
+        if self.vocabulary is None:
+            raise UserError(f"--data: tells no vocabulary; {EXPECTED}")
+        return self.is_ordinary[batch["tokens"]] & batch["mask"]
+
+    def _counts(self, can_be_hidden: Tensor) -> Tensor:
+        """How many tokens of each text are hidden, (B,); as in BERT, their number is not drawn."""
+        number = can_be_hidden.sum(dim=1)
+        return (self.mask_share * number).round().long().clamp(min=1).minimum(number)
+
+    def _chosen(self, batch: Inputs, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Places in each text, and whether they are hidden, (B, N): those that have drawn the lowest numbers.
+
+        N depends on T alone, so that an accelerator need not be waited for.
+        """
+        can_be_hidden = self._can_be_hidden(batch)
+        length = draws.shape[1]
+        most = min(length, int(self.mask_share * length) + 1)
+        places = draws.masked_fill(~can_be_hidden, 2.0).argsort(dim=1)[:, :most]
+        return places, torch.arange(most, device=draws.device) < self._counts(can_be_hidden)[:, None]
+
+    def _hidden(self, batch: Inputs, draws: Tensor) -> Tensor:
+        """Where tokens are hidden, (B, T)."""
+        places, is_hidden = self._chosen(batch, draws)
+        return torch.zeros_like(batch["mask"]).scatter(1, places, is_hidden)
+
+    def _corrupted(self, tokens: Tensor, hidden: Tensor, draws: Tensor) -> Tensor:
+        """Hidden tokens replaced: 80 % by the mask token, 10 % by any ordinary one, 10 % not."""
+        kind, other = draws
+        others = self.ordinary[(other * len(self.ordinary)).long()]
+        shown = torch.where(hidden & (kind < 0.9), others, tokens)
+        return shown.masked_fill(hidden & (kind < 0.8), self.mask_token)
+
+
+def draws_of(tokens: Tensor, mask: Tensor) -> Tensor:
+    """Three numbers in [0, 1) for each token, (3, B, T), as a function of its text and place, whatever the padding."""
+    places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    texts = _mixed(tokens * 0x9E3779B1 + places).masked_fill(~mask, 0).sum(dim=1, keepdim=True)  # (B, 1)
+    kinds = torch.arange(3, device=tokens.device)[:, None, None] * 0x85EBCA6B
+    return (_mixed(_mixed(texts) + places * 0xC2B2AE35 + kinds) >> 8).float() / 2**24
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Scrambles the lower 32 bits of each number (Mueller 2012)."""
+    for _ in range(2):
+        x = x & 0xFFFFFFFF
+        x = (x ^ (x >> 16)) * 0x45D9F3B
+    x = x & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+class _Accuracy(MeanMetric):
+    """Share of hidden tokens that are found."""
+
+    def update(self, hits: Tensor, is_hidden: Tensor) -> None:
+        super().update(hits.float(), is_hidden.float())
+
+
+class _Perplexity(MeanMetric):
+    """The exponential of the mean loss."""
+
+    def compute(self) -> Tensor:
+        return super().compute().exp()
