@@ -50,7 +50,8 @@ class LabelledText(Data):
             training texts.
         vocab_size: largest number of tokens of words and bpe, V.
         min_count: how often a word must occur in training to have a token of its own.
-        vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for --init_from with its weights.
+        vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for a LoRA with it as its base;
+            --init_from brings the vocabulary by itself.
         max_length: largest number of tokens of a text, T; the rest of longer texts is cut off.
         batch_size: texts per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.

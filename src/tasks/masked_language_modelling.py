@@ -23,9 +23,9 @@ class MaskedLanguageModelling(Task):
     stay as they are. Training draws them anew in every epoch. In validation, what is hidden is a function of the text
     alone, so that losses compare between epochs and runs. Unknown words are never hidden.
 
-    The head is a layer of its own and the encoder's embedding, transposed. `--init_from` carries the encoder into a
-    classifier with the same net; its data takes the vocabulary along with --data.vocabulary_of. `predict` fills in each
-    <mask> of a text; in a text without any, it hides words as validation does.
+    The head is a layer of its own and the encoder's embedding, transposed. `--init_from` carries the encoder and
+    its vocabulary into a classifier with the same net. `predict` fills in each <mask> of a text; in a text without any,
+    it hides words as validation does.
 
     Args:
         net: encoder with `features(tokens, mask)` of shape (B, T, D) and an `embedding` (V, D), such as TextEncoder.

@@ -276,7 +276,9 @@ def test_image_folders_mix_if_classes_and_sizes_agree(tmp_path: Path) -> None:
     assert data.facts["class_counts"] == [8, 8]
     assert data.ids(data.val_set)[6] == "two/val/x/0.png"
     assert next(iter(data.train_dataloader()))[0].shape == (4, 3, 8, 8)
-    with pytest.raises(UserError, match=r"--data.parts: samples of zero and two do not fit into a batch: stack expects"):
+    with pytest.raises(
+        UserError, match=r"--data.parts: samples of zero and two do not fit into a batch: stack expects"
+    ):
         ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=6)}))
     other = folders(tmp_path / "other", ("x", "z"))
     with pytest.raises(UserError, match=r"--data.parts.two.root: .*/train/z: training had no class of that name"):
