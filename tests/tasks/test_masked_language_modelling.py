@@ -195,8 +195,7 @@ def test_pretrained_weights_reach_a_classifier(cli: Cli, films: Path) -> None:
     Path("classify.yaml").write_text(
         f"model: {{class_path: Classification, init_args: {{num_classes: 2, net: {NET % 2},"
         " optimizer: {class_path: SGD, init_args: {lr: 0.0}}}}\n"
-        "data: {class_path: LabelledText, init_args: {root: films, header: false, batch_size: 4,"
-        " vocabulary_of: pretrained}}\n"
+        "data: {class_path: LabelledText, init_args: {root: films, header: false, batch_size: 4}}\n"
         "trainer: {max_epochs: 1, limit_train_batches: 1}\n"
     )
     done = cli("fit", "--config", "mlm.yaml", "--run_dir", "pretrained")
@@ -212,6 +211,10 @@ def test_pretrained_weights_reach_a_classifier(cli: Cli, films: Path) -> None:
     carried = [name for name in found if not name.startswith("net.head")]
     assert len(carried) > 10
     assert all(found[name].equal(weights[name]) for name in carried)
+    done = cli("fit", "--config", "classify.yaml", "--data.vocabulary_of", "pretrained", "--run_dir", "anew")
+    assert done.code == 0, done.err
+    known = [json.loads(Path(run, "metrics.json").read_text())["facts"]["tokenizer"] for run in ("pretrained", "anew")]
+    assert known[0] == known[1]
     Path("gaps.txt").write_text("a <mask> film\n")
     done = cli("predict", "--ckpt_path", "pretrained", "--input", "gaps.txt")
     assert done.code == 0, done.err
