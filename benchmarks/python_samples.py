@@ -90,15 +90,11 @@ def compress(text: bytes) -> bytes:
 
 
 def main(run: str, num_seeds: int) -> None:
-    whole, single = [], []
-    for seed in range(num_seeds):
-        for text in samples(run, seed):
-            complete = statements(text)[:-1]
-            whole.append(parses("".join(complete)))
-            single += [parses(statement) for statement in complete]
+    texts = [text for seed in range(num_seeds) for text in samples(run, seed)]
+    parse = [parses(statement) for text in texts for statement in statements(text)[:-1]]
     alone, behind = compressed()
     print(f"xz -9e: {alone:.3f} bits per byte of the validation files, {behind:.3f} behind the training files")
-    print(f"{sum(single)} of {len(single)} top-level statements parse, {sum(whole)} of {len(whole)} samples")
+    print(f"{sum(parse)} of {len(parse)} complete statements parse, of {len(texts)} samples")
 
 
 if __name__ == "__main__":

@@ -159,8 +159,8 @@ def test_options_out_of_range_are_errors(option: str, value: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_standard_library_is_text_of_its_own() -> None:
-    data = set_up(None, vocabulary="bytes", val_share=0.05, test_share=0.05)
+def test_the_standard_library_is_text_of_its_own(tmp_path: Path) -> None:
+    data = set_up(None, vocabulary="bytes", val_share=0.05, test_share=0.05, cache=str(tmp_path))
     vocabulary = vocabulary_from(data.facts["tokenizer"])
     assert len(data.train_tokens) > 5_000_000
     assert "def " in vocabulary.decode(data.val_set.tokens[:20_000].tolist())
