@@ -108,7 +108,7 @@ class Recurrent(nn.Module):
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         x = self.embedding(tokens)  # (B, T, D)
         if self.training and self.word_dropout:
-            x = drop_words(x, self.word_dropout)
+            x = drop_words(x, mask, self.word_dropout)
         x = self.embedding_dropout(x)
         lengths = mask.sum(dim=1).clamp(min=1).cpu()  # an empty row reads one token of padding, and is pooled to zeros
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

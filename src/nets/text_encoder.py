@@ -97,13 +97,15 @@ class TextEncoder(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Glorot & Bengio 2010 with zero biases, and deviation D^-1/2 for embeddings."""
+        """Glorot & Bengio 2010 with zero biases, deviation D^-1/2 for embeddings, 0.02 for the head (BERT)."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        if isinstance(self.head, nn.Linear):
+            nn.init.normal_(self.head.weight, std=0.02)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         x = pool_text(self.features(tokens, mask), mask, self.pooling)  # (B, D)
@@ -116,7 +118,7 @@ class TextEncoder(nn.Module):
             raise ValueError(f"max_length: expected at most {self.max_length} tokens, got {length}")
         x = self.embedding(tokens)  # (B, T, D)
         if self.training and self.word_dropout:
-            x = drop_words(x, self.word_dropout)
+            x = drop_words(x, mask, self.word_dropout)
         if self.position is not None:
             x = x + self.position.weight[:length]
         x = self.embedding_dropout(x)

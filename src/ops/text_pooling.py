@@ -28,7 +28,16 @@ def pool_text(x: Tensor, mask: Tensor, pooling: Literal["mean", "max", "first"])
     return largest.masked_fill(~is_token.any(dim=1), 0.0)
 
 
-def drop_words(x: Tensor, share: float) -> Tensor:
-    """Sets whole vectors of (B, T, D) to zero, each with a probability of `share`."""
-    kept = torch.rand(x.shape[:2], device=x.device) >= share  # (B, T)
-    return x * kept[..., None]
+def drop_words(x: Tensor, mask: Tensor, share: float) -> Tensor:
+    """Sets whole vectors to zero, each with a probability of `share`; a text that would lose all its tokens keeps them.
+
+    Without this, layer norms of nothing but zeros raise the gradients of short texts a thousandfold.
+
+    Args:
+        x: vectors (B, T, D).
+        mask: (B, T), True at tokens and False at padding behind them.
+        share: probability, in [0, 1).
+    """
+    kept_tokens = mask & (torch.rand(x.shape[:2], device=x.device) >= share)  # (B, T)
+    loses_all = ~kept_tokens.any(dim=1, keepdim=True)  # (B, 1)
+    return x * (kept_tokens | loses_all)[..., None]
