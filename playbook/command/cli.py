@@ -14,7 +14,7 @@ from playbook import project
 from playbook.checkpoints.io import first_valid
 from playbook.command import parser as parsing
 from playbook.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
-from playbook.command.defaults import keep_own_defaults
+from playbook.command.defaults import drop_former_defaults, keep_own_defaults
 from playbook.command.resolve import choose_run, require_fit, resolve_checkpoint
 from playbook.command.session import Session
 from playbook.network import restored
@@ -93,6 +93,7 @@ class CLI(LightningCLI):
         args = list(invocation.args)
         if checkpoint is not None:
             config = yaml.safe_load(checkpoint.config) or {}
+            drop_former_defaults(config, invocation)
             mentioned = [key for _, node in invocation.nodes for key in keys_of(node)]
             if any(key.startswith("trainer.callbacks") for key in mentioned):
                 config.get("trainer", {}).pop("callbacks", None)  # `callbacks+:` would append to itself

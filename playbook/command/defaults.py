@@ -1,6 +1,7 @@
-"""Defaults of a class that no configuration can hold."""
+"""Defaults of a class that no configuration can hold, and those of a class that is no longer chosen."""
 
 import inspect
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from jsonargparse import Namespace
 
 from playbook.command.arguments import Invocation
+from playbook.command.check import slot_of
 from playbook.command.parser import class_of
 
 PLAIN = str | bytes | int | float | dict | list | tuple | set | Path | Enum | None  # what YAML holds, or stands for
@@ -36,3 +38,21 @@ def keep_own_defaults(part: Namespace | None, name: str, invocation: Invocation)
         options = (f"--{name}.{key}", f"--{name}.init_args.{key}")
         if not invocation.where(f"{name}.{key}") and not any(arg.startswith(options) for arg in invocation.given):
             del arguments[key]
+
+
+def drop_former_defaults(config: Mapping[str, Any], invocation: Invocation) -> None:
+    """Leaves out defaults of the checkpoint's data where the command names other data, which has defaults of its own.
+
+    Args:
+        config: of the checkpoint; a saved configuration holds defaults as well.
+        invocation: the command.
+    """
+    former, slot = config.get("data"), slot_of(invocation, "data")
+    if not isinstance(former, dict) or slot is None or slot.signature is None:
+        return
+    arguments = former.get("init_args")
+    if former.get("class_path") == slot.signature.class_path or not isinstance(arguments, dict):
+        return
+    parameters = inspect.signature(class_of(former["class_path"])).parameters
+    for key in [key for key in arguments if key in parameters and parameters[key].default == arguments[key]]:
+        del arguments[key]
