@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from playbook import moved
+from playbook.training.quiet import quiet_warnings
 
 __version__ = "0.2.0"
 
@@ -65,6 +66,7 @@ FACE = {
 def __getattr__(name: str) -> Any:
     if name not in FACE:
         raise AttributeError(f"module 'playbook' has no attribute '{name}'")
+    quiet_warnings()  # some come while Lightning is imported
     return getattr(import_module(f"playbook.{FACE[name]}"), name)
 
 

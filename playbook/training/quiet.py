@@ -13,6 +13,7 @@ PATTERNS = (
     r".*Encountered `nan` values in tensor.*",  # the loss that is shown says so
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*You requested to overfit but enabled (train|val) dataloader shuffling.*",
+    r"IProgress not found.*",  # in a notebook without ipywidgets, if transformers is installed: torchmetrics imports it
 )
 
 
