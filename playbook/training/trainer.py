@@ -308,7 +308,8 @@ class Trainer(pl.Trainer):
             return
         merged = _merged(results)
         self.run.create()
-        self.run.update_metrics(**{stage: merged}, facts=abridged(self.keep_facts.facts))
+        facts = self.run.read_metrics().get("facts") or abridged(self.keep_facts.facts)  # those of its training
+        self.run.update_metrics(**{stage: merged}, facts=facts)
         print("  ".join(f"{name} {value:.4g}" for name, value in merged.items()) or f"{stage}: nothing was logged")
 
 

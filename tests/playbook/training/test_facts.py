@@ -41,6 +41,12 @@ class Named(Digits):
         super().setup(stage)
         self.facts["classes"] = NAMES[::-1] if self.reverse else NAMES
         self.facts["mean"] = (0.25, 0.5)
+
+
+class Others(Named):
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.facts["mean"] = (0.0, 1.0)
 """
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 FACTS = {"classes": NAMES, "mean": [0.25, 0.5]}
@@ -68,6 +74,12 @@ def test_facts_are_in_whatever_a_run_leaves(cli: Cli, run: Path) -> None:
         assert Opened(Path(file)).facts == FACTS, file
     with safe_open("w.safetensors", "pt") as weights:
         assert json.loads(weights.metadata()[KEY]) == {"version": VERSION, "values": FACTS}
+
+
+def test_a_test_on_other_data_leaves_those_of_the_run(cli: Cli, run: Path) -> None:
+    done = cli("test", "--ckpt_path", "run", "--data", "named.Others")
+    assert done.code == 0, done.err
+    assert json.loads((run / "metrics.json").read_text())["facts"] == FACTS
 
 
 def test_load_from_checkpoint_gives_them_back(run: Path) -> None:
