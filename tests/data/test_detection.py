@@ -469,8 +469,8 @@ def test_a_missing_list_is_named(folder: Path) -> None:
         ({"zoom_out": 0.5}, "zoom_out: expected at least 1, got 0.5"),
         ({"colour": 1.5}, r"colour: expected a share in \[0, 1\], got 1.5"),
         ({"val_share": 0.0}, r"val_share: expected a share in \(0, 1\), got 0.0"),
-        ({"test_share": -0.1}, r"test_share: expected a share in \[0, 0.8\) beside val_share, got -0.1"),
-        ({"test_share": 0.8}, r"test_share: expected a share in \[0, 0.8\) beside val_share, got 0.8"),
+        ({"test_share": -0.1}, r"test_share: expected a share in \[0, 0.8\) with val_share 0.2, got -0.1"),
+        ({"test_share": 0.8}, r"test_share: expected a share in \[0, 0.8\) with val_share 0.2, got 0.8"),
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:
