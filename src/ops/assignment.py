@@ -13,8 +13,8 @@ def task_aligned(
     """Assigns to every object the predictions that both classify and locate it best (Feng et al. 2021, section 3.2).
 
     An object ranks its candidates by score^α · IoU^β and takes the first k, where k is the sum of its top_k largest
-    IoUs, rounded down, but at least 1 (Ge et al. 2021, section 2.1). A prediction that several objects take goes to the
-    one that it overlaps most. The computation is vectorised over images and objects.
+    IoUs, rounded down, but at least 1 (Ge et al. 2021, section 2.1). A prediction that several objects claim goes to
+    the one that it overlaps most. The computation is vectorised over images and objects.
 
     Args:
         scores: probabilities of the classes (B, N, K).
@@ -24,7 +24,7 @@ def task_aligned(
         top_k: largest number of predictions per object, at least 1.
 
     Returns:
-        owner (B, N), the object that a prediction learns, or -1; and quality (B, N), its target score: its rank as a
+        owner (B, N), the object assigned to each prediction, or -1; and quality (B, N), its target score: its rank as a
         share of the object's best rank, times the object's best IoU, or 0.
     """
     of_class = scores.mT.gather(1, labels[..., None].expand_as(overlaps))  # (B, M, N)

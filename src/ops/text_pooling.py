@@ -1,4 +1,4 @@
-"""One vector for a text from those of its tokens, whatever padding is behind them, and the dropout of whole words."""
+"""Pools the vectors of a text's tokens into one, and drops whole words."""
 
 from typing import Literal
 
@@ -9,11 +9,11 @@ POOLINGS = ("mean", "max", "first")
 
 
 def pool_text(x: Tensor, mask: Tensor, pooling: Literal["mean", "max", "first"]) -> Tensor:
-    """Pools the vectors of a text's tokens; a text without tokens has zeros.
+    """Pools the vectors of a text's tokens; a text without tokens gives zeros.
 
     Args:
         x: vectors (B, T, D).
-        mask: (B, T), True at tokens and False at padding behind them.
+        mask: (B, T), True for tokens and False for padding after them.
         pooling: mean, max, or first, the first token's vector.
 
     Returns:
@@ -30,5 +30,5 @@ def pool_text(x: Tensor, mask: Tensor, pooling: Literal["mean", "max", "first"])
 
 def drop_words(x: Tensor, share: float) -> Tensor:
     """Sets whole vectors of (B, T, D) to zero, each with a probability of `share`."""
-    kept = torch.rand(x.shape[:2], device=x.device) >= share  # (B, T)
-    return x * kept[..., None]
+    is_kept = torch.rand(x.shape[:2], device=x.device) >= share  # (B, T)
+    return x * is_kept[..., None]

@@ -284,7 +284,7 @@ def test_a_run_from_training_to_predictions_of_rows(cli: Cli, root: Path) -> Non
     assert "--data.vocabulary bytes: the checkpoint has" in done.err
     done = cli("fit", "--config", "recipe.yaml", *options[:2], "--run_dir", "small", "--model.net.vocab_size", "5")
     assert done.code == 2
-    assert re.search(r"vocab_size: the data has \d+ words .*, the net knows 5 tokens", done.err), done.err
+    assert re.search(r"vocab_size: the data has \d+ words .*, but the net has 5 tokens", done.err), done.err
 
 
 @pytest.mark.parametrize(

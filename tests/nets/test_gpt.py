@@ -183,7 +183,7 @@ def test_too_many_places() -> None:
         net(draw(1, 1), cache=cache)
     cache = net.make_cache(1, 5)
     net(draw(1, 5), cache=cache)
-    with pytest.raises(ValueError, match=r"^cache: expected at most 5 places, got 6$"):
+    with pytest.raises(ValueError, match=r"^cache: expected at most 5 tokens, got 6$"):
         net(draw(1, 1), cache=cache)
 
 

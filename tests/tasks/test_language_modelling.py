@@ -138,7 +138,7 @@ def test_an_answer_ends_at_a_text_and_is_printed_while_it_comes(capsys: pytest.C
 def test_a_vocabulary_that_the_net_does_not_hold_is_told() -> None:
     task = LanguageModelling(small_gpt())
     task.facts = {"tokenizer": Bytes().plain()}
-    with pytest.raises(UserError, match=r"vocab_size: the data has 258 bytes .*the net knows 11 .*vocab_size 258"):
+    with pytest.raises(UserError, match=r"vocab_size: the data has 258 bytes .*the net has 11 .*vocab_size 258"):
         task.setup("fit")
     task = LanguageModelling(small_gpt())
     with pytest.raises(UserError, match=r"vocab_size: the data contains the token 11, but the net has 11"):
