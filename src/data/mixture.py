@@ -213,9 +213,7 @@ class Mixture(Data):
         if is_needed:
             for owner in self.parts:
                 if not len(present.get(owner, ())):
-                    raise UserError(
-                        f"--data.parts.{owner}: {type(self.parts[owner]).__name__} has found no train samples"
-                    )
+                    raise UserError(f"--data.parts.{owner}: {type(self.parts[owner]).__name__} found no train samples")
         if name == "train_set" and len(present) < len(self.parts):
             return
         if present:

@@ -318,7 +318,7 @@ def test_bad_options_are_told(parts: Any, options: dict[str, Any], message: str)
 
 
 def test_a_part_without_samples_or_without_a_share_is_told() -> None:
-    with pytest.raises(UserError, match=r"--data.parts.b: Numbered has found no train samples"):
+    with pytest.raises(UserError, match=r"--data.parts.b: Numbered found no train samples"):
         mixture(sizes={"a": 3, "b": 0})
     with pytest.raises(UserError, match=r"--data.weights: b gets less than one of the 20 samples per epoch"):
         mixture({"a": 100, "b": 1}, {"a": 3, "b": 3}, samples_per_epoch=20)

@@ -62,7 +62,7 @@ CASES = {
     "--trainer.accumulate_grad_batches 0": "--trainer.accumulate_grad_batches: expected at least 1, got 0",
     "--trainer.log_every_n_steps 0": "--trainer.log_every_n_steps: expected at least 1, got 0",
     "--trainer.val_check_interval 0": "--trainer.val_check_interval: expected steps or a share of an epoch above 0",
-    "--trainer.limit_train_batches 0": "schedule: there is no step to train",
+    "--trainer.limit_train_batches 0": "schedule: the training has no steps",
     "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is there twice",
     "--model.schedule OneCycleLR": "--model.schedule: OneCycleLR needs max_lr",
     "--model.net.num_classes 7": "num_classes: expected logits of shape (64, 10)",

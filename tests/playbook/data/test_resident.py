@@ -218,7 +218,7 @@ def test_crops_take_no_less_than_their_share(crop: float, monkeypatch: pytest.Mo
 
 
 def test_translation_by_more_than_the_image() -> None:
-    with pytest.raises(ValueError, match="translate: expected less than the images' 10 pixels, got 10"):
+    with pytest.raises(ValueError, match="translate: expected less than the image size of 10 pixels, got 10"):
         placed(Numbered(translate=10))
 
 

@@ -321,7 +321,7 @@ def test_accumulation_begins_with_a_whole_step(cli: Cli) -> None:
     done = fit(cli, "run", "--trainer.accumulate_grad_batches", "2", "--trainer.max_epochs", "1")
     assert done.code == 0, done.err
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
-    assert "continuing with 2 batches a step: 750 of the epoch were seen, 250 of them come again" in done.out
+    assert "continuing with 2 batches a step: 750 samples of the epoch done, 250 of them are repeated" in done.out
 
 
 def test_fewer_epochs_than_were_done(cli: Cli) -> None:

@@ -95,14 +95,14 @@ def test_a_limit_of_steps(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "again", "steps"), [(100, ", 50 of them come again", 4), (500, ", 250 of them", 2), (375, "", 1)]
+    ("size", "again", "steps"), [(100, ", 50 of them are repeated", 4), (500, ", 250 of them", 2), (375, "", 1)]
 )
 def test_another_batch_size_leaves_no_sample_out(cli: Cli, size: int, again: str, steps: int) -> None:
     """Three batches of 250 are seen; the rest of the epoch comes in `steps` steps of the new size."""
     cut(cli, CNN_DIGITS, "run", 4, "--checkpoint.every_n_steps", "1")
     done = resume(cli, CNN_DIGITS, "run", "--data.batch_size", str(size), "--trainer.max_epochs", "1")
     assert done.code == 0, done.err
-    assert f"continuing with batches of {size} samples, not 250: 750 of the epoch were seen{again}" in done.out
+    assert f"continuing with batches of {size} samples, not 250: 750 samples of the epoch done{again}" in done.out
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 3 + steps
 
 
