@@ -187,7 +187,7 @@ def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -
     assert "repeat the command to go on" in told
     assert not (output / "predictions.csv").exists()
     broken.write_bytes(content)
-    assert "going on after 4 rows\n" in done(cli(*command)).out
+    assert "continuing after 4 rows\n" in done(cli(*command)).out
     assert table(output / "predictions.csv") == whole
     assert sorted(file.name for file in output.iterdir()) == ["about.json", "predictions.csv"]
     about = json.loads((output / "about.json").read_text())

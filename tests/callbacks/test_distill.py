@@ -173,7 +173,7 @@ def test_micro_batches_make_the_same_step(tmp_path: Path, capsys: pytest.Capture
             return super()._teach(inputs)
 
     parts = change(student(), Tight(str(tmp_path / "teacher.ckpt")))
-    assert "going on with 4 parts of at most 2" in capsys.readouterr().out
+    assert "continuing with 4 parts of at most 2" in capsys.readouterr().out
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What optimizers and schedules are made with, and how a continued run takes up what has changed since."""
+"""Settings of optimizers and schedules, and their changes when a run resumes."""
 
 import copy
 import math
@@ -133,7 +133,7 @@ class Settings:
         """Takes the schedules of an optimizer as they were made, through the steps that were done before."""
         optimizer, module = trainer.optimizers[number], trainer.lightning_module
         if len(optimizer.param_groups) != len(self._groups[number]):
-            raise UserError("schedule: cannot change where a callback has added groups of parameters to the optimizer")
+            raise UserError("schedule: cannot change if a callback has added parameter groups to the optimizer")
         for group, fresh, keys in zip(optimizer.param_groups, self._groups[number], changed, strict=True):
             for key in SCHEDULED & group.keys() - fresh.keys():
                 del group[key]
@@ -154,7 +154,7 @@ class Settings:
                         module.lr_scheduler_step(config.scheduler, None)
             except ValueError as error:
                 name = type(config.scheduler).__name__
-                raise UserError(f"schedule: {name} cannot go on from its step {num_steps:,}: {error}") from error
+                raise UserError(f"schedule: {name} cannot continue from step {num_steps:,}: {error}") from error
         if lowering != 1:
             scale_rates([optimizer], [config.scheduler for config, _ in own], lowering)
 

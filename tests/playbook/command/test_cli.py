@@ -165,7 +165,7 @@ def test_init_from_takes_what_fits_and_says_what_does_not(cli: Cli) -> None:
     assert torch.equal(first["net.head.1.weight"], second["net.head.1.weight"])
     narrower = fit(cli, "--init_from", "run/checkpoints/last.ckpt", "--model.net.widths", "[4]", run="narrow")
     assert "  6 not in this model, skipped:\n    net.stages.1.* (6)\n" in narrower.out
-    assert "of another shape" not in narrower.out
+    assert "with a different shape" not in narrower.out
     wider = fit(cli, "--init_from", "run", "--model.net.widths", "[4, 6]", run="wide")
     assert "    net.head.1.weight (10, 4) in the file, (10, 6) in the model" in wider.out
 

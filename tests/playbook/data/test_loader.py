@@ -323,7 +323,7 @@ TWO = ("--data.num_workers", "2")
 
 
 def saved_at(done: Result) -> int:
-    found = re.search(r"^saved at step (\d+), before the batch that could not be had$", done.out, re.MULTILINE)
+    found = re.search(r"^saved at step (\d+), before the batch that could not be loaded$", done.out, re.MULTILINE)
     assert found is not None, done.out
     return int(found[1])
 

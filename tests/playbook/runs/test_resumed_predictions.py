@@ -91,7 +91,7 @@ def test_no_row_is_lost_or_written_twice(cli: Cli, workdir: Path, data: str, goe
     (workdir / "broken").unlink()
     code, told = predict(cli, data)
     assert code == 0, told
-    assert ("going on after 4 rows" in told) == goes_on
+    assert ("continuing after 4 rows" in told) == goes_on
     assert ids("predictions.csv") == list(range(10))
     if data == "TwoLoaders":
         assert ids("predictions-1.csv") == list(range(360))

@@ -98,7 +98,7 @@ def test_an_old_checkpoint_says_once_that_it_has_no_names(cli: Cli, run: Path) -
     torch.save(content, "old.ckpt")
     done = cli("test", "--ckpt_path", "old.ckpt")
     assert done.code == 0, done.err
-    told = "old.ckpt holds no class names: they are taken to be zero, one, two, three, four and 5 more, unchecked\n"
+    told = "old.ckpt contains no class names: assuming zero, one, two, three, four and 5 more, without a check\n"
     assert done.out.count(told) == 1
 
 

@@ -112,7 +112,7 @@ def test_without_a_seed_a_line_says_that_it_is_not_exact(cli: Cli) -> None:
         first = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "1")
         assert "not exactly" not in first.out
         second = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "2")
-        assert "continuing, but not exactly: seed_everything is false" in second.out
+        assert "resuming, but not exactly: seed_everything is false" in second.out
 
 
 def test_metrics_that_shared_a_sum_add_the_next_batch_once() -> None:
