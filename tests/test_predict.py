@@ -288,7 +288,7 @@ def test_a_file_through_standard_input(cli: Cli, folder: Path, monkeypatch: pyte
 
 OPTIONS = {
     ("--score", "0.5"): "--score: Classification.answer takes --top",
-    ("--tile", "128", "--input", "pictures/test"): "--tile: Classification predicts whole images",
+    ("--tile", "128", "--input", "pictures/test"): "--tile: only segmentation and detection support tiles",
     ("--tile", "128"): "--tile: expected --input as well",
     ("--top", "0"): "--top: expected at least 1 class, got 0",
     ("--input", "pictures/tests"): "--input pictures/tests: no such file or folder. Nearest: pictures/test",

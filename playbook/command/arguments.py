@@ -111,10 +111,10 @@ def read(verb: ModelVerb, args: list[str]) -> Invocation:
             invocation.settings |= _resolved_options(yaml.safe_load(text))
     invocation.settings |= parts.settings
     if parts.settings.get("init_from") and verb.checkpoint != "continued":
-        raise UserError(f"--init_from: only fit starts from weights; {verb.name} takes --ckpt_path")
+        raise UserError(f"--init_from: only for fit; use --ckpt_path with {verb.name}")
     if parts.settings.get("init_from") and parts.settings.get("ckpt_path", "last") != "last":
         raise UserError(
-            "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
+            "--init_from, --ckpt_path: expected only one of them, or --ckpt_path last for repeated starts of one run"
         )
     return invocation
 
@@ -177,7 +177,7 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
         close = f". Nearest: {', '.join(by_name)}" if by_name else nearest(path.as_posix(), choices)
         raise UserError(f"{option} {path.as_posix()}: {what}{close}")
     if depth > 20:
-        raise UserError(f"{option} {path.as_posix()}: its `config:` leads back to itself")
+        raise UserError(f"{option} {path.as_posix()}: its `config:` refers back to itself")
     try:
         text = path.read_text(encoding="utf-8")
         node, content = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
@@ -196,10 +196,7 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
     below = content.get("config")
     if isinstance(below, list):
         line = _line_of(node, ["config"])
-        raise UserError(
-            f"{path.as_posix()}:{line}: config: expected one file, got a list, which would be ignored; "
-            "give each file its own --config"
-        )
+        raise UserError(f"{path.as_posix()}:{line}: config: expected one file, got a list; use one --config per file")
     base = (
         _check(path.parent / below, f"{path.as_posix()}: config:", nodes, depth + 1) if isinstance(below, str) else {}
     )
@@ -224,7 +221,7 @@ def _faulty_key(node: yaml.Node) -> str | None:
         if not isinstance(key, yaml.ScalarNode) or key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
             return f"{line}: {key.value}: expected the name of an option"
         if key.value in seen:
-            return f"{line}: {key.value}: stands twice; the first one would be ignored"
+            return f"{line}: {key.value}: occurs twice; the first one would be ignored"
         seen.add(key.value)
         if deeper := _faulty_key(value):
             return deeper

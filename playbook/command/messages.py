@@ -64,7 +64,7 @@ def _progress(run: Run) -> str:
     last = metrics.get("limits", {}).get("max_epochs", -1)
     epoch = metrics.get("epoch", 0) + 1 if last in (-1, None) else min(metrics.get("epoch", 0) + 1, last)
     if not run.has_checkpoint():
-        return "no step was done, there is no checkpoint"
+        return "no step is done, so there is no checkpoint"
     return f"epoch {epoch}, step {metrics.get('step', 0)}, saved in {run.checkpoints.as_posix()}"
 
 
@@ -151,8 +151,8 @@ def _wrong_channels(error: BaseException, text: str, invocation: Invocation) -> 
     if configured != int(channels[1]):
         return None
     return (
-        f"--model.net.in_channels: expected {channels[2]}, the channels of the data, got {configured}; "
-        "or change the data's images"
+        f"--model.net.in_channels: expected {channels[2]}, as in the data, got {configured}; "
+        "or change the channels of the data"
     )
 
 
@@ -162,7 +162,7 @@ def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
     told = [
         (
             "Found more than one stateful callback",
-            f"--trainer.callbacks: {callback[1] if callback else 'a callback'} is there twice",
+            f"--trainer.callbacks: {callback[1] if callback else 'a callback'} is configured twice",
         ),
         (
             "Error(s) in loading state_dict",

@@ -41,11 +41,11 @@ def resolve_checkpoint(invocation: Invocation) -> Opened | None:
     except UserError:
         if continues and folder and spec == "last":
             if is_first_process():
-                print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
+                print(f"no checkpoint to resume in {folder}: starting a new run", flush=True)
             return None
         raise
     if continues and not checkpoint.has_position:
-        raise UserError(f"--ckpt_path {spec}: holds weights alone, nothing to continue; --init_from starts from them")
+        raise UserError(f"--ckpt_path {spec}: contains only weights, so it cannot resume; use --init_from")
     return checkpoint
 
 
@@ -68,7 +68,7 @@ def choose_run(invocation: Invocation, checkpoint: Opened | None) -> Run:
     anew = invocation.verb.checkpoint == "continued" and not invocation.settings.get("ckpt_path")
     if anew and run.has_checkpoint():
         raise UserError(
-            f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"
+            f"--run_dir {run}: already contains a run; resume it with --ckpt_path last, or use another directory"
         )
     os.environ["PLAYBOOK_RUN_DIR"] = str(run)
     return run

@@ -131,7 +131,7 @@ def test_finished_run_says_so_and_goes_on_only_with_more_epochs(cli: Cli) -> Non
     fit(cli, "--ckpt_path", "last")
     stamp = os.stat("run/checkpoints/last.ckpt").st_mtime_ns
     again = fit(cli, "--ckpt_path", "last")
-    assert again.out == "run is finished: 2 epochs, 6 steps; train on with a larger --trainer.max_epochs\n"
+    assert again.out == "run is finished: 2 epochs, 6 steps; to continue, increase --trainer.max_epochs\n"
     assert os.stat("run/checkpoints/last.ckpt").st_mtime_ns == stamp
     more = fit(cli, "--ckpt_path", "last", epochs=3)
     assert "epoch 3/3" in more.out
@@ -140,7 +140,7 @@ def test_finished_run_says_so_and_goes_on_only_with_more_epochs(cli: Cli) -> Non
 
 def test_first_start_with_ckpt_path_last_starts_afresh(cli: Cli) -> None:
     done = fit(cli, "--ckpt_path", "last")
-    assert done.out.startswith("no checkpoint to continue in run: starting afresh\n")
+    assert done.out.startswith("no checkpoint to resume in run: starting a new run\n")
 
 
 def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None:
@@ -153,7 +153,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None
     for name in ("last", "previous", "best"):
         Path(f"run/checkpoints/{name}.ckpt").write_bytes(b"PK")
     afresh = fit(cli, "--ckpt_path", "last", epochs=3)
-    assert "starting afresh" in afresh.out
+    assert "starting a new run" in afresh.out
     assert "epoch 3/3" in afresh.out
 
 
@@ -311,7 +311,7 @@ def test_best_alone_is_no_place_to_continue_from(cli: Cli) -> None:
     for name in ("last", "previous"):
         Path(f"run/checkpoints/{name}.ckpt").unlink()
     again = fit(cli, "--ckpt_path", "last", "--checkpoint.every_n_steps", "2")
-    assert "starting afresh" in again.out
+    assert "starting a new run" in again.out
 
 
 def test_continuing_from_the_best_trains_on(cli: Cli) -> None:

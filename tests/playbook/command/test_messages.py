@@ -63,10 +63,10 @@ CASES = {
     "--trainer.log_every_n_steps 0": "--trainer.log_every_n_steps: expected at least 1, got 0",
     "--trainer.val_check_interval 0": "--trainer.val_check_interval: expected steps or a share of an epoch above 0",
     "--trainer.limit_train_batches 0": "schedule: the training has no steps",
-    "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is there twice",
+    "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is configured twice",
     "--model.schedule OneCycleLR": "--model.schedule: OneCycleLR needs max_lr",
     "--model.net.num_classes 7": "num_classes: expected logits of shape (64, 10)",
-    "--model.net.in_channels 3": "--model.net.in_channels: expected 1, the channels of the data, got 3",
+    "--model.net.in_channels 3": "--model.net.in_channels: expected 1, as in the data, got 3",
     "--model.num_classes 5 --model.net.num_classes 5": "num_classes: labels run from 0 to 9, expected 0 to 4",
     # missing file
     "--trainer nosuch.yaml": "--trainer nosuch.yaml: no such file",
@@ -128,7 +128,7 @@ YAML_CASES = {
     "trainer:\n  max_epochs: 3\nconfig:\n  - a.yaml": "bad.yaml:3: config: expected one file, got a list",
     "config: nosuch.yaml": "nosuch.yaml: no such file",
     "trainer: {max_epochs: 3": "bad.yaml:1: not valid YAML",
-    "trainer: {max_epochs: 3}\ntrainer: {max_steps: 3}": "bad.yaml:2: trainer: stands twice",
+    "trainer: {max_epochs: 3}\ntrainer: {max_steps: 3}": "bad.yaml:2: trainer: occurs twice",
     "1: 2": "bad.yaml:1: 1: expected the name of an option",
     "checkpoint: null": "--checkpoint: expected a mapping",
     "- 3": "bad.yaml: expected a mapping of options, got a list",
@@ -210,7 +210,7 @@ def test_run_directory_not_writable(cli: Cli, workdir: Path) -> None:
 
 
 def test_run_directory_in_use(cli: Cli, fitted: str) -> None:
-    assert "holds a run already" in mistake(cli, "fit", "--config", CNN_DIGITS, "--run_dir", fitted)
+    assert "already contains a run" in mistake(cli, "fit", "--config", CNN_DIGITS, "--run_dir", fitted)
 
 
 def test_class_whose_module_cannot_be_imported(cli: Cli, workdir: Path) -> None:

@@ -70,7 +70,7 @@ def sweep(cli: Cli, recipe: str, steps: Iterable[int], *args: str) -> None:
         cut(cli, recipe, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
         done = resume(cli, recipe, f"cut-{step}", *args)
         assert done.code == 0
-        assert "starting afresh" not in done.out
+        assert "starting a new run" not in done.out
         assert_same_ending(f"cut-{step}", "whole")
 
 
