@@ -58,8 +58,8 @@ def require_one_training(trainer: Any) -> None:
     several = os.environ.get("WORLD_SIZE", "1") != "1" if "RANK" in os.environ else not is_first_process()
     if several and trainer.world_size == 1:
         raise UserError(
-            "--trainer.devices: several processes were started, and each would train alone; expected their number on "
-            "a host, with --config configs/trainer/ddp.yaml"
+            "--trainer.devices: several processes were started, and each would train alone; expected the number of "
+            "processes per host, with --config configs/trainer/ddp.yaml"
         )
 
 

@@ -184,7 +184,7 @@ def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -
     told = refused(cli(*command))
     assert "pictures/test/green/2.png" in told
     assert "kept  4 rows in" in told
-    assert "repeat the command to go on" in told
+    assert "repeat the command to continue" in told
     assert not (output / "predictions.csv").exists()
     broken.write_bytes(content)
     assert "continuing after 4 rows\n" in done(cli(*command)).out
@@ -229,7 +229,7 @@ def test_inputs_of_one_name_have_a_folder_each(cli: Cli, folder: Path) -> None:
 def test_an_output_that_cannot_be_made_is_told(cli: Cli, folder: Path) -> None:
     (folder / "taken").write_text("")
     told = refused(cli("predict", "--ckpt_path", "run", "--input", "pictures/test", "--output", "taken"))
-    assert told == "error: --output taken: cannot be made: File exists\n"
+    assert told == "error: --output taken: cannot be created: File exists\n"
     assert refused(cli("predict", "--ckpt_path", "run", "--input", "")).startswith("error: --input")
 
 

@@ -49,7 +49,7 @@ LIBRARIES = tuple(
 
 
 def stopped(run: Run, number: int, trains: bool) -> None:
-    """Says what stopped the command; of a training, also where the checkpoint is and how to go on."""
+    """Prints what stopped the command and, after training, the checkpoint and the command that resumes it."""
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     if not trains:
         print(f"\nstopped by {name}")
@@ -170,11 +170,11 @@ def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
         ),
         (
             "parameter group that doesn't match the size of optimizer's group",
-            "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone",
+            "--ckpt_path: its optimizer does not fit this one; --init_from loads only the weights",
         ),
         (
             "loaded state dict has a different number of parameter groups",
-            "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone",
+            "--ckpt_path: its optimizer does not fit this one; --init_from loads only the weights",
         ),
     ]
     if not invocation.running:

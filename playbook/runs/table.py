@@ -1,4 +1,4 @@
-"""A table of predictions: JSON lines while rows come in, and one file of the wanted format at the end."""
+"""A table of predictions: JSON lines while predicting, and one file of the requested format at the end."""
 
 import csv
 import json

@@ -92,7 +92,7 @@ CASES = {
     "--trainer.callbacks+=CNN": "--trainer.callbacks CNN: expected a callback",
     "--data collections.OrderedDict": "--data collections.OrderedDict: expected a data module",
     # both at once
-    "--init_from x.ckpt --ckpt_path best": "--init_from, --ckpt_path: expected one of them",
+    "--init_from x.ckpt --ckpt_path best": "--init_from, --ckpt_path: expected only one of them",
     # hardware that is not there
     "--trainer.accelerator gpu": "--trainer.accelerator: No supported gpu backend found",
     "--trainer.strategy ddpp": "ddpp",
@@ -323,7 +323,7 @@ def test_checkpoint_that_could_not_be_loaded_is_found_at_the_first_save(cli: Cli
     (workdir / "packrat.py").write_text(PACKRAT)
     done = cli("fit", "--config", CNN_DIGITS, "--model", "packrat.Packrat", "--trainer.max_epochs", "9", *TINY[2:])
     assert done.code == 2
-    assert "a checkpoint of this run could not be loaded again: it holds numpy" in done.err
+    assert "a checkpoint of this run could not be loaded again: it contains numpy" in done.err
     assert "epoch 9/9" not in done.out
 
 

@@ -95,7 +95,7 @@ def test_unknown_format(tmp_path: Path, name: str) -> None:
 
 def test_output_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "x.ckpt").mkdir()
-    with pytest.raises(UserError, match=r"x\.ckpt: a folder, expected the name of a file"):
+    with pytest.raises(UserError, match=r"x\.ckpt: is a folder, expected the name of a file"):
         export(Tied(), save(Tied(), tmp_path / "best.ckpt"), tmp_path / "x.ckpt")
 
 

@@ -87,7 +87,7 @@ def test_no_row_is_lost_or_written_twice(cli: Cli, workdir: Path, data: str, goe
     code, told = predict(cli, data)
     assert code == 2, told
     assert "kept  4 rows" in told
-    assert ("repeat the command to go on" in told) == goes_on
+    assert ("repeat the command to continue" in told) == goes_on
     (workdir / "broken").unlink()
     code, told = predict(cli, data)
     assert code == 0, told

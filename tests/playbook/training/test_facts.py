@@ -109,7 +109,7 @@ def test_facts_of_a_later_version_are_refused(cli: Cli, run: Path) -> None:
     torch.save(content, "later.ckpt")
     done = cli("test", "--ckpt_path", "later.ckpt")
     assert done.code == 2
-    told = f"later.ckpt: its facts are of version {VERSION + 1}, this Playbook reads up to {VERSION}; update Playbook"
+    told = f"later.ckpt: its facts have version {VERSION + 1}, this Playbook reads up to {VERSION}; update Playbook"
     assert told in done.err
     assert "Traceback" not in done.err
 

@@ -176,5 +176,5 @@ def test_nothing_fits_by_shape(workdir: Path) -> None:
 
 def test_no_weights_at_all(workdir: Path) -> None:
     torch.save({"epoch": 3}, "none.pt")
-    with pytest.raises(UserError, match=r"none\.pt: holds no weights"):
+    with pytest.raises(UserError, match=r"none\.pt: contains no weights"):
         load_weights(TwoLayers(3), Path("none.pt"))
