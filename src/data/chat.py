@@ -298,8 +298,8 @@ def _conversation(row: Any, place: str) -> Messages:
             if not isinstance(row[key], str):
                 raise UserError(f"{place}: {key}: expected text, got {row[key]!r:.80}")
         return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
-    found = ", ".join(map(str, row)) or "none" if isinstance(row, Mapping) else f"{row!r:.80}"
-    raise UserError(f"{place}: expected messages, or prompt and completion, got {found}")
+    keys = ", ".join(map(str, row)) or "none" if isinstance(row, Mapping) else f"{row!r:.80}"
+    raise UserError(f"{place}: expected messages, or prompt and completion, got {keys}")
 
 
 def _checked(messages: Any, place: str) -> Messages:

@@ -54,12 +54,14 @@ def cut(splits: dict[str, list[Annotation]], val_share: float, test_share: float
         return splits
     images = sorted(splits["train"], key=lambda annotation: annotation.file.as_posix())
     parts = split_indices(len(images), [1 - sum(shares.values()), *shares.values()])
-    taken = {split: [images[i] for i in sorted(part)] for split, part in zip(["train", *shares], parts, strict=True)}
+    cut_splits = {
+        split: [images[i] for i in sorted(part)] for split, part in zip(["train", *shares], parts, strict=True)
+    }
     for split, share in shares.items():
-        if not taken[split] or not taken["train"]:
-            left = split if taken["train"] else "train"
-            raise UserError(f"--data.{split}_share: {share} of {len(images)} images leaves none for {left}")
-    return {**splits, **taken}
+        if not cut_splits[split] or not cut_splits["train"]:
+            empty_split = split if cut_splits["train"] else "train"
+            raise UserError(f"--data.{split}_share: {share} of {len(images)} images leaves none for {empty_split}")
+    return {**splits, **cut_splits}
 
 
 def unknown_layout(root: Path, module: str, expected: Sequence[str]) -> UserError:
@@ -219,8 +221,8 @@ def _coco_files(root: Path, missing: list[str]) -> tuple[str, dict[str, Path]]:
             if len(of_split) > 1:
                 names = ", ".join(file.relative_to(root).as_posix() for file in of_split)
                 raise UserError(f"--data.{split}_annotations: expected one of {names}")
-        if found := {split: of_split[0] for split, of_split in by_split.items() if of_split}:
-            return f"COCO ({', '.join(file.relative_to(root).as_posix() for file in found.values())})", found
+        if jsons := {split: of_split[0] for split, of_split in by_split.items() if of_split}:
+            return f"COCO ({', '.join(file.relative_to(root).as_posix() for file in jsons.values())})", jsons
         if len(files) == 1 and "train" in missing:
             return f"COCO with one JSON ({files[0].relative_to(root).as_posix()})", {"train": files[0]}
     return "COCO", {}

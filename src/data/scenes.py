@@ -149,7 +149,7 @@ def _place_digits(
 ) -> list[int]:
     """Paints digits into image and owner, the later over the earlier; returns their labels."""
     labels: list[int] = []
-    taken: list[tuple[int, int, int, int]] = []
+    boxes: list[tuple[int, int, int, int]] = []
     for _ in range(count):
         which = rng.integers(len(digits[0]))
         ink = _enlarged(digits[0][which, 0], int(rng.integers(SMALLEST, LARGEST + 1)))
@@ -157,8 +157,8 @@ def _place_digits(
         for _ in range(TRIES):
             top, left = rng.integers(owner.shape[0] - height + 1), rng.integers(owner.shape[1] - width + 1)
             box = (left, top, left + width, top + height)
-            if all(_overlap(box, other) <= OVERLAP for other in taken):
-                taken.append(box)
+            if all(_overlap(box, other) <= OVERLAP for other in boxes):
+                boxes.append(box)
                 labels.append(digits[1][which])
                 window = slice(top, top + height), slice(left, left + width)
                 image[window] += ink * (rng.uniform(FAINTEST, 1) - image[window])

@@ -175,11 +175,11 @@ class HuggingFace(nn.Module):
             return {**options, "attention_mask": sliding}
         return {**options, "attention_mask": {"full_attention": full, "sliding_attention": sliding}}
 
-    def _additive(self, seen: Tensor | None) -> Tensor:
+    def _additive(self, mask: Tensor | None) -> Tensor:
         """Mask as a term of the attention scores, (B, 1, T, S): eager attention takes no boolean mask."""
-        assert seen is not None, "documents always make a mask"
+        assert mask is not None, "documents always make a mask"
         dtype = self.model.dtype
-        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
 
     def _masked(self, tokens: Tensor, mask: Tensor | None) -> dict[str, Any]:
         """Arguments of a bidirectional model or a classifier."""

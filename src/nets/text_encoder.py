@@ -120,14 +120,14 @@ class TextEncoder(nn.Module):
         if self.position is not None:
             x = x + self.position.weight[:length]
         x = self.embedding_dropout(x)
-        seen = (mask | ~mask.any(dim=1, keepdim=True))[:, None, None]  # (B, 1, 1, T); no row sees nothing at all
+        key_mask = (mask | ~mask.any(dim=1, keepdim=True))[:, None, None]  # (B, 1, 1, T); no row is masked entirely
         turns = None
         if self.rotary_dim:
             places = torch.arange(length, device=x.device)
             precision = torch.promote_types(x.dtype, torch.float32)
             turns = rotation(places, self.rotary_dim, THETA, precision)  # (T, D / 2 H) each
         for block in self.blocks:
-            x = block(x, seen, turns)
+            x = block(x, key_mask, turns)
         return self.norm(x)
 
 
@@ -147,16 +147,16 @@ class _Block(nn.Module):
         self.down = nn.Linear(mlp_dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, seen: Tensor, turns: Tensor | None) -> Tensor:
-        x = x + self.dropout(self._attention(self.attention_norm(x), seen, turns))
+    def forward(self, x: Tensor, mask: Tensor, turns: Tensor | None) -> Tensor:
+        x = x + self.dropout(self._attention(self.attention_norm(x), mask, turns))
         hidden = self.dropout(nn.functional.gelu(self.up(self.mlp_norm(x))))  # (B, T, hidden units)
         return x + self.dropout(self.down(hidden))
 
-    def _attention(self, x: Tensor, seen: Tensor, turns: Tensor | None) -> Tensor:
+    def _attention(self, x: Tensor, mask: Tensor, turns: Tensor | None) -> Tensor:
         linears = (self.query, self.key, self.value)
         q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)  # (B, H, T, D/H)
         if turns is not None:
             cos, sin = turns
             q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        x = attend(q, k, v, seen)
+        x = attend(q, k, v, mask)
         return self.out(x.transpose(1, 2).flatten(2))  # (B, T, D)

@@ -33,11 +33,11 @@ def task_aligned(
     best, index = rank.masked_fill(~candidates, -1).topk(min(top_k, rank.shape[-1]))  # (B, M, k)
     total = overlaps.topk(best.shape[-1]).values.sum(-1, keepdim=True)  # (B, M, 1)
     place = torch.arange(best.shape[-1], device=rank.device)
-    taken = torch.zeros_like(candidates).scatter(-1, index, (best >= 0) & (place < total.floor().clamp(min=1)))
-    owner = overlaps.masked_fill(~taken, -1).argmax(1, keepdim=True)  # (B, 1, N)
-    taken &= torch.zeros_like(taken).scatter(1, owner, True)
-    rank, overlaps = rank * taken, overlaps * taken
+    is_taken = torch.zeros_like(candidates).scatter(-1, index, (best >= 0) & (place < total.floor().clamp(min=1)))
+    owner = overlaps.masked_fill(~is_taken, -1).argmax(1, keepdim=True)  # (B, 1, N)
+    is_taken &= torch.zeros_like(is_taken).scatter(1, owner, True)
+    rank, overlaps = rank * is_taken, overlaps * is_taken
     # of boxes that overlap next to nothing, the sixth power may vanish
     share = rank / rank.amax(-1, keepdim=True).clamp(min=torch.finfo(rank.dtype).tiny)
     quality = (share * overlaps.amax(-1, keepdim=True)).sum(1)  # (B, N), of one owner at most
-    return torch.where(taken.any(1), owner[:, 0], -1), quality
+    return torch.where(is_taken.any(1), owner[:, 0], -1), quality

@@ -78,14 +78,14 @@ def visible(
         return None
     key = torch.arange(num_keys, device=device)  # (S,)
     query = key[num_keys - num_queries :, None]  # (T, 1)
-    seen = key <= query  # (T, S)
+    is_seen = key <= query  # (T, S)
     if window is not None:
-        seen = seen & (query - key < window)
+        is_seen = is_seen & (query - key < window)
     if documents is None:
-        return seen[None, None]
+        return is_seen[None, None]
     own = documents[:, num_keys - num_queries :, None]  # (B, T, 1)
     same = (own == documents[:, None]) & (own != PADDING)  # (B, T, S)
-    return ((seen & same) | (key == query))[:, None]
+    return ((is_seen & same) | (key == query))[:, None]
 
 
 def visible_blocks(length: int, window: int | None, documents: Tensor | None, device: torch.device) -> Any:
@@ -106,12 +106,12 @@ def visible_blocks(length: int, window: int | None, documents: Tensor | None, de
     from torch.nn.attention.flex_attention import create_block_mask
 
     def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        seen = k <= q
+        is_seen = k <= q
         if window is not None:
-            seen = seen & (q - k < window)
+            is_seen = is_seen & (q - k < window)
         if documents is not None:
-            seen = (seen & (documents[b, q] == documents[b, k]) & (documents[b, q] != PADDING)) | (k == q)
-        return seen
+            is_seen = (is_seen & (documents[b, q] == documents[b, k]) & (documents[b, q] != PADDING)) | (k == q)
+        return is_seen
 
     batch_size = None if documents is None else len(documents)
     return create_block_mask(is_visible, batch_size, None, length, length, device=device.type)

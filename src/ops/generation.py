@@ -179,12 +179,12 @@ class _Reader:
             for number, row in enumerate(rows):  # by its own length, so that other rows make no difference
                 if len(row) - self.starts[number] > self.context:
                     self.starts[number] = len(row) - num_kept
-        seen = [row[start:] for row, start in zip(rows, self.starts, strict=True)]
-        width = max(map(len, seen))
-        tokens = torch.tensor([[0] * (width - len(row)) + row for row in seen], device=self.device)  # (B, T)
+        contexts = [row[start:] for row, start in zip(rows, self.starts, strict=True)]
+        width = max(map(len, contexts))
+        tokens = torch.tensor([[0] * (width - len(row)) + row for row in contexts], device=self.device)  # (B, T)
         options: dict[str, Any] = {}
-        if any(len(row) < width for row in seen):
-            num_padded = torch.tensor([[width - len(row)] for row in seen], device=self.device)  # (B, 1)
+        if any(len(row) < width for row in contexts):
+            num_padded = torch.tensor([[width - len(row)] for row in contexts], device=self.device)  # (B, 1)
             positions = torch.arange(width, device=self.device) - num_padded  # (B, T)
             options["documents"] = torch.where(positions < 0, PADDING, 0)
             options["positions"] = positions.clamp(min=0)

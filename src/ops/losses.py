@@ -130,9 +130,9 @@ def _jaccard_growth(error: Tensor, is_class: Tensor) -> Tensor:
     is_class = is_class.gather(1, order)
     size = is_class.sum(dim=1, keepdim=True)  # (K, 1)
     # after n mistakes: the places left of the class, over those places and all that were taken for it
-    left, union = size - is_class.cumsum(dim=1), size + (~is_class).cumsum(dim=1)  # (K, P)
-    # differences of 1 - left / union, without subtracting numbers that are almost the same
-    growth = torch.where(is_class, 1, left.to(error.dtype) / (union - 1).clamp(min=1)) / union
+    num_left, union = size - is_class.cumsum(dim=1), size + (~is_class).cumsum(dim=1)  # (K, P)
+    # differences of 1 - num_left / union, without subtracting numbers that are almost the same
+    growth = torch.where(is_class, 1, num_left.to(error.dtype) / (union - 1).clamp(min=1)) / union
     return torch.zeros_like(error).scatter(1, order, growth)  # from the order of errors to that of places
 
 

@@ -102,8 +102,8 @@ class Detection(Task):
         """Returns: a dict per image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` and `scores` (M,)."""
         images, targets = batch
         tile = self.tile
-        found = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
-        return [_in_file(*one) for one in zip(found, images, targets, strict=True)]
+        detections = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
+        return [_in_file(*one) for one in zip(detections, images, targets, strict=True)]
 
     def answer(self, outputs: list[dict[str, Any]], facts: dict[str, Any], score: float = 0.25) -> list[dict[str, Any]]:
         """Names the objects in each image: `boxes`, each with class, score, left, top, right and bottom in pixels.
@@ -222,13 +222,13 @@ def _named_boxes(output: dict[str, Any], facts: dict[str, Any]) -> list[dict[str
     ]
 
 
-def _in_file(found: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:
+def _in_file(detections: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:
     """Detections in pixels of the image's file, which the data may have resized, with the id of the image."""
     if "file_size" in target:
         width, height = target["file_size"]
-        scale = found["boxes"].new_tensor([width / image.shape[2], height / image.shape[1]] * 2)
-        found = {**found, "boxes": found["boxes"] * scale}
-    return {"image_id": target["image_id"], **found} if "image_id" in target else found
+        scale = detections["boxes"].new_tensor([width / image.shape[2], height / image.shape[1]] * 2)
+        detections = {**detections, "boxes": detections["boxes"] * scale}
+    return {"image_id": target["image_id"], **detections} if "image_id" in target else detections
 
 
 class _AveragePrecision(MeanAveragePrecision):
@@ -242,11 +242,11 @@ class _AveragePrecision(MeanAveragePrecision):
         self.class_names = class_names or []
 
     def compute(self) -> dict[str, Tensor]:
-        found = super().compute()
-        measured = {name: found[name] for name in ("map", "map_50", "map_75")}
+        results = super().compute()
+        measured = {name: results[name] for name in ("map", "map_50", "map_75")}
         if self.class_names:
             # -1 for a class of false alarms only, which is left out of the mean as well
-            of_classes = zip(found["classes"].tolist(), found["map_per_class"], strict=True)
+            of_classes = zip(results["classes"].tolist(), results["map_per_class"], strict=True)
             measured |= {f"map_{self.class_names[label]}": value for label, value in of_classes if value >= 0}
         return measured
 
