@@ -28,5 +28,5 @@ class Stopped(BaseException):
 
 def nearest(name: str, choices: Iterable[str], count: int = 3) -> str:
     """«. Nearest: a, b» for a misspelt name, or nothing if no choice comes close."""
-    found = difflib.get_close_matches(name, list(choices), n=count, cutoff=0.6)
-    return f". Nearest: {', '.join(found)}" if found else ""
+    matches = difflib.get_close_matches(name, list(choices), n=count, cutoff=0.6)
+    return f". Nearest: {', '.join(matches)}" if matches else ""

@@ -125,6 +125,6 @@ def gathered(trainer: Any, value: Any) -> list[Any]:
         return [value]
     from torch import distributed
 
-    found: list[Any] = [None] * trainer.world_size
-    distributed.all_gather_object(found, value)
-    return found
+    values: list[Any] = [None] * trainer.world_size
+    distributed.all_gather_object(values, value)
+    return values

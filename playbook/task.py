@@ -112,17 +112,18 @@ class Task(LightningModule):
         return self
 
     def configure_optimizers(self) -> Any:
-        made = _underlying(self.optimizer)
+        optimizer_class = _underlying(self.optimizer)
         settings = settings_of(self, self.parameter_rules)
         freeze(self, settings)  # again: splitting the net may have made its parameters anew
-        groups = parameter_groups(self, split_hidden=getattr(made, "splits_hidden", False))
+        groups = parameter_groups(self, split_hidden=getattr(optimizer_class, "splits_hidden", False))
         if not groups:
             if any(rule.frozen for rule in self.parameter_rules):
                 raise ValueError("parameter_groups: every parameter is frozen, so there is nothing to optimise")
             raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
-        if isinstance(made, type) and "weight_decay" not in inspect.signature(made).parameters:  # LBFGS, Rprop
+        # LBFGS and Rprop
+        if isinstance(optimizer_class, type) and "weight_decay" not in inspect.signature(optimizer_class).parameters:
             if any(rule.weight_decay is not None for rule in self.parameter_rules):
-                raise ValueError(f"parameter_groups: {made.__name__} has no weight_decay")
+                raise ValueError(f"parameter_groups: {optimizer_class.__name__} has no weight_decay")
             groups = [{"params": [parameter for group in groups for parameter in group["params"]]}]
         groups, group_settings = split_groups(groups, settings)
         optimizer = self.optimizer(groups)
@@ -142,8 +143,8 @@ class Task(LightningModule):
     def _build_schedule(self, optimizer: Optimizer) -> LRScheduler:
         assert self.schedule is not None
         accepted = inspect.signature(_underlying(self.schedule)).parameters
-        given = getattr(self.schedule, "keywords", {})
-        if "total_steps" in accepted and not any(given.get(name) for name in ("total_steps", "epochs")):
+        keywords = getattr(self.schedule, "keywords", {})
+        if "total_steps" in accepted and not any(keywords.get(name) for name in ("total_steps", "epochs")):
             total_steps = self.trainer.estimated_stepping_batches
             if total_steps < 1:
                 raise ValueError("schedule: the training has no steps; see --trainer.max_steps, .limit_train_batches")

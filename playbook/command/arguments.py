@@ -215,14 +215,14 @@ def _faulty_key(node: yaml.Node) -> str | None:
     """A key that is no text, or that stands twice in its mapping, where the first would be dropped in silence."""
     if not isinstance(node, yaml.MappingNode):
         return None
-    seen: set[str] = set()
+    names: set[str] = set()
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
             return f"{line}: {key.value}: expected the name of an option"
-        if key.value in seen:
+        if key.value in names:
             return f"{line}: {key.value}: occurs twice; the first one would be ignored"
-        seen.add(key.value)
+        names.add(key.value)
         if deeper := _faulty_key(value):
             return deeper
     return None
@@ -232,18 +232,18 @@ def keys_of(node: yaml.Node, prefix: str = "") -> list[str]:
     """Dotted keys of a config, without class_path and init_args."""
     if not isinstance(node, yaml.MappingNode):
         return []
-    found = []
+    keys = []
     for key, value in node.value:
         name = str(key.value).removesuffix("+")
         path = prefix if name == "init_args" else f"{prefix}.{name}".lstrip(".")
-        found += [path] if name not in ("init_args", "class_path") else []
-        found += keys_of(value, path)
-    return found
+        keys += [path] if name not in ("init_args", "class_path") else []
+        keys += keys_of(value, path)
+    return keys
 
 
 def appended_callbacks(args: list[str]) -> set[str]:
     """Short names of the classes given by --trainer.callbacks+ on the command line."""
-    found = set()
+    names = set()
     for arg, following in zip(args, [*args[1:], ""], strict=False):
         name, equals, value = arg.partition("=")
         if name != "--trainer.callbacks+":
@@ -252,8 +252,8 @@ def appended_callbacks(args: list[str]) -> set[str]:
             content = yaml.safe_load(value if equals else following)
             for entry in content if isinstance(content, list) else [content]:
                 path = entry.get("class_path") if isinstance(entry, dict) else entry
-                found |= {path.rpartition(".")[2]} if isinstance(path, str) else set()
-    return found
+                names |= {path.rpartition(".")[2]} if isinstance(path, str) else set()
+    return names
 
 
 def near_option(path: str, known: list[str]) -> str:
@@ -283,7 +283,7 @@ def _line_of(node: yaml.Node, parts: list[str]) -> int | None:
             if len(parts) == 1 or deeper is not None:
                 return deeper or key.start_mark.line + 1
         elif name == "init_args":
-            found = _line_of(value, parts)
-            if found is not None:
-                return found
+            line = _line_of(value, parts)
+            if line is not None:
+                return line
     return None

@@ -73,10 +73,10 @@ def published(kind: str) -> list[Entry]:
     """Classes of a kind that torch or Lightning publishes in one module."""
     place = module_of(kind)
     paths = [f"{place}.{name}" for name in _public_names(place)]
-    found = [(path, signatures.find(path)) for path in paths if _is_of(path, kind)]
+    definitions = [(path, signatures.find(path)) for path in paths if _is_of(path, kind)]
     return [
         Entry(path.rpartition(".")[2], path, docstrings.summary(definition))
-        for path, definition in found
+        for path, definition in definitions
         if definition is not None
     ]
 

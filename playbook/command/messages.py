@@ -159,7 +159,7 @@ def _wrong_channels(error: BaseException, text: str, invocation: Invocation) -> 
 def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
     """What Lightning and torch raise themselves, and the option it is about."""
     callback = re.search(r"callback of type `(\w+)`", text)
-    told = [
+    explanations = [
         (
             "Found more than one stateful callback",
             f"--trainer.callbacks: {callback[1] if callback else 'a callback'} is configured twice",
@@ -179,8 +179,8 @@ def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
     ]
     if not invocation.running:
         mapping = "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
-        told.append(("argument after ** must be a mapping", mapping))
-    return told
+        explanations.append(("argument after ** must be a mapping", mapping))
+    return explanations
 
 
 def _of_values(error: BaseException, text: str, invocation: Invocation) -> str | None:
@@ -241,8 +241,8 @@ def _named(text: str, invocation: Invocation) -> str:
     if "backend found" in text:
         word = re.match("accelerator", "accelerator")
     name = (word[1] if word.re.groups else word[0]) if word else ""
-    given = [re.split(r"[=+]", arg.removeprefix("--"))[0] for arg in invocation.args if arg.startswith("--")]
-    paths = [path for path in given if path.rpartition(".")[2] == name]
+    given_options = [re.split(r"[=+]", arg.removeprefix("--"))[0] for arg in invocation.args if arg.startswith("--")]
+    paths = [path for path in given_options if path.rpartition(".")[2] == name]
     known = [*invocation.known, *_names_in(invocation.options)]
     paths = paths or [path for path in known if path.rpartition(".")[2] == name]
     if not paths:

@@ -87,8 +87,8 @@ def require_fit(model: Any, checkpoint: Opened) -> None:
     kind, plain = type(model), (LightningModule, Task)
     if any(getattr(kind, hook) not in [getattr(base, hook) for base in plain] for hook in BUILDS):
         return
-    found = misfits(model.state_dict(), checkpoint.weights)
+    differences = misfits(model.state_dict(), checkpoint.weights)
     if not model.strict_loading:
-        found = {"mismatched": found["mismatched"]}
-    if text := describe(found):
+        differences = {"mismatched": differences["mismatched"]}
+    if text := describe(differences):
         raise UserError(f"--ckpt_path {checkpoint.path.as_posix()}: does not fit this model: {text}")

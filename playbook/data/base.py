@@ -373,8 +373,8 @@ class _Order(DistributedSampler):
         return own[batch * self.data.batch_size : (batch + 1) * self.data.batch_size].tolist()
 
     def num_used(self) -> int:
-        left = self._left(self.data.batch_size)
-        return self.size - left if self.shuffle and 0 < left < self.num_replicas else self.size
+        num_left = self._left(self.data.batch_size)
+        return self.size - num_left if self.shuffle and 0 < num_left < self.num_replicas else self.size
 
     def batch_size(self) -> int:
         """In evaluation, the largest at which every rank has as many batches: a sharded net waits for all in each."""

@@ -93,32 +93,32 @@ class ResidentImages(Data):
         if len(images) < 2:
             raise UserError(f"--data: expected at least 2 images to train and validate with, got {len(images)}")
         if test[0].shape[1:] != images.shape[1:]:
-            found, expected = (" × ".join(map(str, part.shape[1:])) for part in (test[0], images))
-            raise UserError(f"--data: expected test images of {expected} values as those to train with, got {found}")
+            actual, expected = (" × ".join(map(str, part.shape[1:])) for part in (test[0], images))
+            raise UserError(f"--data: expected test images of {expected} values as those to train with, got {actual}")
         side = min(images.shape[2:])
         if self.translate >= side:
             raise UserError(f"translate: expected less than the image size of {side} pixels, got {self.translate}")
         num_val = min(max(round(len(images) * self.val_share), 1), len(images) - 1)
         shares = [1 - num_val / len(images), num_val / len(images)]
-        kept, val = (torch.tensor(part) for part in split_indices(len(images), shares))
-        if self.num_train is not None and not 1 <= self.num_train <= len(kept):
-            raise UserError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
-        kept = kept[: self.num_train]
+        train_indices, val = (torch.tensor(part) for part in split_indices(len(images), shares))
+        if self.num_train is not None and not 1 <= self.num_train <= len(train_indices):
+            raise UserError(f"num_train: expected 1 to {len(train_indices)} images, got {self.num_train}")
+        train_indices = train_indices[: self.num_train]
         if "mean" not in self.facts:  # of a checkpoint
-            mean, deviation = mean_and_deviation(images[kept])
+            mean, deviation = mean_and_deviation(images[train_indices])
             shape = list(images.shape[1:])
             self.facts |= {"image_shape": shape, "mean": mean.tolist(), "deviation": deviation.tolist()}
         statistics = torch.tensor(self.facts["mean"]), torch.tensor(self.facts["deviation"])
         counts = {"train": len(images), "test": len(test[0])}
         numbers = [[f"{split}:{index}" for index in range(count)] for split, count in counts.items()]
         train_names, test_names = file_names or numbers
-        self.train_set = _Held(images[kept], targets[kept], statistics, self)
+        self.train_set = _Held(images[train_indices], targets[train_indices], statistics, self)
         self.val_set = _Held(images[val], targets[val], statistics)
         self.test_set = _Held(*test, statistics)
         if class_names is not None:
             self.count_classes()
         self._names = {  # by data set
-            id(self.train_set): [train_names[index] for index in kept.tolist()],
+            id(self.train_set): [train_names[index] for index in train_indices.tolist()],
             id(self.val_set): [train_names[index] for index in val.tolist()],
             id(self.test_set): test_names,
         }

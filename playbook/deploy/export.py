@@ -62,15 +62,15 @@ def _safetensors(model: pl.LightningModule, checkpoint: Path, output: Path) -> N
 
 def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that share no memory: the format knows none. Tied ones are written under each of their names."""
-    seen: set[int] = set()
-    found = {}
+    addresses: set[int] = set()
+    copies = {}
     for name, tensor in weights.items():
-        found[name] = tensor.contiguous()
-        memory = found[name].untyped_storage()
-        if memory.data_ptr() in seen or memory.nbytes() != found[name].nbytes:
-            found[name] = found[name].clone()
-        seen.add(memory.data_ptr())
-    return found
+        copies[name] = tensor.contiguous()
+        memory = copies[name].untyped_storage()
+        if memory.data_ptr() in addresses or memory.nbytes() != copies[name].nbytes:
+            copies[name] = copies[name].clone()
+        addresses.add(memory.data_ptr())
+    return copies
 
 
 def _plain(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:

@@ -130,17 +130,17 @@ def rate_option(model: pl.LightningModule) -> str:
 def _train(trainer: pl.Trainer, model: Any, datamodule: Any, callback: pl.Callback) -> None:
     if trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
         raise UserError("fast_dev_run: expected none, as a finder needs more than one step")
-    kept = [other for other in trainer.callbacks if not isinstance(other, OBSERVERS)]  # type: ignore[attr-defined]  # set by a connector
+    kept_callbacks = [other for other in trainer.callbacks if not isinstance(other, OBSERVERS)]  # type: ignore[attr-defined]  # set by a connector
     loop = trainer.fit_loop
     limits = loop.max_epochs, loop.epoch_loop.max_steps
-    trainer.callbacks = [*kept, callback]  # type: ignore[attr-defined]  # set by a connector
+    trainer.callbacks = [*kept_callbacks, callback]  # type: ignore[attr-defined]  # set by a connector
     trainer.loggers = []
     trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
     try:
         # not our own fit, which tests the best checkpoint afterwards
         pl.Trainer.fit(trainer, _copy(model), datamodule=datamodule)
     finally:
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # set by a connector
+        trainer.callbacks = kept_callbacks  # type: ignore[attr-defined]  # set by a connector
         loop.max_epochs, loop.epoch_loop.max_steps = limits
 
 
@@ -228,8 +228,8 @@ class _Stopwatch(_Ending):
     ) -> None:
         self._steps += 1
         if self._steps > WARM_UP_STEPS:
-            left = (self.num_samples or math.inf) - batch_idx * self.batch_size
-            self._timed += int(min(self.batch_size, left))
+            num_left = (self.num_samples or math.inf) - batch_idx * self.batch_size
+            self._timed += int(min(self.batch_size, num_left))
         if self._steps in (WARM_UP_STEPS, self.num_steps):
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)

@@ -107,9 +107,9 @@ class Muon(Optimizer):
 
 def _split(params: Iterable[Any]) -> list[dict[str, Any]]:
     """Groups that say whether they are hidden."""
-    given = list(params)
-    groups = [{**group, "params": list(group["params"])} for group in given if isinstance(group, dict)]
-    groups = groups or [{"params": given}]
+    entries = list(params)
+    groups = [{**group, "params": list(group["params"])} for group in entries if isinstance(group, dict)]
+    groups = groups or [{"params": entries}]
     if any("hidden" in group for group in groups):
         return [{"hidden": False, **group} for group in groups]
     matrices = [id(p) for group in groups for p in group["params"] if p.ndim in (2, 4)]

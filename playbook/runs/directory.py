@@ -173,8 +173,8 @@ def newest_run(recipe: str | None) -> Run:
     Raises:
         UserError: there is none.
     """
-    found = ROOT.glob(f"{recipe or '*'}/*/checkpoints/*.ckpt")
-    newest = max((path.parent.parent for path in found), key=lambda path: path.name, default=None)
+    checkpoints = ROOT.glob(f"{recipe or '*'}/*/checkpoints/*.ckpt")
+    newest = max((path.parent.parent for path in checkpoints), key=lambda path: path.name, default=None)
     if newest is None:
         raise UserError(f"--ckpt_path: no run{f' of {recipe}' if recipe else ''} under {ROOT}/ has a checkpoint")
     return Run(newest)

@@ -69,8 +69,8 @@ class Trainer(pl.Trainer):
         self._from_python = run is None
         self._record = Record(run or Run(Path()), config, values or {})
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
-        given = as_list(settings.pop("callbacks", None))
-        own = next((callback for callback in given if isinstance(callback, Checkpoint)), None)
+        user_callbacks = as_list(settings.pop("callbacks", None))
+        own = next((callback for callback in user_callbacks if isinstance(callback, Checkpoint)), None)
         if not self.has_run:
             settings.setdefault("enable_checkpointing", False)
         saves = settings.get("enable_checkpointing") is not False and self.has_run
@@ -79,7 +79,7 @@ class Trainer(pl.Trainer):
         checkpoint.config = config
         self.keep_facts = KeepFacts()
         own_first = [self.keep_facts, ExactResume(checkpoint), Changes(config), MicroBatches(), CheckMonitors()]
-        callbacks: list[Any] = [*own_first, *given]
+        callbacks: list[Any] = [*own_first, *user_callbacks]
         if not any(isinstance(callback, NonFinite) for callback in callbacks):
             callbacks.append(NonFinite())
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)

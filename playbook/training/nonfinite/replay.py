@@ -133,9 +133,9 @@ def replay(path: str | Path, module: pl.LightningModule | type[pl.LightningModul
 def replay_command(path: Path, module: pl.LightningModule) -> str:
     """The shell command that replays a file; where a module cannot be made from it, dots stand for its arguments."""
     cls = type(module)
-    made = cls.__name__ if module.hparams else f"{cls.__name__}(...)"
+    argument = cls.__name__ if module.hparams else f"{cls.__name__}(...)"
     imports = f"from playbook import replay; from {cls.__module__} import {cls.__name__}"
-    code = f'{imports}; print(replay("{path.as_posix()}", {made}))'
+    code = f'{imports}; print(replay("{path.as_posix()}", {argument}))'
     return f"python -c {shlex.quote(code)}"
 
 

@@ -74,8 +74,8 @@ class Changes(Callback):
         if former := checkpoint.get("settings"):
             self._settings.apply(trainer, former)
             names = {change.name for change in changes}
-            found = changed_settings(former, self._settings.values)
-            changes += [c for c in found if c.name not in names and (not changes or "." in c.option)]
+            setting_changes = changed_settings(former, self._settings.values)
+            changes += [c for c in setting_changes if c.name not in names and (not changes or "." in c.option)]
         if not trainer.is_global_zero:
             return
         for change in changes:
