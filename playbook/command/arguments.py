@@ -1,4 +1,4 @@
-"""Reads the command line and its configs as far as that needs no torch, so that common mistakes are told at once."""
+"""Reads the command line and its configs without importing torch, so that common mistakes are reported immediately."""
 
 import contextlib
 import re
@@ -212,7 +212,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _faulty_key(node: yaml.Node) -> str | None:
-    """A key that is no text, or that stands twice in its mapping, where the first would be dropped in silence."""
+    """A key that is not text, or that occurs twice in its mapping, so that the first would be dropped silently."""
     if not isinstance(node, yaml.MappingNode):
         return None
     names: set[str] = set()

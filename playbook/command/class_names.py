@@ -1,4 +1,4 @@
-"""Which class a name means, and whether there is one of that name at all, without importing any."""
+"""Finds the class of a short name, without importing any class."""
 
 import ast
 import os

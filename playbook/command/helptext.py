@@ -34,7 +34,7 @@ def overview() -> str:
             *(f"  {verb.name:<15} {verb.summary}" for verb in verbs().values()),
             "",
             f"Start with: {command} fit --config {_with_own_recipe(EXAMPLE)}",
-            f"Options of a verb: {command} VERB --help; every one of them: --help.all",
+            f"Options of a verb: {command} VERB --help; all options: --help.all",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Runs a verb that needs a model: quiet imports, then the session, then what an error means."""
+"""Runs a verb that needs a model: imports quietly, builds the session, and explains errors."""
 
 import gc
 import os

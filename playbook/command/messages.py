@@ -1,7 +1,7 @@
-"""What an error means: one line for a mistake of the user, nothing for an error in code, which keeps its traceback.
+"""Explains errors: one line for a mistake of the user, nothing for an error in code, which keeps its traceback.
 
-Decided by where it was raised. What the user's own code raises while it runs is never explained, unless it says itself
-that it speaks of an option (UserError); while the classes are built, a `raise ValueError(…)` in a constructor does.
+This depends on where the error was raised. Of the errors that the user's own code raises, only UserError is explained,
+and, while the classes are built, a `raise ValueError(…)` in a constructor.
 """
 
 import errno

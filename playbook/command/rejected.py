@@ -1,4 +1,4 @@
-"""What a rejected option means: jsonargparse's nested reports, read down to the option that is wrong."""
+"""Explains rejected options: finds the wrong option in jsonargparse's nested reports."""
 
 import inspect
 import re

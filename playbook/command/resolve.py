@@ -1,4 +1,4 @@
-"""Which checkpoint a command means, which run directory it works in, and whether the two fit its model."""
+"""Finds the checkpoint and the run directory of a command, and checks that the checkpoint fits the model."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change whic
 
 
 def resolve_checkpoint(invocation: Invocation) -> Opened | None:
-    """The checkpoint that --ckpt_path means; None where a run is to start.
+    """The checkpoint of --ckpt_path; None if a new run starts.
 
     Raises:
         UserError: there is none, or it is damaged.

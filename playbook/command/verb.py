@@ -1,4 +1,4 @@
-"""What a verb is: one object in one file of `playbook/verbs/`, found by being there. No torch here."""
+"""The base classes of verbs, each of which is one object in one file of `playbook/verbs/`. Imports no torch."""
 
 import inspect
 import re
