@@ -1,6 +1,6 @@
-"""Playbook: what a project imports to train its networks. Every name is loaded when it is first used.
+"""Playbook: the names that a project imports to train its networks. Each is loaded on first use.
 
-`import playbook` alone brings neither torch nor Lightning, so that `--help` and mistakes are told at once.
+`import playbook` imports neither torch nor Lightning, so that `--help` and error messages appear immediately.
 """
 
 from importlib import import_module

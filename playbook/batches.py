@@ -1,4 +1,4 @@
-"""How many samples a batch holds, and the same batch in parts."""
+"""Counts the samples of a batch, and splits batches."""
 
 from collections.abc import Mapping
 from itertools import pairwise

@@ -1,23 +1,23 @@
-"""Mistakes of the user, said in one line: what, where, what was expected, the nearest valid choice."""
+"""Errors for mistakes of the user, in one line: option, value, what was expected, the nearest valid choice."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: printed as one line, exit code 2, no traceback."""
+    """A mistake that the user can fix: printed as one line, exit code 2, no traceback."""
 
 
 class HowTo(UserError):  # noqa: N818  # it tells how to, and is no error of code
-    """A mistake whose remedy takes a few lines of code: printed as it stands."""
+    """A mistake whose fix needs a few lines of code: printed without changes."""
 
 
 class Stopped(BaseException):
-    """A signal asked for the end of training, and what was done is saved.
+    """A signal has ended training, after a checkpoint was saved.
 
     Args:
-        number: of the signal.
-        exit_code: of the command; 128 + number, as a shell has it, when left out.
+        number: number of the signal.
+        exit_code: exit code of the command. Defaults to 128 + number, as in a shell.
     """
 
     def __init__(self, number: int, exit_code: int | None = None) -> None:
@@ -28,5 +28,5 @@ class Stopped(BaseException):
 
 def nearest(name: str, choices: Iterable[str], count: int = 3) -> str:
     """«. Nearest: a, b» for a misspelt name, or nothing if no choice comes close."""
-    found = difflib.get_close_matches(name, list(choices), n=count, cutoff=0.6)
-    return f". Nearest: {', '.join(found)}" if found else ""
+    matches = difflib.get_close_matches(name, list(choices), n=count, cutoff=0.6)
+    return f". Nearest: {', '.join(matches)}" if matches else ""

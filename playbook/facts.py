@@ -1,4 +1,4 @@
-"""What a run knows of its training data: plain values that travel with the weights."""
+"""Facts: plain values learnt from the training data, saved together with the weights."""
 
 import json
 from collections import Counter
@@ -17,26 +17,26 @@ MOST_WRITTEN = 50_000  # characters of a value in files that people read; a voca
 
 
 def pack(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of a checkpoint: plain values, with the version of their form.
+    """The entry of a checkpoint: plain values, with the version of their format.
 
     Args:
         facts: plain values by name; tuples, arrays and tensors become lists.
 
     Raises:
-        UserError: a value is not plain, or a class name is given twice.
+        UserError: a value is not plain, or a class name occurs twice.
     """
     return {"version": VERSION, "values": plain_facts(facts)}
 
 
 def unpack(checkpoint: Mapping[str, Any], place: str) -> dict[str, Any] | None:
-    """The facts in a checkpoint; None in one that was saved without.
+    """The facts in a checkpoint, or None if it has none.
 
     Args:
-        checkpoint: as it was read.
-        place: what to call it in messages.
+        checkpoint: content of the checkpoint.
+        place: its name in messages.
 
     Raises:
-        UserError: they are damaged, or a later version wrote them.
+        UserError: they are damaged, or were written by a later version.
     """
     entry = checkpoint.get(KEY)
     if entry is None:
@@ -51,28 +51,28 @@ def unpack(checkpoint: Mapping[str, Any], place: str) -> dict[str, Any] | None:
         raise UserError(f"{place}: its facts are damaged: expected a version and values")
     if version > VERSION:
         raise UserError(
-            f"{place}: its facts are of version {version}, this Playbook reads up to {VERSION}; update Playbook"
+            f"{place}: its facts have version {version}, this Playbook reads up to {VERSION}; update Playbook"
         )
     return plain_facts(entry["values"], place)
 
 
 def plain_facts(facts: Mapping[str, Any], place: str = "--data") -> dict[str, Any]:
-    """The same facts as lists, dicts, text, numbers and truth values.
+    """The same facts as lists, dicts, text, numbers and booleans.
 
     Raises:
-        UserError: a value is none of these, or a class name is given twice.
+        UserError: a value is none of these, or a class name occurs twice.
     """
     values = {str(name): _plain(value, f"{place}: facts: {name}") for name, value in facts.items()}
     classes = values.get("classes", [])
     if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise UserError(f"{place}: facts: classes: expected a list of names, got {classes!r:.80}")
     if repeated := [name for name, count in Counter(classes).items() if count > 1]:
-        raise UserError(f"{place}: class {repeated[0]!r} is given twice, expected different names")
+        raise UserError(f"{place}: class {repeated[0]!r} occurs twice, expected different names")
     return values
 
 
 def abridged(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts for files that people read: a long text or list, such as a vocabulary, is told by its length."""
+    """The facts for files that people read: long texts or lists, such as vocabularies, are replaced by their length."""
     return {name: _abridged(value) for name, value in facts.items()}
 
 
@@ -80,7 +80,7 @@ def _abridged(value: Any) -> Any:
     if isinstance(value, Mapping):
         return abridged(value)
     if isinstance(value, str | list) and len(json.dumps(value)) > MOST_WRITTEN:
-        return f"{len(value):,} {'characters' if isinstance(value, str) else 'values'}, which the checkpoint holds"
+        return f"{len(value):,} {'characters' if isinstance(value, str) else 'values'}, saved in the checkpoint"
     return value
 
 
@@ -97,15 +97,15 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def require_same_classes(data: Mapping[str, Any], model: Mapping[str, Any], name: str) -> None:
-    """Refuses data whose class numbers mean other classes than the model's.
+    """Refuses data whose class numbers differ from the model's.
 
     Args:
         data: facts of the data.
-        model: facts that came with the weights.
-        name: what to call the data.
+        model: facts saved with the weights.
+        name: name of the data in messages.
 
     Raises:
-        UserError: a class is unknown to the model, or stands in another place.
+        UserError: a class is unknown to the model, or has a different number.
     """
     own, known = data.get("classes"), model.get("classes")
     if not own or not known or own == known:
@@ -114,15 +114,15 @@ def require_same_classes(data: Mapping[str, Any], model: Mapping[str, Any], name
         raise UserError(f"--data: {unknown_classes(unknown, known, name)}")
     raise UserError(
         f"--data: {name} numbers its classes {named(own)}, the checkpoint {named(known)}; expected the checkpoint's "
-        "order: in `setup`, take self.facts['classes'] where it is there"
+        "order: in `setup`, use self.facts['classes'] if it is set"
     )
 
 
 def unknown_classes(unknown: Sequence[str], known: Sequence[str], name: str) -> str:
-    """The sentence that names classes which the checkpoint lacks."""
+    """The sentence about classes that the checkpoint lacks."""
     near = nearest(unknown[0], known) if len(unknown) == 1 else ""
     plural = "es" if len(unknown) > 1 else ""
-    return f"{name} has the class{plural} {named(unknown)}, the checkpoint knows {named(known)}{near}"
+    return f"{name} has the class{plural} {named(unknown)}, but the checkpoint has {named(known)}{near}"
 
 
 def named(classes: Sequence[str]) -> str:
@@ -132,6 +132,6 @@ def named(classes: Sequence[str]) -> str:
 
 
 def class_name(facts: Mapping[str, Any], number: int) -> str:
-    """Name of a class; its number as text where the facts have no name for it."""
+    """Name of a class, or its number as text if the facts have no name for it."""
     classes = facts.get("classes") or []
     return classes[number] if 0 <= number < len(classes) else str(number)

@@ -1,4 +1,4 @@
-"""Which part of a LightningModule is the network, and where its weights come from."""
+"""Finds the network in a LightningModule, and whether a checkpoint provides its weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

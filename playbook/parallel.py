@@ -1,4 +1,4 @@
-"""How a net is spread over a mesh of devices: layers split by a plan, parameters sharded by FSDP2."""
+"""Spreads a net over a mesh of devices: splits layers by a plan, and shards parameters by FSDP2."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,11 +20,12 @@ def spread(
     Both happen in place; names of parameters stay what they were. Batch norms keep the statistics of their own rank.
 
     Args:
-        net: what is spread.
-        mesh: with the dimensions "data_parallel" and "tensor_parallel"; one of size 1 is left alone.
-        units: modules gathered one at a time in the forward and the backward pass; each is called, not only contained.
-        plan: how layers are split, by their names; it must name every parameter, as clipping refuses to mix split
-            parameters with others. None if there is no way.
+        net: net to spread.
+        mesh: with the dimensions "data_parallel" and "tensor_parallel"; a dimension of size 1 has no effect.
+        units: modules gathered one at a time in the forward and the backward pass; each must be called, not only
+            contained.
+        plan: how to split layers, by name; it must cover every parameter, as clipping cannot mix split parameters with
+            others. None if the net cannot be split.
 
     Raises:
         ValueError: "tensor_parallel" is larger than 1 and there is no plan.
@@ -33,8 +34,8 @@ def spread(
     if tensor_mesh.size() > 1:
         if plan is None:
             raise UserError(
-                f"tensor_parallel_size: {type(net).__name__} has no plan for splitting its layers, "
-                f"expected 1, got {tensor_mesh.size()}; data_parallel_size shards it"
+                f"tensor_parallel_size: {type(net).__name__} has no plan for splitting its layers; "
+                f"expected 1, got {tensor_mesh.size()}. Use data_parallel_size to shard it"
             )
         tied_names = _tied_names(net)
         parallelize_module(net, tensor_mesh, dict(plan))

@@ -58,8 +58,8 @@ def require_one_training(trainer: Any) -> None:
     several = os.environ.get("WORLD_SIZE", "1") != "1" if "RANK" in os.environ else not is_first_process()
     if several and trainer.world_size == 1:
         raise UserError(
-            "--trainer.devices: several processes were started, and each would train alone; expected their number on "
-            "a host, with --config configs/trainer/ddp.yaml"
+            "--trainer.devices: several processes were started, and each would train alone; expected the number of "
+            "processes per host, with --config configs/trainer/ddp.yaml"
         )
 
 
@@ -125,6 +125,6 @@ def gathered(trainer: Any, value: Any) -> list[Any]:
         return [value]
     from torch import distributed
 
-    found: list[Any] = [None] * trainer.world_size
-    distributed.all_gather_object(found, value)
-    return found
+    values: list[Any] = [None] * trainer.world_size
+    distributed.all_gather_object(values, value)
+    return values

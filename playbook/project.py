@@ -1,4 +1,4 @@
-"""Which project a command works for: the package of the user's own files, and the folder that it lies in."""
+"""The project of a command: the package of the user's own files, and its folder."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of where they are drawn, so that none has to be stored to draw them again."""
+"""Random numbers that depend only on a key, so that no state has to be saved to draw them again."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What every task shares: optimizer and schedule, the way from batch to net, metrics at the end of an epoch."""
+"""The base of all tasks: optimizer and schedule, calling the net on a batch, metrics at the end of an epoch."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -25,32 +25,32 @@ ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
 
 class Task(LightningModule):
-    """Trains a net: what is optimised and measured. Subclasses write the steps.
+    """Base of tasks: trains a net, and defines what is optimised and measured. Subclasses implement the steps.
 
-    Metrics are kept as objects and read once an epoch: logging at every step made a small net's step 18 % longer
-    (benchmarks/LOG.md), and sums over batches of different sizes come out exact.
+    Metrics are objects that are read once per epoch: logging at every step made a step of a small net 18 % longer
+    (benchmarks/LOG.md), and means over batches of different sizes are exact.
 
-    A subclass may also have `answer(outputs, facts)` and `draw(inputs, answer)`, which `predict` writes. `answer` turns
-    what predict_step returns for a batch into a dict a sample that a person can read, of text and numbers, a list of
-    dicts, such as boxes, or an integer tensor (H, W), such as a mask. Its further parameters become options, as --top.
-    `draw` returns Pillow's image of one answer; `inputs` is the raw image (3, H, W) as bytes, or else the net's.
+    A subclass may also define `answer(outputs, facts)` and `draw(inputs, answer)`, which `predict` uses. `answer` turns
+    the outputs of predict_step for a batch into a readable dict per sample: text, numbers, a list of dicts, such as
+    boxes, or an integer tensor (H, W), such as a mask. Its further parameters become options, such as --top. `draw`
+    returns a Pillow image of one answer; `inputs` is the raw image (3, H, W) as bytes, or else the net's input.
 
     Args:
         net: any module, called with the inputs of the batch, by name if they are a dict.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
-        metrics: metrics to log beside the mean loss, copied for train, val and test.
-        parameter_groups: rules for parameters by name, a list of mappings, where the last rule that sets something
-            counts. Each has a `pattern`, a glob such as net.stem.* or net.head, and any of `lr_factor` (of the
-            optimizer's rate), `lr` (in its place), `layer_decay` (factor of the rate from each layer to the one below,
-            in (0, 1]), `weight_decay` (norms, biases and embeddings have none all the same) and `frozen`.
+        metrics: metrics to log in addition to the mean loss, copied for train, val and test.
+        parameter_groups: rules for parameters by name, a list of mappings; for each setting, the last matching rule
+            applies. Each has a `pattern`, a glob such as net.stem.* or net.head, and any of `lr_factor` (of the
+            optimizer's rate), `lr` (replaces it), `layer_decay` (factor of the rate from each layer to the one below,
+            in (0, 1]), `weight_decay` (norms, biases and embeddings always have none) and `frozen`.
 
     Attributes:
-        facts: what is known of the training data, such as the names of `classes`: the data's own while training, the
-            checkpoint's after loading. Filled before `setup`.
+        facts: values learnt from the training data, such as the names of `classes`: those of the data during training,
+            those of the checkpoint after loading. Set before `setup`.
     """
 
-    loss_name = ""  # what is minimised, for the card at the end of a run
+    loss_name = ""  # name of the loss, for the summary at the end of a run
     # whether a `weight` of one's own counts samples after all; their numbers are known ahead, without communication
     weighs_samples = False
     logs_collections_alone = True  # this class's on_train_epoch_end logs only names of its MetricCollections
@@ -85,7 +85,7 @@ class Task(LightningModule):
         return self.net(**inputs) if isinstance(inputs, dict) else self.net(inputs)
 
     def configure_model(self) -> None:
-        """Freezes what rules freeze, and splits the net over processes, where the strategy says how."""
+        """Freezes parameters by the rules, and splits the net over processes if the strategy does so."""
         if self.parameter_rules:  # before a strategy looks at which parameters have a gradient
             freeze(self, settings_of(self, self.parameter_rules))
         mesh = self.device_mesh
@@ -93,8 +93,8 @@ class Task(LightningModule):
             return
         if not hasattr(self.net, "parallelize"):
             raise ValueError(
-                f"strategy: {type(self.net).__name__} does not say how it is split over processes; "
-                "give it a method parallelize(mesh), as src/nets/vit.py has, or use ddp"
+                f"strategy: {type(self.net).__name__} does not define how to split it over processes; "
+                "give it a method parallelize(mesh), as in src/nets/vit.py, or use ddp"
             )
         self.net.parallelize(mesh)  # type: ignore[operator]  # nets are any module
         self._is_split = True
@@ -112,17 +112,18 @@ class Task(LightningModule):
         return self
 
     def configure_optimizers(self) -> Any:
-        made = _underlying(self.optimizer)
+        optimizer_class = _underlying(self.optimizer)
         settings = settings_of(self, self.parameter_rules)
         freeze(self, settings)  # again: splitting the net may have made its parameters anew
-        groups = parameter_groups(self, split_hidden=getattr(made, "splits_hidden", False))
+        groups = parameter_groups(self, split_hidden=getattr(optimizer_class, "splits_hidden", False))
         if not groups:
             if any(rule.frozen for rule in self.parameter_rules):
                 raise ValueError("parameter_groups: every parameter is frozen, so there is nothing to optimise")
             raise ValueError("model: no parameter has requires_grad, so there is nothing to optimise")
-        if isinstance(made, type) and "weight_decay" not in inspect.signature(made).parameters:  # LBFGS, Rprop
+        # LBFGS and Rprop
+        if isinstance(optimizer_class, type) and "weight_decay" not in inspect.signature(optimizer_class).parameters:
             if any(rule.weight_decay is not None for rule in self.parameter_rules):
-                raise ValueError(f"parameter_groups: {made.__name__} has no weight_decay")
+                raise ValueError(f"parameter_groups: {optimizer_class.__name__} has no weight_decay")
             groups = [{"params": [parameter for group in groups for parameter in group["params"]]}]
         groups, group_settings = split_groups(groups, settings)
         optimizer = self.optimizer(groups)
@@ -142,44 +143,44 @@ class Task(LightningModule):
     def _build_schedule(self, optimizer: Optimizer) -> LRScheduler:
         assert self.schedule is not None
         accepted = inspect.signature(_underlying(self.schedule)).parameters
-        given = getattr(self.schedule, "keywords", {})
-        if "total_steps" in accepted and not any(given.get(name) for name in ("total_steps", "epochs")):
+        keywords = getattr(self.schedule, "keywords", {})
+        if "total_steps" in accepted and not any(keywords.get(name) for name in ("total_steps", "epochs")):
             total_steps = self.trainer.estimated_stepping_batches
             if total_steps < 1:
-                raise ValueError("schedule: there is no step to train; see --trainer.max_steps, .limit_train_batches")
+                raise ValueError("schedule: the training has no steps; see --trainer.max_steps, .limit_train_batches")
             if total_steps == float("inf"):
                 raise ValueError("schedule: needs a known end, set --trainer.max_epochs or --trainer.max_steps")
             return self.schedule(optimizer, total_steps=int(total_steps))  # type: ignore[call-arg]  # it takes it, says its signature
         return self.schedule(optimizer)
 
     def weight(self, batch: Any) -> Tensor | float | None:
-        """What the loss of a batch is a mean over: its samples, unless a subclass says otherwise.
+        """The weight of a batch's mean loss: its number of samples, unless a subclass overrides this.
 
-        The gradient of an optimizer step is the mean of its batches' gradients under these weights, so it is the same
-        no matter how the step is split: by accumulation, over processes, or where a batch does not fit into memory.
-        Return the count that training_step divides by: tokens for a language model, labelled pixels where some are
+        The gradient of an optimizer step is the mean of its batches' gradients with these weights, so it does not
+        depend on how the step is split: by accumulation, over processes, or because a batch does not fit into memory.
+        Return the count by which training_step divides: tokens for a language model, labelled pixels if some are
         ignored, the sum of class weights for a weighted cross-entropy. A scalar tensor may stay on its device.
 
-        Return None where the loss is not a mean over parts of the batch, as with the Dice loss or a contrastive loss.
-        All batches of a step then count the same, and a message says that splitting changes the step.
+        Return None if the loss is not a mean over parts of the batch, as for the Dice loss or a contrastive loss. All
+        batches of a step then have the same weight, and a message says that splitting changes the step.
 
         Args:
-            batch: what training_step gets.
+            batch: batch of training_step.
         """
         return num_samples(batch) or 1
 
     def class_counts(self, num_classes: int) -> list[int]:
-        """Counts the training samples of each class, in `setup`: by the targets of the training set, or facts.
+        """Counts the training samples of each class, in `setup`: by the targets of the training set, or by the facts.
 
         Args:
             num_classes: number of classes K.
 
         Raises:
-            UserError: the data does not say, or balances its classes already.
+            UserError: the data has neither, or already balances its classes.
         """
         data: Any = getattr(self.trainer, "datamodule", None)
         if getattr(data, "balanced", False):
-            raise UserError("class_weights: auto and --data.balanced true both make up for rare classes; choose one")
+            raise UserError("class_weights: auto and --data.balanced true both compensate for rare classes; choose one")
         dataset = getattr(data, "train_set", None)
         if dataset is None and data is not None and "class_counts" not in self.facts:
             dataset = getattr(data.train_dataloader(), "dataset", None)
@@ -189,20 +190,20 @@ class Task(LightningModule):
         if "class_counts" not in self.facts:
             name = "the DataLoader" if data is None else type(data).__name__
             raise UserError(
-                f"class_weights: auto needs the number of training samples of each class, which {name} does not tell; "
-                "set self.facts['class_counts'] in the data's setup, or give weights by name, as in {daisy: 2.0}"
+                f"class_weights: auto needs the number of training samples of each class, which {name} does not "
+                "provide; set self.facts['class_counts'] in its setup, or weights by name, as in {daisy: 2.0}"
             )
         return self.facts["class_counts"]
 
     def log_step(self, stage: str, loss: Tensor, weight: Tensor | float, **measured: Tensor) -> None:
-        """Adds one batch to the metrics of a stage, and logs the training loss where a step is due to be logged.
+        """Adds one batch to the metrics of a stage, and logs the training loss at the logging interval.
 
         Args:
             stage: train, val or test.
             loss: mean over the batch, a scalar.
-            weight: how much this loss counts in the mean of the epoch, `weight(batch)`; the number of samples where
-                that is None.
-            measured: what the metrics' `update` takes, by name.
+            weight: weight of this loss in the mean of the epoch, `weight(batch)`, or the number of samples if that is
+                None.
+            measured: arguments of the metrics' `update`, by name.
         """
         loss = loss.detach()
         # where nothing counts, the mean may be 0 / 0
@@ -227,7 +228,7 @@ class Task(LightningModule):
 
 
 def _underlying(factory: Any) -> Any:
-    """The class that a factory makes; jsonargparse hands over a partial that has it among its arguments."""
+    """The class that a factory builds; jsonargparse passes a partial that has the class among its arguments."""
     if not isinstance(factory, partial):
         return factory
     return next((value for value in (factory.func, *factory.args) if isinstance(value, type)), factory.func)

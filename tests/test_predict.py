@@ -184,10 +184,10 @@ def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -
     told = refused(cli(*command))
     assert "pictures/test/green/2.png" in told
     assert "kept  4 rows in" in told
-    assert "repeat the command to go on" in told
+    assert "repeat the command to continue" in told
     assert not (output / "predictions.csv").exists()
     broken.write_bytes(content)
-    assert "going on after 4 rows\n" in done(cli(*command)).out
+    assert "continuing after 4 rows\n" in done(cli(*command)).out
     assert table(output / "predictions.csv") == whole
     assert sorted(file.name for file in output.iterdir()) == ["about.json", "predictions.csv"]
     about = json.loads((output / "about.json").read_text())
@@ -229,7 +229,7 @@ def test_inputs_of_one_name_have_a_folder_each(cli: Cli, folder: Path) -> None:
 def test_an_output_that_cannot_be_made_is_told(cli: Cli, folder: Path) -> None:
     (folder / "taken").write_text("")
     told = refused(cli("predict", "--ckpt_path", "run", "--input", "pictures/test", "--output", "taken"))
-    assert told == "error: --output taken: cannot be made: File exists\n"
+    assert told == "error: --output taken: cannot be created: File exists\n"
     assert refused(cli("predict", "--ckpt_path", "run", "--input", "")).startswith("error: --input")
 
 
@@ -288,7 +288,7 @@ def test_a_file_through_standard_input(cli: Cli, folder: Path, monkeypatch: pyte
 
 OPTIONS = {
     ("--score", "0.5"): "--score: Classification.answer takes --top",
-    ("--tile", "128", "--input", "pictures/test"): "--tile: Classification predicts whole images",
+    ("--tile", "128", "--input", "pictures/test"): "--tile: only segmentation and detection support tiles",
     ("--tile", "128"): "--tile: expected --input as well",
     ("--top", "0"): "--top: expected at least 1 class, got 0",
     ("--input", "pictures/tests"): "--input pictures/tests: no such file or folder. Nearest: pictures/test",

@@ -37,7 +37,7 @@ def test_is_tested_as_then(cli: Cli, run: Path) -> None:
 def test_predicts_as_then(cli: Cli, run: Path) -> None:
     done = cli("predict", "--ckpt_path", "run", "--top", "10")
     assert done.code == 0
-    assert "holds no class names: they are taken to be 0, 1, 2, 3, 4 and 5 more, unchecked\n" in done.out
+    assert "contains no class names: assuming 0, 1, 2, 3, 4 and 5 more, without a check\n" in done.out
     texts = [(folder / name).read_text() for folder, name in ((SAVED, "first-predictions.csv"), (run, PREDICTIONS))]
     former, predicted = (list(csv.DictReader(text.splitlines())) for text in texts)
     expected = [{name: float(cell) for name, cell in row.items()} for row in former]

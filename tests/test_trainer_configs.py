@@ -191,4 +191,4 @@ def test_pattern_of_another_net_names_the_nets_own(cli: Cli) -> None:
     partial = ("--config", str(ROOT / PARTIALS["activation-checkpointing"]))
     done = cli("fit", "--config", CNN_DIGITS, *partial, *SHORT, "--trainer.callbacks.layers=*blocks.*")
     assert done.code == 2
-    assert r"layers: no module is named *blocks.*. There are *stages.*" in done.err
+    assert r"layers: no module is named *blocks.*. Patterns that match: *stages.*" in done.err

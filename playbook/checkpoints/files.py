@@ -98,12 +98,12 @@ def _entry_fault(path: Path) -> str | None:
 
 def digest(path: Path, size: int | None = None, end: bytes = b"") -> str:
     """SHA-256 of a file's first bytes, all of them when left out, and of an end that is put to them."""
-    checksum, left = hashlib.sha256(), path.stat().st_size if size is None else size
+    checksum, num_left = hashlib.sha256(), path.stat().st_size if size is None else size
     buffer = memoryview(bytearray(2**20))
     with path.open("rb", buffering=0) as file:
-        while left > 0 and (num_read := file.readinto(buffer[: min(left, len(buffer))])):
+        while num_left > 0 and (num_read := file.readinto(buffer[: min(num_left, len(buffer))])):
             checksum.update(buffer[:num_read])
-            left -= num_read
+            num_left -= num_read
     checksum.update(end)
     return checksum.hexdigest()
 

@@ -19,7 +19,7 @@ _whole: set[tuple[Any, ...]] = set()  # files and folders whose checksums were v
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target, flushes, verifies, then renames: a kill or a full disk leaves the former file whole."""
+    """Writes beside the target, flushes, verifies, then renames: the previous file survives a kill or a full disk."""
 
     _loads = False
 
@@ -99,17 +99,17 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def first_valid(candidates: list[Path], option: str) -> Path:
-    """The first file that is whole; what was passed over is said in a line each.
+    """The first intact file; prints a warning for each file that was skipped.
 
     Raises:
-        UserError: none is.
+        UserError: no file is intact.
     """
     faults = []
     for path in candidates:
         fault = damage(path)
         if fault is None:
             for skipped in faults:
-                print(f"warning: {skipped}; taking {path.name} instead", file=sys.stderr)
+                print(f"warning: {skipped}; using {path.name} instead", file=sys.stderr)
             return path
         faults.append(f"{path.as_posix()}: {fault}")
     raise UserError(f"{option}: no valid checkpoint: {'; '.join(faults)}")
@@ -119,7 +119,7 @@ def weights_of(checkpoint: dict[str, Any], path: Path) -> dict[str, Tensor]:
     """The state dict in a checkpoint of Lightning, or in a file that holds nothing else."""
     state = checkpoint.get("state_dict", checkpoint)
     if not isinstance(state, Mapping) or not state or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError(f"{path.as_posix()}: holds no weights")
+        raise UserError(f"{path.as_posix()}: contains no weights")
     return dict(state)
 
 

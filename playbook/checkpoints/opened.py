@@ -69,7 +69,7 @@ class Opened:
                 problem = getattr(error, "problem", None) or error
                 raise UserError(f"{name}: its configuration is not valid YAML: {problem}") from error
             if not isinstance(options, dict | None):
-                raise UserError(f"{name}: its configuration is no mapping of options")
+                raise UserError(f"{name}: its configuration is not a mapping of options")
             return config
         sections = {}
         for section, key in (("model", "hyper_parameters"), ("data", "datamodule_hyper_parameters")):

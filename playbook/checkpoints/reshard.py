@@ -117,8 +117,8 @@ def fill(own: dict[str, Any], stored: Stored, path: Path) -> tuple[dict[str, Any
         raise UserError(f"--ckpt_path {path.as_posix()}: does not fit: {failure}") from error
     with understood(path):
         others = {name: stored.value(name) for name in flat if name in stored.entries and name not in tensors}
-    kept = {name: value for name, value in flat.items() if paths[name][1] == "param_groups"}
-    return {**kept, **tensors, **others}, paths
+    settings = {name: value for name, value in flat.items() if paths[name][1] == "param_groups"}
+    return {**settings, **tensors, **others}, paths
 
 
 def tensors_of(values: Mapping[str, Any]) -> dict[str, Tensor]:

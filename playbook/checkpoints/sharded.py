@@ -1,4 +1,4 @@
-"""Training on a mesh of devices, with checkpoints that are written whole and fit any other number of devices."""
+"""Training on a mesh of devices, with atomic checkpoints that can be loaded on any number of devices."""
 
 import os
 from collections.abc import Callable
@@ -34,18 +34,18 @@ class ShardedStrategy(ModelParallelStrategy):
     """FSDP2 and tensor parallelism: parameters, gradients and optimizer states are split over devices.
 
     The module splits itself in `configure_model`, over `self.device_mesh["data_parallel"]` and `["tensor_parallel"]`.
-    Processes talk by nccl on GPUs and by gloo on CPUs. A checkpoint is a folder (folders.py) that takes the place of
-    the former one in a single rename, once it is on disk and reads back. It continues on any number of devices, in
-    any split, and with any other strategy; a checkpoint of those continues here.
+    Processes communicate by nccl on GPUs and by gloo on CPUs. A checkpoint is a folder (folders.py) that replaces the
+    previous one in a single rename, after it was written and verified. Training can resume from it on any number of
+    devices, in any split, and with any other strategy, and this strategy can resume from their checkpoints.
 
     Args:
-        data_parallel_size: devices that each take another share of the batch and of the parameters; auto takes all
-            that tensor_parallel_size leaves.
-        tensor_parallel_size: devices that compute each layer together, on the same samples.
-        timeout_minutes: how long a process waits for another before it gives up.
+        data_parallel_size: number of shares of the batch and of the parameters; auto uses all devices that
+            tensor_parallel_size leaves.
+        tensor_parallel_size: number of devices that compute each layer together, on the same samples.
+        timeout_minutes: minutes that a process waits for another before it fails.
 
     Raises:
-        ValueError: the sizes do not make up the number of devices.
+        ValueError: the product of the sizes is not the number of devices.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ShardedStrategy(ModelParallelStrategy):
         data = devices // tensor if self.data_parallel_size == "auto" else int(self.data_parallel_size)
         if data * tensor != devices:
             raise ValueError(
-                f"data_parallel_size: expected {devices} devices = data_parallel_size x tensor_parallel_size, "
+                f"data_parallel_size: expected data_parallel_size x tensor_parallel_size = {devices} devices, "
                 f"got {data} x {tensor}; see --trainer.devices, or use another --trainer.strategy"
             )
         self.data_parallel_size = data
@@ -84,7 +84,7 @@ class ShardedStrategy(ModelParallelStrategy):
             whole = [name for name, value in trained if not isinstance(value, DTensor)]
             if whole:
                 raise ValueError(
-                    f"strategy: {len(whole)} parameters are not split in configure_model, expected all of them: "
+                    f"strategy: {len(whole)} parameters are not split in configure_model, expected to split all: "
                     f"{', '.join(whole[:4])}"
                 )
         super().setup(trainer)
@@ -189,7 +189,7 @@ class ShardedStrategy(ModelParallelStrategy):
         if not is_same or groups[-1] in stored.entries or extra:
             raise UserError(
                 f"--ckpt_path {path.as_posix()}: its optimizer does not fit this one; "
-                "--init_from takes the weights alone"
+                "--init_from loads only the weights"
             )
         state = unflatten_state_dict(values, paths)[name]
         self.optimizers[index].load_state_dict(folders.by_position(state))

@@ -79,8 +79,8 @@ def understood(path: Path) -> Iterator[None]:
         name = re.search(r"GLOBAL (\S+)", str(error))
         if name or "Weights only load failed" in str(error):
             raise UserError(
-                f"{path.as_posix()}: refused, it holds {name[1] if name else 'an object'}, which could run code; "
-                "expected tensors and plain values alone"
+                f"{path.as_posix()}: refused, it contains {name[1] if name else 'an object'}, which could run code; "
+                "expected only tensors and plain values"
             ) from error
         what = "a folder" if path.is_dir() else "a zip archive"
         raise UserError(f"{path.as_posix()}: {what}, but not a checkpoint") from error

@@ -1,4 +1,4 @@
-"""Which values an annotation admits, read from its source: plain types alone, everything else is left to the parser."""
+"""Reads from source which values an annotation accepts: only plain types, the rest is left to the parser."""
 
 import ast
 import re

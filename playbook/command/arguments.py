@@ -1,4 +1,4 @@
-"""Reads the command line and its configs as far as that needs no torch, so that common mistakes are told at once."""
+"""Reads the command line and its configs without importing torch, so that common mistakes are reported immediately."""
 
 import contextlib
 import re
@@ -111,10 +111,10 @@ def read(verb: ModelVerb, args: list[str]) -> Invocation:
             invocation.settings |= _resolved_options(yaml.safe_load(text))
     invocation.settings |= parts.settings
     if parts.settings.get("init_from") and verb.checkpoint != "continued":
-        raise UserError(f"--init_from: only fit starts from weights; {verb.name} takes --ckpt_path")
+        raise UserError(f"--init_from: only for fit; use --ckpt_path with {verb.name}")
     if parts.settings.get("init_from") and parts.settings.get("ckpt_path", "last") != "last":
         raise UserError(
-            "--init_from, --ckpt_path: expected one of them, or --ckpt_path last for the time after a first start"
+            "--init_from, --ckpt_path: expected only one of them, or --ckpt_path last for repeated starts of one run"
         )
     return invocation
 
@@ -177,7 +177,7 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
         close = f". Nearest: {', '.join(by_name)}" if by_name else nearest(path.as_posix(), choices)
         raise UserError(f"{option} {path.as_posix()}: {what}{close}")
     if depth > 20:
-        raise UserError(f"{option} {path.as_posix()}: its `config:` leads back to itself")
+        raise UserError(f"{option} {path.as_posix()}: its `config:` refers back to itself")
     try:
         text = path.read_text(encoding="utf-8")
         node, content = yaml.compose(text, yaml.SafeLoader), yaml.safe_load(text)
@@ -196,10 +196,7 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
     below = content.get("config")
     if isinstance(below, list):
         line = _line_of(node, ["config"])
-        raise UserError(
-            f"{path.as_posix()}:{line}: config: expected one file, got a list, which would be ignored; "
-            "give each file its own --config"
-        )
+        raise UserError(f"{path.as_posix()}:{line}: config: expected one file, got a list; use one --config per file")
     base = (
         _check(path.parent / below, f"{path.as_posix()}: config:", nodes, depth + 1) if isinstance(below, str) else {}
     )
@@ -215,17 +212,17 @@ def _is_empty(path: Path) -> bool:
 
 
 def _faulty_key(node: yaml.Node) -> str | None:
-    """A key that is no text, or that stands twice in its mapping, where the first would be dropped in silence."""
+    """A key that is not text, or that occurs twice in its mapping, so that the first would be dropped silently."""
     if not isinstance(node, yaml.MappingNode):
         return None
-    seen: set[str] = set()
+    names: set[str] = set()
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
             return f"{line}: {key.value}: expected the name of an option"
-        if key.value in seen:
-            return f"{line}: {key.value}: stands twice; the first one would be ignored"
-        seen.add(key.value)
+        if key.value in names:
+            return f"{line}: {key.value}: occurs twice; the first one would be ignored"
+        names.add(key.value)
         if deeper := _faulty_key(value):
             return deeper
     return None
@@ -235,18 +232,18 @@ def keys_of(node: yaml.Node, prefix: str = "") -> list[str]:
     """Dotted keys of a config, without class_path and init_args."""
     if not isinstance(node, yaml.MappingNode):
         return []
-    found = []
+    keys = []
     for key, value in node.value:
         name = str(key.value).removesuffix("+")
         path = prefix if name == "init_args" else f"{prefix}.{name}".lstrip(".")
-        found += [path] if name not in ("init_args", "class_path") else []
-        found += keys_of(value, path)
-    return found
+        keys += [path] if name not in ("init_args", "class_path") else []
+        keys += keys_of(value, path)
+    return keys
 
 
 def appended_callbacks(args: list[str]) -> set[str]:
     """Short names of the classes given by --trainer.callbacks+ on the command line."""
-    found = set()
+    names = set()
     for arg, following in zip(args, [*args[1:], ""], strict=False):
         name, equals, value = arg.partition("=")
         if name != "--trainer.callbacks+":
@@ -255,8 +252,8 @@ def appended_callbacks(args: list[str]) -> set[str]:
             content = yaml.safe_load(value if equals else following)
             for entry in content if isinstance(content, list) else [content]:
                 path = entry.get("class_path") if isinstance(entry, dict) else entry
-                found |= {path.rpartition(".")[2]} if isinstance(path, str) else set()
-    return found
+                names |= {path.rpartition(".")[2]} if isinstance(path, str) else set()
+    return names
 
 
 def near_option(path: str, known: list[str]) -> str:
@@ -286,7 +283,7 @@ def _line_of(node: yaml.Node, parts: list[str]) -> int | None:
             if len(parts) == 1 or deeper is not None:
                 return deeper or key.start_mark.line + 1
         elif name == "init_args":
-            found = _line_of(value, parts)
-            if found is not None:
-                return found
+            line = _line_of(value, parts)
+            if line is not None:
+                return line
     return None

@@ -1,6 +1,6 @@
-"""Tells wrong options before torch is imported: the classes that a command names are read from their source.
+"""Reports wrong options before torch is imported, by reading the classes that a command names from their source.
 
-Only what is certainly wrong is reported. Whatever the source does not tell is left to the parser, which knows.
+Only certain mistakes are reported. Whatever the source does not show is left to the parser.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Help of an option that holds a class: which classes there are, and the options of one. Answered without torch."""
+"""Help of an option that holds a class: the available classes, and the options of one, without importing torch."""
 
 import ast
 import json

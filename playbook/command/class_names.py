@@ -1,4 +1,4 @@
-"""Which class a name means, and whether there is one of that name at all, without importing any."""
+"""Finds the class of a short name, without importing any class."""
 
 import ast
 import os
@@ -73,10 +73,10 @@ def published(kind: str) -> list[Entry]:
     """Classes of a kind that torch or Lightning publishes in one module."""
     place = module_of(kind)
     paths = [f"{place}.{name}" for name in _public_names(place)]
-    found = [(path, signatures.find(path)) for path in paths if _is_of(path, kind)]
+    definitions = [(path, signatures.find(path)) for path in paths if _is_of(path, kind)]
     return [
         Entry(path.rpartition(".")[2], path, docstrings.summary(definition))
-        for path, definition in found
+        for path, definition in definitions
         if definition is not None
     ]
 

@@ -112,7 +112,7 @@ class CLI(LightningCLI):
         parser.add_lightning_class_args(Checkpoint, "checkpoint")
         parser.add_argument("--run_dir", type=str, help="directory of the run")
         parser.add_argument("--ckpt_path", type=str | None, help="best, last, a run directory or a checkpoint file")
-        parser.add_argument("--init_from", type=str | None, help="start anew from these weights; for fit")
+        parser.add_argument("--init_from", type=str | None, help="initial weights of a new run; for fit")
         self.own_options = parsing.add_verb_arguments(parser, self.verb)
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:

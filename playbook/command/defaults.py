@@ -29,8 +29,8 @@ def keep_own_defaults(part: Namespace | None, name: str, invocation: Invocation)
     if not isinstance(arguments, Namespace) or invocation.inline:
         return
     assert part is not None
-    made: Any = class_of(part.class_path)
-    for key, parameter in inspect.signature(made).parameters.items():
+    cls: Any = class_of(part.class_path)
+    for key, parameter in inspect.signature(cls).parameters.items():
         default, value = parameter.default, arguments.get(key)
         is_plain = isinstance(default, PLAIN) or inspect.isclass(default) or inspect.isroutine(default)
         if is_plain or value is None or (isinstance(value, Namespace | dict) and "class_path" in value):

@@ -1,4 +1,4 @@
-"""What the project holds, read from its source without importing any of it: `list` must answer at once."""
+"""Lists the classes and configs of a project by reading its source, without importing it, so that `list` is fast."""
 
 import ast
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ PARTIAL = ("trainer", "logger", "callbacks", "debug")  # folders of configs that
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that can be named on the command line: its name, where it is, and the first line of its text."""
+    """A class or config that the command line can name: its name, path and summary."""
 
     name: str
     path: str
@@ -62,7 +62,7 @@ def _can_be_chosen(node: ast.ClassDef) -> bool:
 
 
 def choices(kind: str) -> list[Entry]:
-    """Classes that a user would name; what every run has anyway is left out."""
+    """Classes that a user can choose, without those that every run has anyway."""
     return [entry for entry in classes(kind) if not entry.summary.endswith("(always on).")]
 
 

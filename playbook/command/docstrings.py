@@ -1,4 +1,4 @@
-"""What the docstrings of a class say of it and of its arguments, read from the source like its signature."""
+"""Reads the summary and the argument descriptions of a class from its docstrings in the source."""
 
 import ast
 import inspect

@@ -6,7 +6,7 @@ from playbook.command.verb import ModelVerb, own_options, verbs
 
 EXAMPLE = "configs/vision/cnn-digits.yaml"  # that the examples of the verbs name
 COMMON = {
-    "--config FILE": "a recipe or a partial file; later ones override earlier ones",
+    "--config FILE": "a recipe or a partial config; later ones override earlier ones",
     "--run_dir DIR": "directory of the run [runs/<recipe>/<date-time>]",
     "--ckpt_path X": "checkpoint: best, last, a run directory or a file",
     "--seed_everything N": "seed of initialisation, data order and augmentation [0]",
@@ -34,7 +34,7 @@ def overview() -> str:
             *(f"  {verb.name:<15} {verb.summary}" for verb in verbs().values()),
             "",
             f"Start with: {command} fit --config {_with_own_recipe(EXAMPLE)}",
-            f"Options of a verb: {command} VERB --help; every one of them: --help.all",
+            f"Options of a verb: {command} VERB --help; all options: --help.all",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Runs a verb that needs a model: quiet imports, then the session, then what an error means."""
+"""Runs a verb that needs a model: imports quietly, builds the session, and explains errors."""
 
 import gc
 import os
@@ -43,7 +43,7 @@ def launch(invocation: Invocation, debug: bool) -> int:
         if debug or isinstance(error, HowTo):
             raise
         if messages.is_lost_process(error):
-            print("error: another process of this training has ended, what it said stands above", file=sys.stderr)
+            print("error: another process of this training has ended; see its message above", file=sys.stderr)
             return 1
         text = messages.explain(error, invocation)
         if text is None:

@@ -1,4 +1,4 @@
-"""Where a command enters: finds the verb, and imports only what it needs."""
+"""Entry point of the command line: finds the verb, and imports only what it needs."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""What an error means: one line for a mistake of the user, nothing for an error in code, which keeps its traceback.
+"""Explains errors: one line for a mistake of the user, nothing for an error in code, which keeps its traceback.
 
-Decided by where it was raised. What the user's own code raises while it runs is never explained, unless it says itself
-that it speaks of an option (UserError); while the classes are built, a `raise ValueError(…)` in a constructor does.
+This depends on where the error was raised. Of the errors that the user's own code raises, only UserError is explained,
+and, while the classes are built, a `raise ValueError(…)` in a constructor.
 """
 
 import errno
@@ -49,7 +49,7 @@ LIBRARIES = tuple(
 
 
 def stopped(run: Run, number: int, trains: bool) -> None:
-    """Says what stopped the command; of a training, also where the checkpoint is and how to go on."""
+    """Prints what stopped the command and, after training, the checkpoint and the command that resumes it."""
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     if not trains:
         print(f"\nstopped by {name}")
@@ -64,7 +64,7 @@ def _progress(run: Run) -> str:
     last = metrics.get("limits", {}).get("max_epochs", -1)
     epoch = metrics.get("epoch", 0) + 1 if last in (-1, None) else min(metrics.get("epoch", 0) + 1, last)
     if not run.has_checkpoint():
-        return "no step was done, there is no checkpoint"
+        return "no step is done, so there is no checkpoint"
     return f"epoch {epoch}, step {metrics.get('step', 0)}, saved in {run.checkpoints.as_posix()}"
 
 
@@ -151,18 +151,18 @@ def _wrong_channels(error: BaseException, text: str, invocation: Invocation) -> 
     if configured != int(channels[1]):
         return None
     return (
-        f"--model.net.in_channels: expected {channels[2]}, the channels of the data, got {configured}; "
-        "or change the data's images"
+        f"--model.net.in_channels: expected {channels[2]}, as in the data, got {configured}; "
+        "or change the channels of the data"
     )
 
 
 def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
     """What Lightning and torch raise themselves, and the option it is about."""
     callback = re.search(r"callback of type `(\w+)`", text)
-    told = [
+    explanations = [
         (
             "Found more than one stateful callback",
-            f"--trainer.callbacks: {callback[1] if callback else 'a callback'} is there twice",
+            f"--trainer.callbacks: {callback[1] if callback else 'a callback'} is configured twice",
         ),
         (
             "Error(s) in loading state_dict",
@@ -170,17 +170,17 @@ def _told_by_words(text: str, invocation: Invocation) -> list[tuple[str, str]]:
         ),
         (
             "parameter group that doesn't match the size of optimizer's group",
-            "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone",
+            "--ckpt_path: its optimizer does not fit this one; --init_from loads only the weights",
         ),
         (
             "loaded state dict has a different number of parameter groups",
-            "--ckpt_path: its optimizer does not fit this one; --init_from takes the weights alone",
+            "--ckpt_path: its optimizer does not fit this one; --init_from loads only the weights",
         ),
     ]
     if not invocation.running:
         mapping = "--checkpoint: expected a mapping of options, as in {monitor: val/loss}"
-        told.append(("argument after ** must be a mapping", mapping))
-    return told
+        explanations.append(("argument after ** must be a mapping", mapping))
+    return explanations
 
 
 def _of_values(error: BaseException, text: str, invocation: Invocation) -> str | None:
@@ -241,8 +241,8 @@ def _named(text: str, invocation: Invocation) -> str:
     if "backend found" in text:
         word = re.match("accelerator", "accelerator")
     name = (word[1] if word.re.groups else word[0]) if word else ""
-    given = [re.split(r"[=+]", arg.removeprefix("--"))[0] for arg in invocation.args if arg.startswith("--")]
-    paths = [path for path in given if path.rpartition(".")[2] == name]
+    given_options = [re.split(r"[=+]", arg.removeprefix("--"))[0] for arg in invocation.args if arg.startswith("--")]
+    paths = [path for path in given_options if path.rpartition(".")[2] == name]
     known = [*invocation.known, *_names_in(invocation.options)]
     paths = paths or [path for path in known if path.rpartition(".")[2] == name]
     if not paths:

@@ -1,4 +1,4 @@
-"""A trained module out of its checkpoint alone, for code that runs beside a training or after it."""
+"""Rebuilds a trained module from its checkpoint alone."""
 
 import re
 from argparse import ArgumentError
@@ -22,12 +22,12 @@ from playbook.seeding import seeded
 
 
 class LoadedRun(NamedTuple):
-    """What a run has trained.
+    """The trained module of a run.
 
     Args:
-        module: in evaluation mode, on the CPU.
-        facts: what its data module had learnt from the training data; empty in checkpoints without facts.
-        checkpoint: the file or folder that the weights come from.
+        module: the module, in evaluation mode, on the CPU.
+        facts: values that its data module learnt from the training data; empty in checkpoints without facts.
+        checkpoint: the file or folder of the weights.
     """
 
     module: LightningModule
@@ -36,17 +36,17 @@ class LoadedRun(NamedTuple):
 
 
 def load_run(path: str | Path, option: str = "path") -> LoadedRun:
-    """Rebuilds a module from the configuration in its checkpoint, and loads its weights. No random number is drawn.
+    """Rebuilds a module from the configuration and weights in its checkpoint, without drawing random numbers.
 
-    Only classes that the configuration names are run; the file itself can run nothing.
+    Only the classes named in the configuration are run; the file itself cannot run code.
 
     Args:
-        path: a run directory, whose best checkpoint is taken, or its last if there is no best; or a checkpoint.
-        option: what the user calls the path, for messages.
+        path: a run directory, whose best or else last checkpoint is used, or a checkpoint.
+        option: name of the option, for messages.
 
     Raises:
-        UserError: there is no such checkpoint, it is damaged, it does not say how its module is built, or the module
-            cannot be built from it any more.
+        UserError: there is no such checkpoint, it is damaged, it has no configuration of its module, or the module can
+            no longer be built from it.
     """
     if str(path) in ("best", "last"):
         raise UserError(f"{option} {path}: expected a run directory or a checkpoint, as runs/<recipe>/<date-time>")
@@ -70,7 +70,7 @@ def _build(checkpoint: Path, option: str) -> LightningModule:
     options = (yaml.safe_load(Opened(checkpoint).config) or {}).get("model")
     if not options:
         raise UserError(
-            f"{option} {checkpoint.as_posix()}: does not say how its module is built; "
+            f"{option} {checkpoint.as_posix()}: has no configuration of its module; "
             "expected a checkpoint of `fit` on the command line"
         )
     parsing.prepare()

@@ -1,4 +1,4 @@
-"""What a rejected option means: jsonargparse's nested reports, read down to the option that is wrong."""
+"""Explains rejected options: finds the wrong option in jsonargparse's nested reports."""
 
 import inspect
 import re
@@ -17,15 +17,15 @@ def rejected_option(message: str, invocation: Invocation) -> str:
         message: jsonargparse's report.
         invocation: the command, which knows the options and the lines of the configs.
     """
-    if found := re.match(r"unrecognized arguments: (.+)", message):
-        return _unknown(found[1].split()[0], invocation)
+    if match := re.match(r"unrecognized arguments: (.+)", message):
+        return _unknown(match[1].split()[0], invocation)
     if rejected := re.search(r"(?:Group '([\w.]+)' )?does not accept option '([\w.+-]+)'", message):
         path = ".".join(filter(None, rejected.groups()))
         return f"{place_of(path, invocation)}--{path}: no such option{near_option(path, invocation.known)}"
-    if found := re.match(r"argument (\S+): expected .*argument", message):
-        return f"{found[1]}: expected a value, got none"
-    if found := re.match(r"the following arguments are required: (.+)", message):
-        missing = found[1].replace(f"{invocation.verb.name}.", "")
+    if match := re.match(r"argument (\S+): expected .*argument", message):
+        return f"{match[1]}: expected a value, got none"
+    if match := re.match(r"the following arguments are required: (.+)", message):
+        missing = match[1].replace(f"{invocation.verb.name}.", "")
         return invocation.lacks_model if missing == "model" else f"--{missing}: required"
     return _parsing_error(message, invocation)
 
@@ -42,27 +42,27 @@ def _parsing_error(message: str, invocation: Invocation) -> str:
     keys, class_path = [], ""
     leaves: list[str] = []
     for line in (raw.strip().removeprefix("- ").strip() for raw in message.splitlines()):
-        if found := re.search(r'Parser key "([^"]+)":', line):
-            keys += [found[1]] if found[1] not in keys[-1:] else []
-        if found := re.search(r"Problem with given class_path '([^']+)'", line):
-            class_path = found[1]
+        if match := re.search(r'Parser key "([^"]+)":', line):
+            keys += [match[1]] if match[1] not in keys[-1:] else []
+        if match := re.search(r"Problem with given class_path '([^']+)'", line):
+            class_path = match[1]
         if line.startswith(("Expected a <class 'NoneType'>", "Subtypes:", "Errors:", "Does not validate")):
             continue
         leaves.append(line)
     text = "\n".join(leaves)
     path = ".".join(keys)
     value = _given_value(message)
-    if found := re.search(r"Option '([\w.-]+)' is not accepted", text):
+    if match := re.search(r"Option '([\w.-]+)' is not accepted", text):
         inner = _class_in(text) if "callable class" in text else ""  # an optimizer or a schedule
-        return _not_accepted(path, found[1], inner or class_path, invocation)
-    if found := re.search(r"unrecognized arguments: --([\w.-]+)", text):
-        return _not_accepted(path, found[1], class_path, invocation)
+        return _not_accepted(path, match[1], inner or class_path, invocation)
+    if match := re.search(r"unrecognized arguments: --([\w.-]+)", text):
+        return _not_accepted(path, match[1], class_path, invocation)
     place = place_of(path, invocation)
-    if found := re.search(r"Unable to load config ['\"]([^'\"]+)['\"]", text):
-        return f"{place}--{path} {found[1]}: no such file, or not a mapping of options"
-    if found := re.search(r"the following arguments are required: ([\w, ]+)", text):
-        made = _class_in(text) if "callable class" in text else class_path  # an optimizer or a schedule
-        return f"{place}--{path}: {made.rpartition('.')[2]} needs {found[1]}"
+    if match := re.search(r"Unable to load config ['\"]([^'\"]+)['\"]", text):
+        return f"{place}--{path} {match[1]}: no such file, or not a mapping of options"
+    if match := re.search(r"the following arguments are required: ([\w, ]+)", text):
+        factory_class = _class_in(text) if "callable class" in text else class_path  # an optimizer or a schedule
+        return f"{place}--{path}: {factory_class.rpartition('.')[2]} needs {match[1]}"
     if problem := _class_problem(path, text, value):
         return place + problem
     if "Expected" in text:
@@ -85,8 +85,8 @@ def _not_accepted(path: str, option: str, class_path: str, invocation: Invocatio
 
 
 def _class_in(text: str) -> str:
-    found = re.search(r"class_path='([^']+)'", text)
-    return found[1] if found else ""
+    match = re.search(r"class_path='([^']+)'", text)
+    return match[1] if match else ""
 
 
 def _parameters(class_path: str) -> list[str]:
@@ -104,24 +104,24 @@ def _class_problem(path: str, text: str, value: str) -> str | None:
     ours = [entry.name for kind in discovery.KINDS for entry in discovery.choices(kind)]
     kind = {"Module": "a net (torch.nn.Module)", "LightningModule": "a task", "LightningDataModule": "a data module"}
     kind |= {"Callback": "a callback", "Optimizer": "an optimizer", "LRScheduler": "a schedule"}
-    if found := re.search(r"not correspond to a subclass of (\w+)|to be a subclass of <class '(\w+)'>", text):
-        base = found[1] or found[2]
+    if match := re.search(r"not correspond to a subclass of (\w+)|to be a subclass of <class '(\w+)'>", text):
+        base = match[1] or match[2]
         return f"--{path} {value}: expected {kind.get(base, f'a {base}')}{_of_kind(path)}"
-    if found := re.search(r"class_path '([^']+)':\s*(No module named \S+|module \S+ has no attribute \S+)", text):
-        name = found[1].rpartition(".")[2]
-        missing = re.search(r"No module named '([^']+)'", found[2])
-        full = (discovery.class_paths(found[1]) or [found[1]])[0]
+    if match := re.search(r"class_path '([^']+)':\s*(No module named \S+|module \S+ has no attribute \S+)", text):
+        name = match[1].rpartition(".")[2]
+        missing = re.search(r"No module named '([^']+)'", match[2])
+        full = (discovery.class_paths(match[1]) or [match[1]])[0]
         if missing and not full.startswith(f"{missing[1]}."):
-            return f"--{path} {found[1]}: its module needs {missing[1]}, which is not installed"
-        if found[1].endswith((".yaml", ".yml", ".json")):
-            return f"--{path} {found[1]}: no such file"
+            return f"--{path} {match[1]}: its module needs {missing[1]}, which is not installed"
+        if match[1].endswith((".yaml", ".yml", ".json")):
+            return f"--{path} {match[1]}: no such file"
         known = {entry.path: entry.name for kind in discovery.KINDS for entry in discovery.classes(kind)}
-        close = nearest(found[1], known) or nearest(name, ours)
-        return f"--{path} {found[1]}: no such class ({found[2]}){close}"
-    if found := re.search(r"Expected a dot import path string: (.+)", text):
+        close = nearest(match[1], known) or nearest(name, ours)
+        return f"--{path} {match[1]}: no such class ({match[2]}){close}"
+    if match := re.search(r"Expected a dot import path string: (.+)", text):
         if "class 'float'" in text or "class 'int'" in text:
             return None
-        return f"--{path} {found[1]}: no such class{nearest(found[1], ours + _subclass_names(path)) or _of_kind(path)}"
+        return f"--{path} {match[1]}: no such class{nearest(match[1], ours + _subclass_names(path)) or _of_kind(path)}"
     if "Not a valid subclass of" in text:
         return f"--{path}: expected a class by name or class_path, got {value}"
     return None
@@ -150,17 +150,17 @@ def _of_kind(path: str) -> str:
 
 
 def _given_value(message: str) -> str:
-    found = re.findall(r"(?:Given value: |Got value: )(.+)", message)
-    values = [re.sub(r"NestedArg\(key='[^']*', val=(.*)\)$", r"\1", value).strip().strip("'\"") for value in found]
+    matches = re.findall(r"(?:Given value: |Got value: )(.+)", message)
+    values = [re.sub(r"NestedArg\(key='[^']*', val=(.*)\)$", r"\1", value).strip().strip("'\"") for value in matches]
     return min(values, key=len, default="nothing")[:200]
 
 
 def _expected(message: str) -> str:
     """The types of a report, in words."""
     names = {"int": "an integer", "float": "a number", "bool": "true or false", "str": "text"}
-    found = re.findall(r"Expected a <class '([\w.]+)'>|Expected a (?:typing\.)?Literal\[([^\]]+)\]", message)
+    matches = re.findall(r"Expected a <class '([\w.]+)'>|Expected a (?:typing\.)?Literal\[([^\]]+)\]", message)
     words, choices = [], []
-    for name, literals in found:
+    for name, literals in matches:
         if literals:
             choices += [choice.strip("' ") for choice in literals.split(",")]
         elif name not in ("NoneType", "lightning.pytorch.core.module.LightningModule"):
@@ -172,8 +172,8 @@ def _expected(message: str) -> str:
 
 def place_of(path: str, invocation: Invocation) -> str:
     """file:line of an option, unless the command line gave it."""
-    given = any(re.split(r"[=+]", arg.removeprefix("--"))[0] == path for arg in invocation.args)
-    return "" if given else invocation.where(path)
+    is_given = any(re.split(r"[=+]", arg.removeprefix("--"))[0] == path for arg in invocation.args)
+    return "" if is_given else invocation.where(path)
 
 
 def one_line(text: str) -> str:

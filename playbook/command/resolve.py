@@ -1,4 +1,4 @@
-"""Which checkpoint a command means, which run directory it works in, and whether the two fit its model."""
+"""Finds the checkpoint and the run directory of a command, and checks that the checkpoint fits the model."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ BUILDS = ("configure_model", "on_load_checkpoint")  # hooks that may change whic
 
 
 def resolve_checkpoint(invocation: Invocation) -> Opened | None:
-    """The checkpoint that --ckpt_path means; None where a run is to start.
+    """The checkpoint of --ckpt_path; None if a new run starts.
 
     Raises:
         UserError: there is none, or it is damaged.
@@ -41,11 +41,11 @@ def resolve_checkpoint(invocation: Invocation) -> Opened | None:
     except UserError:
         if continues and folder and spec == "last":
             if is_first_process():
-                print(f"no checkpoint to continue in {folder}: starting afresh", flush=True)
+                print(f"no checkpoint to resume in {folder}: starting a new run", flush=True)
             return None
         raise
     if continues and not checkpoint.has_position:
-        raise UserError(f"--ckpt_path {spec}: holds weights alone, nothing to continue; --init_from starts from them")
+        raise UserError(f"--ckpt_path {spec}: contains only weights, so it cannot resume; use --init_from")
     return checkpoint
 
 
@@ -68,7 +68,7 @@ def choose_run(invocation: Invocation, checkpoint: Opened | None) -> Run:
     anew = invocation.verb.checkpoint == "continued" and not invocation.settings.get("ckpt_path")
     if anew and run.has_checkpoint():
         raise UserError(
-            f"--run_dir {run}: holds a run already; continue it with --ckpt_path last, or name another directory"
+            f"--run_dir {run}: already contains a run; resume it with --ckpt_path last, or use another directory"
         )
     os.environ["PLAYBOOK_RUN_DIR"] = str(run)
     return run
@@ -87,8 +87,8 @@ def require_fit(model: Any, checkpoint: Opened) -> None:
     kind, plain = type(model), (LightningModule, Task)
     if any(getattr(kind, hook) not in [getattr(base, hook) for base in plain] for hook in BUILDS):
         return
-    found = misfits(model.state_dict(), checkpoint.weights)
+    differences = misfits(model.state_dict(), checkpoint.weights)
     if not model.strict_loading:
-        found = {"mismatched": found["mismatched"]}
-    if text := describe(found):
+        differences = {"mismatched": differences["mismatched"]}
+    if text := describe(differences):
         raise UserError(f"--ckpt_path {checkpoint.path.as_posix()}: does not fit this model: {text}")

@@ -1,4 +1,4 @@
-"""What a verb gets: the model, its data and a Trainer, built from one command."""
+"""The input of a verb: the model, its data and a Trainer, built from one command."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +14,18 @@ from playbook.training.trainer import Trainer
 
 @dataclass
 class Session:
-    """One command at work.
+    """A running command.
 
     Args:
         invocation: the command line.
         run: the run directory.
         opened: the checkpoint that --ckpt_path means, if any.
         init_from: the file that --init_from means, if any.
-        options: the whole configuration, before anything is made of it.
+        options: the whole configuration, before anything is built from it.
         config: the same as the text of config.yaml.
         values: the same as plain values.
         model: what the verb runs.
-        datamodule: its data; None where the model brings its own.
+        datamodule: its data; None if the model has its own.
         trainer: with the callbacks that belong to the verb.
         own_options: of the verb itself.
     """

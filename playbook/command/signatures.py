@@ -86,8 +86,8 @@ def signature(class_path: str) -> Signature | None:
     definition = find(class_path)
     if definition is None or not isinstance(definition.node, ast.ClassDef):
         return None
-    taken = _initializer(_lookup_order(definition))
-    return replace(taken, class_path=definition.class_path) if taken is not None else None
+    initializer = _initializer(_lookup_order(definition))
+    return replace(initializer, class_path=definition.class_path) if initializer is not None else None
 
 
 def find(path: str, depth: int = 0) -> Definition | None:
@@ -303,8 +303,8 @@ def _own(definition: Definition, function: ast.FunctionDef, bases: Iterator[Defi
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return Signature("", own, is_complete=False)
     by_position = list(inherited.parameters)[: len(call.args)]
-    taken = {*own, *by_position, *(keyword.arg for keyword in call.keywords)}
-    others = {name: parameter for name, parameter in inherited.parameters.items() if name not in taken}
+    known_names = {*own, *by_position, *(keyword.arg for keyword in call.keywords)}
+    others = {name: parameter for name, parameter in inherited.parameters.items() if name not in known_names}
     return Signature("", own | others, inherited.is_complete)
 
 

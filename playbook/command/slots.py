@@ -1,4 +1,4 @@
-"""What a command says of its options: which class each one holds, where that is written, and what is wrong with it."""
+"""The options of a command that hold classes: the class of each, where it is set, and what is wrong with it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Finding:
 
 
 class Slot:
-    """An option that holds a class, and what the command says of it so far.
+    """An option that holds a class, with its settings in the command so far.
 
     Args:
         path: dotted, as on the command line, without init_args.

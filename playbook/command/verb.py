@@ -1,4 +1,4 @@
-"""What a verb is: one object in one file of `playbook/verbs/`, found by being there. No torch here."""
+"""The base classes of verbs, each of which is one object in one file of `playbook/verbs/`. Imports no torch."""
 
 import inspect
 import re
@@ -13,10 +13,10 @@ PLACE = "playbook.verbs"  # the package that holds them, one a file
 
 
 class PlainVerb:
-    """A verb that needs no model, and answers before torch is imported.
+    """A verb that needs no model, and runs before torch is imported.
 
     Attributes:
-        name: what is typed after `python -m src`.
+        name: its name after `python -m src`.
         summary: one sentence for the help.
         examples: arguments of commands that the help shows.
     """
@@ -43,12 +43,12 @@ class ModelVerb:
     Methods get an Invocation (arguments.py) before, and a Session (session.py) once the configuration is parsed.
 
     Attributes:
-        name: what is typed after `python -m src`.
+        name: its name after `python -m src`.
         summary: one sentence for the help.
         examples: arguments of commands that the help shows.
         common: further options that the short help shows, with their texts.
-        checkpoint: whether it needs one (required), takes one (optional), or starts afresh or continues (continued).
-        further_options: names of options that it reads itself, and `run` does not take.
+        checkpoint: whether it needs one (required), takes one (optional), or starts or resumes a run (continued).
+        further_options: names of options that it reads itself, in addition to the parameters of `run`.
         uses_loggers: whether it logs to the loggers of the configuration.
     """
 

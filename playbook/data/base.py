@@ -1,4 +1,4 @@
-"""What every data module shares: splits, loaders, and an order that can be continued from any step."""
+"""The base of all data modules: splits, loaders, and an order that can be resumed from any step."""
 
 import os
 import sys
@@ -27,33 +27,33 @@ MAX_NAMED = 10  # skipped samples that are named; all are counted
 class Data(LightningDataModule):
     """Loaders over map-style data sets; a subclass sets `train_set`, `val_set` and `test_set` in `setup`.
 
-    The order of epoch e is a function of (seed, e), and what `augment` draws for sample i is one of (seed, e, i). A
-    checkpoint therefore needs only a position (epoch, batch) for a run to continue with bitwise the same batches, with
-    any number of workers. The seed is `seed_everything`. If `balanced`, what `augment` draws is a function of (seed, e,
-    place in the epoch's order) instead, so that it differs between the repetitions of a sample. Evaluation keeps the
-    order, and neither drops nor repeats a sample.
+    The order of epoch e depends only on (seed, e), and the random numbers of `augment` for sample i only on (seed, e,
+    i). To resume with bitwise the same batches, with any number of workers, a checkpoint therefore needs only a
+    position (epoch, batch). The seed is `seed_everything`. With `balanced`, the random numbers depend on (seed, e,
+    position in the epoch) instead, so that they differ between repetitions of a sample. Evaluation keeps the order, and
+    neither drops nor repeats samples.
 
     Args:
         batch_size: samples per batch and process, B, at least 1.
         num_workers: number of loader processes; 0 loads in the main process.
         on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
             `skip` leaves the sample out of its batches and counts it once (`skipped_samples` in metrics.json).
-        timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
-        balanced: whether an epoch takes every class equally often. It has as many samples as otherwise; those of rare
-            classes are repeated, each time augmented anew, and some of frequent classes are left out, others in every
-            epoch. On a long-tailed Fashion-MNIST this raised the mean of the classes' accuracies from 0.696 to 0.836
-            (3 seeds), and lowered accuracy where classes stay as unequal from 0.904 to 0.833 (benchmarks/LOG.md).
-        bucket: number of training batches whose samples are sorted by length together, so that a batch holds samples of
-            similar lengths and little padding; then these batches are shuffled. 0 for none. Of the sentences of SST-2
-            in batches of 32, 53 % of the places were padding without it, 12 % with 10 and 3 % with 50.
+        timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits forever.
+        balanced: whether to sample every class equally often. The number of samples in an epoch stays the same: those
+            of rare classes are repeated, each time augmented anew, and every epoch uses a different part of frequent
+            classes. On a long-tailed Fashion-MNIST this raised the mean per-class accuracy from 0.696 to 0.836 (3
+            seeds), and lowered the accuracy on equally imbalanced data from 0.904 to 0.833 (benchmarks/LOG.md).
+        bucket: number of training batches whose samples are sorted by length together, to put samples of similar length
+            into a batch and reduce padding; the batches are then shuffled. 0 turns it off. For SST-2 in batches of 32,
+            53 % of the tokens were padding without it, 12 % with 10 and 3 % with 50.
 
     Attributes:
-        facts: plain values learnt from the training data that whoever uses the model needs, such as the names of
-            `classes`. `setup` fills in what is not there yet; a checkpoint has filled it in before, so that its
-            classes keep their numbers. Saved in every checkpoint. `count_classes` adds `class_counts`.
+        facts: plain values learnt from the training data that users of the model need, such as the names of `classes`.
+            `setup` fills in missing values. A checkpoint restores its facts before `setup`, so that its classes keep
+            their numbers. Saved in every checkpoint. `count_classes` adds `class_counts`.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value is out of range.
     """
 
     # training batches are a function of (seed, epoch, batch), and start at a checkpoint's position; loaders of data
@@ -112,7 +112,7 @@ class Data(LightningDataModule):
         return int(os.environ.get("PL_GLOBAL_SEED", "0"))  # set by seed_everything
 
     def count_classes(self) -> None:
-        """Adds the fact `class_counts`, the training samples of each class; for `setup`, once `train_set` is there."""
+        """Adds the fact `class_counts`, the training samples per class; call it in `setup`, after `train_set`."""
         targets = targets_of(self.train_set)
         if targets is not None:
             self.facts["class_counts"] = count_classes(targets, len(self.facts.get("classes", ())))
@@ -121,10 +121,10 @@ class Data(LightningDataModule):
         """Names each sample of a data set: its file relative to `root`, or its row as in train.csv:17.
 
         Args:
-            dataset: of one of the loaders.
+            dataset: the data set of one of the loaders.
 
         Returns:
-            One name a sample; None where samples come from no files, which are then numbered.
+            One name per sample; None if the samples do not come from files; they are then numbered.
         """
         files = [file_of(dataset, index) for index in range(len(dataset))]
         if not files or None in files:
@@ -133,7 +133,7 @@ class Data(LightningDataModule):
         return [relative_name(str(file), root) for file in files]
 
     def read(self, source: Any) -> Any:
-        """Reads one raw input without a label, exactly as evaluation prepares it; needs `facts`, but no `setup`.
+        """Reads one raw input without a label, preprocessed exactly as in evaluation; needs `facts`, but no `setup`.
 
         Args:
             source: path or bytes of a file.
@@ -144,7 +144,7 @@ class Data(LightningDataModule):
         raise NotImplementedError
 
     def unlabelled(self, source: Any) -> Any:
-        """The sample that `collate` takes for a raw input: what `read` returns, and -1 for an unknown target."""
+        """The sample of a raw input for `collate`: the return value of `read`, and -1 as the unknown target."""
         return self.read(source), -1
 
     def draw(self, epoch: int) -> Tensor:
@@ -154,8 +154,8 @@ class Data(LightningDataModule):
             epoch: counted from 0.
 
         Returns:
-            Index in `train_set` of each sample, and a number that comes once with this index in all of the training,
-            for what is random about the sample, (samples_per_epoch, 2).
+            Index in `train_set` of each sample, and a number that seeds the sample's augmentation and occurs only once
+            with this index in the whole training, (samples_per_epoch, 2).
         """
         raise NotImplementedError
 
@@ -168,25 +168,25 @@ class Data(LightningDataModule):
     def test_dataloader(self) -> DataLoader:
         if self.test_set is None:
             place = f" in {Path(root).as_posix()}" if (root := getattr(self, "root", None)) is not None else ""
-            raise UserError(f"--data: {type(self).__name__} has found no test data{place}")
+            raise UserError(f"--data: {type(self).__name__} found no test data{place}")
         return self._loader("test", self.test_set)
 
     def predict_dataloader(self) -> DataLoader:
         return self.test_dataloader() if self.predict_set is None else self._loader("test", self.predict_set)
 
     def input_loader(self, dataset: Dataset, batch_size: int | None = None) -> DataLoader:
-        """Loads samples of `unlabelled` for `predict --input`.
+        """A loader of `unlabelled` samples for `predict --input`.
 
         Args:
-            dataset: of these samples.
-            batch_size: samples per batch; that of the data if None.
+            dataset: data set of these samples.
+            batch_size: samples per batch. Defaults to that of the data module.
         """
         options: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
         return Data._loader(self, "input", dataset, collate=self.collate or default_collate, **options)
 
     def _loader(self, name: str, dataset: Dataset, shuffle: bool = False, **options: Any) -> DataLoader:
         if len(dataset) == 0:  # type: ignore[arg-type]  # every data set here has a length
-            raise UserError(f"--data: {type(self).__name__} has found no {name} samples")
+            raise UserError(f"--data: {type(self).__name__} found no {name} samples")
         order = _Order(self, dataset, shuffle)
         return Loader(
             dataset,
@@ -215,7 +215,7 @@ class Data(LightningDataModule):
             print(f"\nwarning: skipped {failure}{more}", file=sys.stderr)
 
     def _left_out(self, kind: str, count: int, text: str) -> None:
-        """Counts what `setup` leaves out, for metrics.json, and tells of it once."""
+        """Counts samples that `setup` leaves out, for metrics.json, and prints a warning."""
         name = f"left_out_{kind}"
         self.counts[name] = self.counts.get(name, 0) + count
         if self.trainer is None or self.trainer.is_global_zero:
@@ -232,15 +232,15 @@ class Data(LightningDataModule):
         }
 
     def gather_skipped(self) -> set[str]:
-        """Collects the samples that any process left out; every process must call this at the same place."""
+        """Collects the samples that were skipped in any process; all processes must call this together."""
         if self.trainer is not None:
             self.skipped_samples.update(*gathered(self.trainer, self.skipped_samples))
         return self.skipped_samples
 
     def gather_counts(self) -> dict[str, int]:
-        """What `setup` left out, and samples that any process left out, for metrics.json; nothing where it is none.
+        """Numbers of samples that `setup` left out or any process skipped, for metrics.json, without zeros.
 
-        Every process must ask at the same place.
+        All processes must call this together.
         """
         samples = self.gather_skipped()
         return {**self.counts, **({"skipped_samples": len(samples)} if samples else {})}
@@ -256,16 +256,16 @@ class Data(LightningDataModule):
             self.moved_to = batch
             if self.trainer is None or self.trainer.is_global_zero:
                 change = f"batches of {size} samples, not {former}" if former != size else f"{steps} batches a step"
-                text = f"continuing with {change}: {num_seen:,} of the epoch were seen"
-                repeats = f", {num_seen - batch * size} of them come again" if num_seen > batch * size else ""
-                others = "; buckets depend on it, so the rest of the epoch is not what was left of it"
+                text = f"continuing with {change}: {num_seen:,} samples of the epoch done"
+                repeats = f", {num_seen - batch * size} of them are repeated" if num_seen > batch * size else ""
+                others = "; buckets depend on the batch size, so the rest of the epoch has other samples"
                 print(text + repeats + (others if self.bucket and former != size else ""), flush=True)
         self._start = (state_dict["epoch"], batch)
         self.skipped_samples = set(state_dict.get("skipped_samples", ()))
 
     @property
     def hparams_initial(self) -> Any:
-        """Hyperparameters for loggers, without names that the task has too: Lightning refuses two values of a name."""
+        """Hyperparameters for loggers, without names that the task also has: Lightning refuses two values of a name."""
         task = getattr(self.trainer, "lightning_module", None)
         hparams = super().hparams_initial
         for name in task.hparams if task is not None else ():
@@ -285,7 +285,7 @@ class Data(LightningDataModule):
 
 
 def relative_name(file: str, root: str | os.PathLike[str] | None) -> str:
-    """A file's path relative to a folder that it lies in, with / between the parts."""
+    """A file's path relative to a folder that contains it, with / as separator."""
     path = Path(file)
     if root is not None and path.is_relative_to(root):
         path = path.relative_to(root)
@@ -293,12 +293,12 @@ def relative_name(file: str, root: str | os.PathLike[str] | None) -> str:
 
 
 def split_indices(num_samples: int, shares: Sequence[float], seed: int = 0) -> list[list[int]]:
-    """Cuts 0 … num_samples - 1 into parts that never overlap, in a fixed random order.
+    """Splits 0 … num_samples - 1 into disjoint parts, in a fixed random order.
 
     Args:
-        num_samples: how many there are.
-        shares: of each part; they add up to 1.
-        seed: of the order, independent of the training's seed.
+        num_samples: number of samples.
+        shares: share of each part; they add up to 1.
+        seed: seed of the order, independent of the training's seed.
     """
     if abs(sum(shares) - 1) > 1e-6 or min(shares) < 0:
         raise ValueError(f"shares: expected non-negative numbers that add up to 1, got {list(shares)}")
@@ -373,8 +373,8 @@ class _Order(DistributedSampler):
         return own[batch * self.data.batch_size : (batch + 1) * self.data.batch_size].tolist()
 
     def num_used(self) -> int:
-        left = self._left(self.data.batch_size)
-        return self.size - left if self.shuffle and 0 < left < self.num_replicas else self.size
+        num_left = self._left(self.data.batch_size)
+        return self.size - num_left if self.shuffle and 0 < num_left < self.num_replicas else self.size
 
     def batch_size(self) -> int:
         """In evaluation, the largest at which every rank has as many batches: a sharded net waits for all in each."""
@@ -392,8 +392,8 @@ def _required_targets(data: Data) -> Tensor:
     targets = targets_of(data.train_set)
     if targets is None:
         raise UserError(
-            f"--data.balanced: the training set of {type(data).__name__} lists no class for each sample; expected an "
-            "attribute `targets` with N class numbers; leave balanced out where samples have no single class"
+            f"--data.balanced: the training set of {type(data).__name__} does not list the class of each sample; "
+            "expected an attribute `targets` with N class numbers, or --data.balanced false"
         )
     return targets
 
@@ -402,8 +402,8 @@ def _required_lengths(data: Data) -> Tensor:
     lengths = lengths_of(data.train_set)
     if lengths is None:
         raise UserError(
-            f"--data.bucket {data.bucket}: the training set of {type(data).__name__} lists no length for each sample; "
-            "expected an attribute `lengths` with N numbers; leave bucket out where all samples are equally long"
+            f"--data.bucket {data.bucket}: the training set of {type(data).__name__} does not list the length of each "
+            "sample; expected an attribute `lengths` with N numbers, or --data.bucket 0"
         )
     return lengths
 

@@ -1,4 +1,4 @@
-"""Which class each sample of a data set is of, and an order that takes every class equally often."""
+"""Classes of the samples of a data set, and an order with equally many samples of every class."""
 
 from typing import Any
 
@@ -48,14 +48,14 @@ def count_classes(targets: Tensor, num_classes: int) -> list[int]:
 
 
 def balanced_order(targets: Tensor, generator: Generator) -> Tensor:
-    """Draws as many samples as there are, equally many of every class that has any, in random order.
+    """Draws N samples, equally many of every class that occurs, in random order.
 
-    A class that is too small comes round again only when all its samples were drawn. The numbers of samples of two
-    classes differ by 1 at most.
+    Samples of a small class are repeated only after all of them were drawn. The numbers of samples of two classes
+    differ by 1 at most.
 
     Args:
         targets: class numbers (N,), of at least one sample.
-        generator: of the random numbers.
+        generator: generator of the random numbers.
 
     Returns:
         Indices (N,) of samples.

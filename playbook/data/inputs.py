@@ -1,4 +1,4 @@
-"""Raw inputs without labels, as `predict --input` has them, and how they come to the model."""
+"""Raw inputs without labels, for `predict --input`."""
 
 from inspect import signature
 from pathlib import Path
@@ -11,20 +11,20 @@ from playbook.data.base import Data
 from playbook.data.sources import Sources
 from playbook.errors import HowTo, UserError
 
-MISSING = """--input: {name} cannot read a single input. Write the method that does:
+MISSING = """--input: {name} cannot read a single input. Add this method:
     def read(self, source):          # a path, or the bytes of a file
-        image = ...                  # load it, and prepare it as evaluation does
+        image = ...                  # load it, and preprocess it as in evaluation
         return image                 # the inputs of one sample, as in a batch but without its first dimension
-and keep what it needs of the training data, such as class names, in self.facts: README.md, "Your own data\""""
+and store what it needs from the training data, such as class names, in self.facts: README.md, "Your own data\""""
 
 
 class Inputs(LightningDataModule):
-    """Batches of raw inputs, read as the data of a run reads them; its own files are not needed.
+    """Batches of raw inputs, read by the data module of a run, without its own files.
 
     Args:
-        data: what reads them.
+        data: reads the inputs.
         sources: the inputs.
-        whole: leave images in the size of their files.
+        whole: whether to leave images in the size of their files.
 
     Raises:
         UserError: the data has no method `read`, or always changes the size.
@@ -35,7 +35,7 @@ class Inputs(LightningDataModule):
         if data is None or not _is_written(data, "read"):
             raise HowTo(MISSING.format(name="the model alone" if data is None else type(data).__name__))
         if whole and "resize" not in signature(data.read).parameters:
-            raise UserError(f"--tile: {type(data).__name__}.read has no parameter resize, so it changes every size")
+            raise UserError(f"--tile: {type(data).__name__}.read has no parameter resize, so it resizes all images")
         self.data = data
         self.sources = sources
         self.dataset = _Unread(data, sources, {"resize": False} if whole else {})

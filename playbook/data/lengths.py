@@ -1,4 +1,4 @@
-"""How long each sample of a data set is, and an order in which the samples of a batch are about equally long."""
+"""Lengths of the samples of a data set, and an order with samples of similar length in a batch."""
 
 from typing import Any
 
@@ -30,10 +30,10 @@ def lengths_of(dataset: Any) -> Tensor | None:
 
 
 def bucketed_order(order: Tensor, lengths: Tensor, batch_size: int, num_batches: int, generator: Generator) -> Tensor:
-    """Sorts parts of a random order by length, and shuffles the batches that this makes.
+    """Sorts parts of a random order by length, and shuffles the resulting batches.
 
-    The samples of a last batch that is not full are those at the end of the random order, of whatever length: with the
-    longest or the shortest in it, these would always count the most.
+    An incomplete last batch has the samples at the end of the random order, of any length: if it had the longest or the
+    shortest ones, these would always count the most.
 
     Args:
         order: indices of samples (N,) in random order.

@@ -1,4 +1,4 @@
-"""A DataLoader that names the sample or worker that failed, and can go on without a broken sample."""
+"""A DataLoader that names the sample or worker that failed, and can skip broken samples."""
 
 import multiprocessing
 import signal
@@ -23,7 +23,7 @@ HINTS = {"SIGKILL": "; out of memory, or killed from outside", "SIGBUS": "; out 
 
 
 class DataError(UserError):
-    """A sample or a worker failed; training so far is sound, and is saved before this ends the run."""
+    """A sample or a worker failed; the training so far is valid, and is saved before this error ends the run."""
 
 
 class Loader(DataLoader):
@@ -36,9 +36,9 @@ class Loader(DataLoader):
         dataset: samples by index; a training set may take (epoch, index, draw).
         name: name of the set in messages, such as `train`.
         on_error: what happens when loading a sample raises: `stop` ends the training, `skip` leaves the sample out of
-            its batch. A training batch in which no sample is left gets the next sample of the data set that loads, as
-            the position in an epoch counts batches.
-        skipped: called for every sample that is left out, with its name, such as `train 17`, and a sentence.
+            its batch. As the position in an epoch counts batches, a training batch without any sample gets the next
+            sample of the data set that can be loaded.
+        skipped: called for every skipped sample, with its name, such as `train 17`, and a sentence.
         collate: combines samples into a batch; None where the data set's `__getitems__` does so.
         options: as for DataLoader.
 

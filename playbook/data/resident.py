@@ -1,4 +1,4 @@
-"""Images that fit into memory: held on the device as bytes, cut into batches and changed there."""
+"""Images that fit into memory: stored on the device as bytes, and batched and augmented there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,35 +13,35 @@ from playbook.errors import UserError
 from playbook.facts import unknown_classes
 from playbook.seeding import derived_seed
 
-NUM_DRAWS = 7  # random numbers a sample and epoch
+NUM_DRAWS = 7  # random numbers per sample and epoch
 
 
 class ResidentImages(Data):
     """Keeps a whole data set in device memory as uint8 and augments it there, batch by batch. Subclasses read the data.
 
-    What is drawn for sample i in epoch e comes from a table that (seed, e) makes, so batches are bitwise the same from
-    any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data. With `balanced`,
-    the table has a row for each place in the epoch's order. Images are normalised by the mean and deviation of each
-    channel over the training images.
+    The random numbers of sample i in epoch e come from a table that depends only on (seed, e), so batches are bitwise
+    the same from any position, and for any batch size and number of ranks (with crop, up to rounding), as with Data.
+    With `balanced`, the table has a row for each position in the epoch. Images are normalised by the mean and standard
+    deviation of each channel over the training images.
 
     Args:
         batch_size: samples per batch and process, B, at least 1.
-        val_share: share of the training images used for validation, split off with a fixed seed, in (0, 1).
+        val_share: share of the training images used for validation, chosen with a fixed seed, in (0, 1).
         num_train: number of the remaining images to train on, the same ones for every seed. Defaults to all of them.
         flip: whether to flip training images horizontally with probability 0.5.
         translate: largest translation of training images in pixels, padded by reflection; 0 turns it off.
-        crop: smallest share of a training image's area that a random resized crop takes, in (0, 1]; 1 turns it off.
+        crop: smallest share of a training image's area that a random resized crop covers, in (0, 1]; 1 turns it off.
             The aspect ratio varies by up to 4:3.
         cutout: side in pixels of a square that is set to the mean in each training image; 0 turns it off.
-        loader: further options of Data; with num_workers above 0 the images stay in the memory of the host, and
-            batches are made by workers.
+        loader: further options of Data; with num_workers above 0, the images stay in host memory and workers make the
+            batches.
 
     Shapes:
         image (B, C, H, W), normalised; target (B,), 0 to K - 1.
 
     Raises:
-        ValueError: a value out of its range.
-        UserError: too few images, or test images of another size.
+        ValueError: a value is out of range.
+        UserError: there are too few images, or test images have a different size.
     """
 
     collate = None  # batches are made at once
@@ -85,7 +85,7 @@ class ResidentImages(Data):
             train: images (N, C, H, W) uint8 and targets (N,).
             test: likewise.
             class_names: names of the classes 0 to K - 1.
-            file_names: of the images of train and of test. Default to their numbers, as in test:17.
+            file_names: names of the images of train and of test. Default to their numbers, as in test:17.
         """
         if class_names is not None:
             train, test = ((images, self._numbered(targets, class_names)) for images, targets in (train, test))
@@ -93,38 +93,38 @@ class ResidentImages(Data):
         if len(images) < 2:
             raise UserError(f"--data: expected at least 2 images to train and validate with, got {len(images)}")
         if test[0].shape[1:] != images.shape[1:]:
-            found, expected = (" × ".join(map(str, part.shape[1:])) for part in (test[0], images))
-            raise UserError(f"--data: expected test images of {expected} values as those to train with, got {found}")
+            actual, expected = (" × ".join(map(str, part.shape[1:])) for part in (test[0], images))
+            raise UserError(f"--data: expected test images of {expected} values as those to train with, got {actual}")
         side = min(images.shape[2:])
         if self.translate >= side:
-            raise UserError(f"translate: expected less than the images' {side} pixels, got {self.translate}")
+            raise UserError(f"translate: expected less than the image size of {side} pixels, got {self.translate}")
         num_val = min(max(round(len(images) * self.val_share), 1), len(images) - 1)
         shares = [1 - num_val / len(images), num_val / len(images)]
-        kept, val = (torch.tensor(part) for part in split_indices(len(images), shares))
-        if self.num_train is not None and not 1 <= self.num_train <= len(kept):
-            raise UserError(f"num_train: expected 1 to {len(kept)} images, got {self.num_train}")
-        kept = kept[: self.num_train]
+        train_indices, val = (torch.tensor(part) for part in split_indices(len(images), shares))
+        if self.num_train is not None and not 1 <= self.num_train <= len(train_indices):
+            raise UserError(f"num_train: expected 1 to {len(train_indices)} images, got {self.num_train}")
+        train_indices = train_indices[: self.num_train]
         if "mean" not in self.facts:  # of a checkpoint
-            mean, deviation = mean_and_deviation(images[kept])
+            mean, deviation = mean_and_deviation(images[train_indices])
             shape = list(images.shape[1:])
             self.facts |= {"image_shape": shape, "mean": mean.tolist(), "deviation": deviation.tolist()}
         statistics = torch.tensor(self.facts["mean"]), torch.tensor(self.facts["deviation"])
         counts = {"train": len(images), "test": len(test[0])}
         numbers = [[f"{split}:{index}" for index in range(count)] for split, count in counts.items()]
         train_names, test_names = file_names or numbers
-        self.train_set = _Held(images[kept], targets[kept], statistics, self)
+        self.train_set = _Held(images[train_indices], targets[train_indices], statistics, self)
         self.val_set = _Held(images[val], targets[val], statistics)
         self.test_set = _Held(*test, statistics)
         if class_names is not None:
             self.count_classes()
         self._names = {  # by data set
-            id(self.train_set): [train_names[index] for index in kept.tolist()],
+            id(self.train_set): [train_names[index] for index in train_indices.tolist()],
             id(self.val_set): [train_names[index] for index in val.tolist()],
             id(self.test_set): test_names,
         }
 
     def _numbered(self, targets: Tensor, class_names: Sequence[str]) -> Tensor:
-        """Targets (N,) under the numbers that a checkpoint gives these classes, or else their own."""
+        """Targets (N,) with a checkpoint's class numbers, or else their own."""
         known = self.facts.setdefault("classes", list(class_names))
         if unknown := [name for name in class_names if name not in known]:
             raise UserError(f"--data: {unknown_classes(unknown, known, type(self).__name__)}")
@@ -134,7 +134,7 @@ class ResidentImages(Data):
         return self._names[id(dataset)]
 
     def prepared(self, image: Tensor) -> Tensor:
-        """Normalises bytes (C, H, W) as evaluation does; `facts` hold the mean and deviation of the training images."""
+        """Normalises bytes (C, H, W) as in evaluation, by the mean and deviation in `facts`."""
         mean, deviation = (torch.tensor(self.facts[name])[:, None, None] for name in ("mean", "deviation"))
         return (image.to(mean.dtype) - mean) / deviation
 
@@ -149,7 +149,7 @@ class ResidentImages(Data):
         return super()._loader(name, dataset, shuffle, **options)
 
     def change(self, image: Tensor, draws: Tensor) -> Tensor:
-        """Augments bytes (B, C, H, W), by uniform numbers (B, NUM_DRAWS) in [0, 1)."""
+        """Augments bytes (B, C, H, W) with uniform random numbers (B, NUM_DRAWS) in [0, 1)."""
         height, width = image.shape[2:]
         draw = draws.unbind(dim=1)
         if self.translate:

@@ -1,4 +1,4 @@
-"""Which inputs `predict --input` means: files, or rows of texts."""
+"""Finds the inputs of `predict --input`: files, or rows of text."""
 
 import csv
 import glob
@@ -20,8 +20,8 @@ class Sources:
     """Inputs and their names.
 
     Args:
-        names: what each is called in the table: its path relative to the input, or file and line of a row.
-        places: path of each, or the bytes of what came through standard input, or a row: text or a dict.
+        names: names in the table: paths relative to the input, or file and line of a row.
+        places: paths, bytes from standard input, or rows, which are text or dicts.
     """
 
     def __init__(self, names: Sequence[str], places: Sequence[Any]) -> None:
@@ -33,14 +33,14 @@ class Sources:
 
 
 def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ()) -> Sources:
-    """Finds the inputs that an option means.
+    """Finds the inputs of an option.
 
     Args:
-        spec: a file, a folder, a glob, a list (.csv, .tsv, .jsonl or .txt) or - for standard input. A list has a path a
-            row, and standard input holds one file or a path a line.
-        formats: suffixes of files to take from a folder; all files if there are none.
-        columns: of data that reads rows, such as texts, the names of columns that it reads. Then rows of a list and
-            lines of standard input are the inputs themselves.
+        spec: a file, a folder, a glob, a list (.csv, .tsv, .jsonl or .txt) or - for standard input. A list has one path
+            per row; standard input is one file, or one path per line.
+        formats: suffixes of the files to read from a folder; if empty, all files.
+        columns: for data that reads rows, such as texts, the names of the columns that it reads. Rows of a list and
+            lines of standard input are then the inputs themselves.
 
     Raises:
         UserError: there is nothing to read.
@@ -54,7 +54,7 @@ def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ())
         files = files_below(path, formats)
         if not files:
             kinds = f" of {', '.join(formats)}" if formats else ""
-            raise UserError(f"--input {spec}: the folder holds no files{kinds}")
+            raise UserError(f"--input {spec}: the folder contains no files{kinds}")
         return Sources([file.relative_to(path).as_posix() for file in files], files)
     if path.is_file():
         if path.suffix.lower() not in LISTS:
@@ -67,7 +67,7 @@ def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ())
         fixed = Path(*_fixed_parts(path))
         return Sources([file.relative_to(fixed).as_posix() for file in files], files)
     siblings = [entry.as_posix() for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = "; a text itself comes through standard input, with --input -" if columns else ""
+    hint = "; to pass a text itself, use standard input with --input -" if columns else ""
     raise UserError(f"--input {spec}: no such file or folder{nearest(spec, siblings)}{hint}")
 
 
@@ -169,8 +169,8 @@ def _column(place: str, header: list[str]) -> str:
 def _from_standard_input(reads_rows: bool) -> Sources:
     content = sys.stdin.buffer.read()
     if not content.strip():
-        kind = "a text" if reads_rows else "one file or a path"
-        raise UserError(f"--input -: standard input is empty, expected {kind} a line")
+        kind = "one text per line" if reads_rows else "a file, or one path per line"
+        raise UserError(f"--input -: standard input is empty, expected {kind}")
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""One file out of a checkpoint, for use elsewhere; the suffix of its name says in which format."""
+"""Writes a checkpoint as one file for use elsewhere; the suffix of its name selects the format."""
 
 import json
 import os
@@ -24,17 +24,17 @@ def export(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
     Args:
         model: what the checkpoint is of.
         checkpoint: a file, or a folder that several processes wrote.
-        output: .safetensors for the weights alone, .ckpt for everything in one plain file.
+        output: .safetensors for only the weights, .ckpt for everything in one plain file.
 
     Raises:
-        UserError: the suffix stands for no format, or the checkpoint is damaged.
+        UserError: the suffix is not a known format, or the checkpoint is damaged.
     """
     if output.suffix not in FORMATS:
         known = ", ".join(FORMATS)
         close = nearest(output.suffix, FORMATS)
         raise UserError(f"--output {output.as_posix()}: expected a name that ends in {known}{close}")
     if output.is_dir():
-        raise UserError(f"--output {output.as_posix()}: a folder, expected the name of a file")
+        raise UserError(f"--output {output.as_posix()}: is a folder, expected the name of a file")
     output.parent.mkdir(parents=True, exist_ok=True)
     FORMATS[output.suffix](model, checkpoint, output)
 
@@ -62,15 +62,15 @@ def _safetensors(model: pl.LightningModule, checkpoint: Path, output: Path) -> N
 
 def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that share no memory: the format knows none. Tied ones are written under each of their names."""
-    seen: set[int] = set()
-    found = {}
+    addresses: set[int] = set()
+    copies = {}
     for name, tensor in weights.items():
-        found[name] = tensor.contiguous()
-        memory = found[name].untyped_storage()
-        if memory.data_ptr() in seen or memory.nbytes() != found[name].nbytes:
-            found[name] = found[name].clone()
-        seen.add(memory.data_ptr())
-    return found
+        copies[name] = tensor.contiguous()
+        memory = copies[name].untyped_storage()
+        if memory.data_ptr() in addresses or memory.nbytes() != copies[name].nbytes:
+            copies[name] = copies[name].clone()
+        addresses.add(memory.data_ptr())
+    return copies
 
 
 def _plain(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:

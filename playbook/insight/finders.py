@@ -1,4 +1,4 @@
-"""Two short trainings that answer a question each: which learning rate, which batch size."""
+"""Suggests a learning rate and a batch size, each by a short training."""
 
 import copy
 import gc
@@ -44,23 +44,23 @@ def find_lr(
     max_lr: float = 1.0,
     num_steps: int = 100,
 ) -> Sweep:
-    """Trains a copy of the model while the rate rises exponentially from min_lr to max_lr (Smith 2017).
+    """Trains a copy of the model while the rate increases exponentially from min_lr to max_lr (Smith 2017).
 
-    Nothing is saved or loaded, schedules stand still. Where parameter groups have rates of their own, their ratios
-    stay. The suggestion is where the smoothed loss falls most steeply over the logarithm of the rate, before its
-    minimum. The recipe cnn-digits, where 3e-3 was chosen by hand, gets 1.3e-2, 7.6e-3 and 8.7e-3 from 100 steps
-    (seeds 1, 2, 3), and 1.8e-3, 1.7e-3 and 2.1e-3 from 200: the longer the sweep, the more is learnt at lower rates.
+    Nothing is saved or loaded, and schedules are not stepped. The ratios between the rates of parameter groups are
+    kept. The suggestion is the rate at which the smoothed loss falls most steeply over the logarithm of the rate,
+    before its minimum. The recipe cnn-digits, where 3e-3 was chosen by hand, gets 1.3e-2, 7.6e-3 and 8.7e-3 from 100
+    steps (seeds 1, 2, 3), and 1.8e-3, 1.7e-3 and 2.1e-3 from 200: a longer sweep learns more at lower rates.
 
     Args:
-        trainer: is used up; make another for the training.
-        model: is left as it is.
-        datamodule: the data; None if the model brings its own.
+        trainer: cannot be used again; create another one for the training.
+        model: is not changed.
+        datamodule: the data; None if the model has its own.
         min_lr: first learning rate, above 0.
         max_lr: last learning rate, above min_lr.
         num_steps: optimizer steps, at least 10.
 
     Raises:
-        UserError: a value out of its range, or a training_step that returns no loss.
+        UserError: a value is out of range, or training_step returns no loss.
     """
     if not 0 < min_lr < max_lr:
         raise UserError(f"min_lr, max_lr: expected 0 < min_lr < max_lr, got {min_lr} and {max_lr}")
@@ -80,25 +80,25 @@ def find_batch_size(
 ) -> list[Trial]:
     """Doubles the batch size from the data module's own, and trains a copy of the model for a few steps at each.
 
-    It ends where memory does, at the size of the data set, or at max_batch_size.
+    It stops when memory is exhausted, at the size of the data set, or at max_batch_size.
 
     Args:
-        trainer: is used up; make another for the training. One device.
-        model: is left as it is.
-        datamodule: the data, with an attribute or hyperparameter `batch_size` that its loader follows.
-        max_batch_size: largest batch size that is tried.
-        steps_per_trial: training steps at each size, the first two of them not timed, at least 3.
+        trainer: must use one device, and cannot be used again; create another one for the training.
+        model: is not changed.
+        datamodule: the data, with an attribute or hyperparameter `batch_size` that its loader uses.
+        max_batch_size: largest batch size to try.
+        steps_per_trial: training steps at each size, at least 3; the first two are not timed.
 
     Raises:
-        UserError: a value out of its range, several devices, or data without a batch size.
+        UserError: a value is out of range, there are several devices, or the data has no batch size.
     """
     if steps_per_trial <= WARM_UP_STEPS:
         raise UserError(f"steps_per_trial: expected at least {WARM_UP_STEPS + 1}, got {steps_per_trial}")
     if trainer.world_size > 1:
-        raise UserError(f"devices: expected 1, as each has a memory of its own, got {trainer.world_size}")
+        raise UserError(f"devices: expected 1, as each device has its own memory, got {trainer.world_size}")
     first = getattr(datamodule, "batch_size", None) or getattr(datamodule, "hparams", {}).get("batch_size")
     if datamodule is None or not isinstance(first, int):
-        raise UserError(f"data: {type(datamodule or model).__name__} has no batch_size that could be changed")
+        raise UserError(f"data: {type(datamodule or model).__name__} has no batch_size to change")
     if first > max_batch_size:
         raise UserError(f"max_batch_size: expected at least the data's own {first}, got {max_batch_size}")
     trials: list[Trial] = []
@@ -130,17 +130,17 @@ def rate_option(model: pl.LightningModule) -> str:
 def _train(trainer: pl.Trainer, model: Any, datamodule: Any, callback: pl.Callback) -> None:
     if trainer.fast_dev_run:  # type: ignore[attr-defined]  # set by a connector
         raise UserError("fast_dev_run: expected none, as a finder needs more than one step")
-    kept = [other for other in trainer.callbacks if not isinstance(other, OBSERVERS)]  # type: ignore[attr-defined]  # set by a connector
+    kept_callbacks = [other for other in trainer.callbacks if not isinstance(other, OBSERVERS)]  # type: ignore[attr-defined]  # set by a connector
     loop = trainer.fit_loop
     limits = loop.max_epochs, loop.epoch_loop.max_steps
-    trainer.callbacks = [*kept, callback]  # type: ignore[attr-defined]  # set by a connector
+    trainer.callbacks = [*kept_callbacks, callback]  # type: ignore[attr-defined]  # set by a connector
     trainer.loggers = []
     trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
     try:
         # not our own fit, which tests the best checkpoint afterwards
         pl.Trainer.fit(trainer, _copy(model), datamodule=datamodule)
     finally:
-        trainer.callbacks = kept  # type: ignore[attr-defined]  # set by a connector
+        trainer.callbacks = kept_callbacks  # type: ignore[attr-defined]  # set by a connector
         loop.max_epochs, loop.epoch_loop.max_steps = limits
 
 
@@ -182,7 +182,7 @@ class _Sweeper(_Ending):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         loss = loss_of(outputs)
         if not isinstance(loss, Tensor):
-            raise UserError("model: training_step returns no loss, so that no rate can be found")
+            raise UserError("model: training_step returns no loss, so no rate can be suggested")
         self._window += float(trainer.strategy.reduce(loss.detach(), reduce_op="mean"))
         if gradients_accumulate(trainer):
             return
@@ -216,7 +216,7 @@ class _Stopwatch(_Ending):
         loader = trainer.train_dataloader
         if getattr(loader, "batch_size", self.batch_size) != self.batch_size:
             data = type(trainer.datamodule).__name__  # type: ignore[attr-defined]  # set by a connector
-            raise UserError(f"data: the training loader of {data} does not follow its batch_size")
+            raise UserError(f"data: the training loader of {data} does not use its batch_size")
         dataset = getattr(loader, "dataset", None)
         self.num_samples = len(dataset) if hasattr(dataset, "__len__") else None  # type: ignore[arg-type]  # it has __len__
         self._device = trainer.strategy.root_device
@@ -228,8 +228,8 @@ class _Stopwatch(_Ending):
     ) -> None:
         self._steps += 1
         if self._steps > WARM_UP_STEPS:
-            left = (self.num_samples or math.inf) - batch_idx * self.batch_size
-            self._timed += int(min(self.batch_size, left))
+            num_left = (self.num_samples or math.inf) - batch_idx * self.batch_size
+            self._timed += int(min(self.batch_size, num_left))
         if self._steps in (WARM_UP_STEPS, self.num_steps):
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)

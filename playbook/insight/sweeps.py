@@ -1,4 +1,4 @@
-"""What the finders measured: the suggestion in it, a table of it, a picture of it."""
+"""Results of the finders: suggestion, table and picture."""
 
 import csv
 import math
@@ -57,7 +57,7 @@ class Sweep:
             option: that sets the rate, such as `--model.optimizer.lr`.
         """
         if not self.rates:
-            return "the loss is not finite at the first rate; look for the reason with fit"
+            return "the loss is not finite at the first rate; run fit to find the reason"
         span = f"{self.rates[0]:.1e} … {self.rates[-1]:.1e}"
         if self.suggestion is None:
             return f"no suggestion: the loss does not fall by more than its noise over {span}"
@@ -107,10 +107,10 @@ def report(trials: list[Trial]) -> str:
         lines.append(f"{trial.batch_size:>10}  {speed:>13}  {memory:>10}")
     fitting = [trial for trial in trials if trial.samples_per_second is not None]
     if not fitting:
-        return "\n".join([*lines, "no batch fits; try a smaller --data.batch_size"])
+        return "\n".join([*lines, "no batch size fits; try a smaller --data.batch_size"])
     fastest = max(fitting, key=lambda trial: trial.samples_per_second or 0)
     lines.append(f"--data.batch_size {fastest.batch_size}   (the fastest that fits)")
-    lines.append(f"another batch size wants another learning rate: find_lr --data.batch_size {fastest.batch_size}")
+    lines.append(f"adjust the learning rate as well: find_lr --data.batch_size {fastest.batch_size}")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Which parameters are optimised, which of them decay, and which are matrices of hidden layers."""
+"""Parameter groups: which parameters are optimised, which decay, and which are matrices of hidden layers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,15 +19,15 @@ def parameter_groups(module: nn.Module, split_hidden: bool = False) -> list[dict
     """Splits the trainable parameters into those that decay and those that do not.
 
     Norms, biases and embeddings get no weight decay: it would only shrink scales that the next layer restores
-    (Goyal et al. 2017, section 5.3; Touvron et al. 2021). Frozen parameters are left out, shared ones taken once.
+    (Goyal et al. 2017, section 5.3; Touvron et al. 2021). Frozen parameters are excluded, shared ones included once.
 
     Args:
-        module: whose parameters they are.
-        split_hidden: give the matrices of hidden layers a group of their own, with `hidden` set, as Muon wants them.
+        module: module with the parameters.
+        split_hidden: whether the matrices of hidden layers form a group of their own, with `hidden` set, for Muon.
 
     Returns:
-        At most three groups in the form of `torch.optim`: the hidden matrices, if asked for, and the other weights
-        take the optimizer's own weight decay, the last group takes none.
+        At most three groups in the format of `torch.optim`. The hidden matrices, if requested, and the other weights
+        use the optimizer's weight decay; the last group has none.
     """
     undecayed = {
         id(parameter)
@@ -49,14 +49,14 @@ def parameter_groups(module: nn.Module, split_hidden: bool = False) -> list[dict
 def split_groups(
     groups: list[dict[str, Any]], settings: Mapping[int, Setting]
 ) -> tuple[list[dict[str, Any]], list[Setting]]:
-    """Splits groups further, by the rate and the weight decay that rules give to each parameter.
+    """Splits groups further, by the rate and weight decay that the rules set for each parameter.
 
     Args:
-        groups: of `parameter_groups`; those without weight decay stay so.
+        groups: returned by `parameter_groups`; those without weight decay keep none.
         settings: by the id of each parameter.
 
     Returns:
-        The groups, and the setting that each of them has in common.
+        The groups, and the common setting of each.
     """
     parts: dict[tuple[int, Setting], list[nn.Parameter]] = {}
     for number, group in enumerate(groups):

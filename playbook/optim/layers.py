@@ -1,4 +1,4 @@
-"""The layers of any net from its input to its head, which layer-wise rates are counted by."""
+"""The layers of any net from its input to its head, for layer-wise learning rates."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,21 @@ def layer_numbers(module: nn.Module, nets: list[nn.Module]) -> dict[int, int]:
     """Numbers the layers of a module in the order in which they are registered, 0 at the input.
 
     A layer is an entry of a ModuleList, Sequential or ModuleDict: a residual block, an encoder block, a convolution.
-    Lists inside lists are followed, blocks are not, whatever is in them. Of what stands beside the lists, each module
-    is a layer, unless it holds a list of blocks: then it is followed too, as an encoder is. Further:
+    Lists inside lists are traversed, blocks are not, whatever they contain. Each module outside of lists is a layer,
+    unless it contains a list of blocks: then it is traversed as well, for example an encoder. Further:
 
     - A norm or a scale, which has no parameter of two dimensions, belongs to the layer before it if that is a single
-      convolution or matrix, else to the layer after it: the norm behind the last block belongs to the head.
-    - Embeddings in a row are one layer.
-    - Parameters of a followed module itself, such as a class token or positions, belong to layer 0.
+      convolution or matrix, else to the layer after it: the norm after the last block belongs to the head.
+    - Consecutive embeddings are one layer.
+    - Parameters of a traversed module itself, such as a class token or positions, belong to layer 0.
     - A shared parameter belongs to the first layer that has it.
 
     Args:
-        module: whose parameters they are.
-        nets: modules in it that are followed in any case.
+        module: module with the parameters.
+        nets: modules in it that are always traversed.
 
     Returns:
-        The number of its layer for the id of every parameter.
+        The number of the layer, by the id of each parameter.
     """
     numbers: dict[int, int] = {}
     number, waiting, last = -1, list[nn.Module](), None

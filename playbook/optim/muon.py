@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal, for the hidden layers; AdamW for everything else."""
+"""Muon: orthogonalised momentum for the matrices of hidden layers, and AdamW for all other parameters."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -17,15 +17,15 @@ MATCHED_RMS = 0.2  # root mean square of AdamW's usual update (Liu et al. 2025, 
 class Muon(Optimizer):
     """Muon for hidden matrices (Jordan et al. 2024), AdamW for embeddings, the first and last layer, norms and biases.
 
-    A hidden matrix moves by its momentum with all singular values near 1, scaled to the size of AdamW's updates
-    (Liu et al. 2025): learning rate, decay and schedule tuned for AdamW serve both parts. Kernels of convolutions are
-    flattened to (out, in · k · k). The update is that of torch.optim.Muon with `adjust_lr_fn="match_rms_adamw"`.
+    The update of a hidden matrix is its momentum with all singular values near 1, scaled to the size of AdamW's updates
+    (Liu et al. 2025): learning rate, decay and schedule tuned for AdamW work for both parts. Kernels of convolutions
+    are flattened to (out, in · k · k). The update is that of torch.optim.Muon with `adjust_lr_fn="match_rms_adamw"`.
 
     On cnn-digits, where one kernel of two is hidden, AdamW and Muon, both with lr 3e-3 over 30 epochs (seeds 1, 2, 3,
     2 CPU cores): test/accuracy 0.9944 and 0.9944, test/loss 0.0344 and 0.0342, val/loss at the end 0.066 and 0.056.
 
-    From a task, `parameter_groups` finds the hidden matrices. Groups without a key `hidden`, or plain parameters, are
-    split by order and dimensions: 2-D and 4-D ones are hidden, apart from the first and the last of them.
+    In a task, `parameter_groups` finds the hidden matrices. Groups without a key `hidden`, and plain parameters, are
+    split by order and dimensions: 2-D and 4-D ones are hidden, except for the first and the last of them.
 
     Args:
         params: parameters or groups. The key `hidden` of a group selects Muon (True) or AdamW.
@@ -37,7 +37,7 @@ class Muon(Optimizer):
         iterations: number of Newton-Schulz iterations, at least 1.
 
     Raises:
-        ValueError: a value out of its range, or no hidden matrix.
+        ValueError: a value is out of range, or there is no hidden matrix.
     """
 
     splits_hidden = True  # has Task.configure_optimizers mark the groups
@@ -63,7 +63,7 @@ class Muon(Optimizer):
             raise ValueError(f"iterations: expected at least 1, got {iterations}")
         groups = _split(params)
         if not any(group["hidden"] for group in groups):
-            raise ValueError("optimizer: no matrix between the first and the last layer, so take AdamW instead of Muon")
+            raise ValueError("optimizer: no matrix between the first and the last layer, so use AdamW instead of Muon")
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "betas": betas, "eps": eps}
         super().__init__(groups, {**defaults, "iterations": iterations, "hidden": False})
 
@@ -107,9 +107,9 @@ class Muon(Optimizer):
 
 def _split(params: Iterable[Any]) -> list[dict[str, Any]]:
     """Groups that say whether they are hidden."""
-    given = list(params)
-    groups = [{**group, "params": list(group["params"])} for group in given if isinstance(group, dict)]
-    groups = groups or [{"params": given}]
+    entries = list(params)
+    groups = [{**group, "params": list(group["params"])} for group in entries if isinstance(group, dict)]
+    groups = groups or [{"params": entries}]
     if any("hidden" in group for group in groups):
         return [{"hidden": False, **group} for group in groups]
     matrices = [id(p) for group in groups for p in group["params"] if p.ndim in (2, 4)]

@@ -1,4 +1,4 @@
-"""The option parameter_groups: rates, decay and freezing for parameters that a pattern names."""
+"""The option parameter_groups: learning rates, weight decay and freezing by patterns of parameter names."""
 
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,25 +18,24 @@ WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  
 
 @dataclass(frozen=True)
 class Rule:
-    """What the parameters that a pattern names get; what is left out stays as an earlier rule or the optimizer has it.
+    """Settings for the parameters that match a pattern; others come from an earlier rule or the optimizer.
 
-    From clothes to 500 digits, test/accuracy is 0.9285 ± 0.0049 without and 0.9062 ± 0.0032 with layer_decay 0.75
-    (vit-mnist-500, seeds 1, 2, 3; benchmarks/LOG.md): it does not help where the new data are unlike the old.
+    Fine-tuning from Fashion-MNIST to 500 digits, test/accuracy is 0.9285 ± 0.0049 without and 0.9062 ± 0.0032 with
+    layer_decay 0.75 (vit-mnist-500, seeds 1, 2, 3; benchmarks/LOG.md): it does not help if the data differ a lot.
 
     Args:
-        pattern: glob over the names of parameters and modules, where * also covers dots: `net.head`, `net.head.*` and
-            `*.head.*` all mean the parameters of the module net.head.
+        pattern: glob over the names of parameters and modules, in which * also matches dots: `net.head`, `net.head.*`
+            and `*.head.*` all match the parameters of the module net.head.
         lr_factor: factor of the optimizer's learning rate, above 0.
-        lr: the peak learning rate in place of the optimizer's, above 0; a schedule keeps its ratio to that.
-        layer_decay: factor from each layer to the one below it, in (0, 1], as in BEiT and ELECTRA; it multiplies the
-            rate. The last layer with a parameter that the pattern names keeps the whole rate. `layer_numbers` says what
-            a layer is.
-        weight_decay: weight decay, at least 0, of the weights; norms, biases and embeddings have none all the same.
-        frozen: true trains none of them, and keeps the batch norms of modules that are frozen as a whole in evaluation
-            mode; false trains what an earlier rule, or the net itself, has frozen.
+        lr: peak learning rate that replaces the optimizer's, above 0; a schedule keeps the ratio of the two.
+        layer_decay: factor of the rate from each layer to the one below it, in (0, 1], as in BEiT and ELECTRA. The last
+            layer with a matching parameter keeps the full rate. `layer_numbers` defines the layers.
+        weight_decay: weight decay of the weights, at least 0; norms, biases and embeddings always have none.
+        frozen: true freezes the parameters, and keeps the batch norms of completely frozen modules in evaluation mode;
+            false trains parameters that an earlier rule, or the net itself, has frozen.
 
     Raises:
-        ValueError: a value is out of range, or the rule changes nothing.
+        ValueError: a value is out of range, or the rule sets nothing.
     """
 
     pattern: str
@@ -48,7 +47,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str) or not self.pattern:
-            raise ValueError(f"pattern: expected a glob over names of parameters, got {self.pattern!r}")
+            raise ValueError(f"pattern: expected a glob over parameter names, got {self.pattern!r}")
         for name in ("lr_factor", "lr", "layer_decay", "weight_decay"):
             value, expected = getattr(self, name), EXPECTED[name]
             if value is not None and not (_is_number(value) and _is_in_range(name, value)):
@@ -61,7 +60,7 @@ class Rule:
             raise ValueError(f"expected at least one of {', '.join(SETTINGS)}")
 
     def covers(self, name: str) -> bool:
-        """Whether the pattern names this parameter, or a module that it is in."""
+        """Whether the pattern matches this parameter, or a module that contains it."""
         return fnmatchcase(name, self.pattern) or fnmatchcase(name, f"{self.pattern}.*")
 
 
@@ -76,14 +75,14 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rules make of one parameter.
+    """Settings of one parameter after all rules.
 
     Args:
-        lr: peak learning rate; None where it is the optimizer's.
-        factor: what the optimizer's rate is multiplied by.
-        layer_factor: what either rate is multiplied by for its layer.
-        weight_decay: None where it is the optimizer's.
-        frozen: None where no rule says so.
+        lr: peak learning rate; None for the optimizer's.
+        factor: factor of the optimizer's rate.
+        layer_factor: factor of the rate for the parameter's layer.
+        weight_decay: None for the optimizer's.
+        frozen: None if no rule sets it.
     """
 
     lr: float | None = None
@@ -96,7 +95,7 @@ class Setting:
         """The learning rate as a share of the optimizer's peak rate.
 
         Raises:
-            ValueError: that is 0, of which no other rate is a share.
+            ValueError: the peak rate is 0.
         """
         if self.lr is not None and peak <= 0:
             raise ValueError(f"parameter_groups: lr needs an optimizer whose own lr is above 0, got {peak:g}")
@@ -104,10 +103,10 @@ class Setting:
 
 
 def read_rules(entries: Iterable[Mapping[str, Any]] | None) -> list[Rule]:
-    """Checks the rules of a configuration, apart from the names that their patterns are about.
+    """Checks the rules of a configuration, except that their patterns match a parameter.
 
     Raises:
-        ValueError: an unknown key, a missing pattern, or a value out of its range.
+        ValueError: a key is unknown, a pattern is missing, or a value is out of range.
     """
     rules = []
     for entry in entries or []:
@@ -124,24 +123,24 @@ def read_rules(entries: Iterable[Mapping[str, Any]] | None) -> list[Rule]:
 
 
 def settings_of(module: nn.Module, rules: Iterable[Rule]) -> dict[int, Setting]:
-    """Applies rules to the parameters of a module; of several that set the same, the last one counts.
+    """Applies rules to the parameters of a module; for each setting, the last matching rule applies.
 
     Args:
-        module: whose parameters the patterns name.
-        rules: in their order.
+        module: module with the parameters.
+        rules: the rules, in order.
 
     Returns:
-        By the id of each parameter.
+        Settings by the id of each parameter.
 
     Raises:
-        UserError: a pattern names no parameter.
+        UserError: a pattern matches no parameter.
     """
     names = {_clean(name): parameter for name, parameter in module.named_parameters(remove_duplicate=False)}
     settings = {id(parameter): Setting() for parameter in names.values()}
     for rule in rules:
         covered = {id(parameter) for name, parameter in names.items() if rule.covers(name)}
         if not covered:
-            raise UserError(f"parameter_groups: no parameter is named {rule.pattern}{_suggestion(rule.pattern, names)}")
+            raise UserError(f"parameter_groups: no parameter matches {rule.pattern}{_suggestion(rule.pattern, names)}")
         factors = _layer_factors(module, rule.layer_decay, covered) if rule.layer_decay is not None else {}
         for key in covered:
             settings[key] = _changed(settings[key], rule, factors.get(key))
@@ -149,7 +148,7 @@ def settings_of(module: nn.Module, rules: Iterable[Rule]) -> dict[int, Setting]:
 
 
 def freeze(module: nn.Module, settings: Mapping[int, Setting]) -> None:
-    """Sets what is trained, and the batch norms of wholly frozen modules to evaluation mode."""
+    """Freezes or unfreezes parameters, and sets the batch norms of completely frozen modules to evaluation mode."""
     for parameter in module.parameters():
         frozen = settings[id(parameter)].frozen
         if frozen is not None:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules. Any class of `torch.optim.lr_scheduler` works beside these, by its name."""
+"""Learning-rate schedules. Any class of `torch.optim.lr_scheduler` can be used as well, by its name."""
 
 import itertools
 import math
@@ -16,11 +16,11 @@ class WarmupCosine(LambdaLR):
     Args:
         optimizer: optimizer to schedule; each group starts from its own `lr`.
         total_steps: optimizer steps of the whole training. Defaults to those of the trainer.
-        warmup: share of the steps spent warming up, in [0, 1).
+        warmup: share of the steps used for the warm-up, in [0, 1).
         final: rate at the end, as a share of the peak, in [0, 1].
 
     Raises:
-        ValueError: a share out of its range, or fewer than one step.
+        ValueError: a share is out of range, or there is no step.
     """
 
     interval = "step"
@@ -46,13 +46,13 @@ class WarmupCosine(LambdaLR):
 
 
 class ReduceLROnPlateau(TorchReduceLROnPlateau):
-    """Lowers the rate when a metric stops improving: torch's class with the name of the metric.
+    """Lowers the rate when a metric stops improving: torch's class, plus the name of the metric.
 
     Args:
         optimizer: optimizer to schedule.
-        monitor: logged metric that is watched.
-        mode: whether the metric should fall (min) or rise (max).
-        factor: factor that lowers the rate, below 1.
+        monitor: name of the logged metric.
+        mode: whether the metric should decrease (min) or increase (max).
+        factor: factor by which the rate is multiplied, below 1.
         patience: number of epochs without improvement before the rate is lowered.
         threshold: relative change that counts as an improvement.
         cooldown: number of epochs to wait after the rate was lowered.

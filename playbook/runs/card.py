@@ -1,4 +1,4 @@
-"""What `fit` prints before and after: a line that says what runs where, a card that says what came out."""
+"""The output of `fit`: one line about the run before training, and a summary after it."""
 
 import re
 import shlex

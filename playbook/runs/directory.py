@@ -1,13 +1,13 @@
 """The run directory: one folder a run, the same whatever the logger. No torch here, so that errors come at once.
 
 runs/<recipe>/<date-time>/
-    config.yaml        everything that was configured, defaults included; runs again with --config
-    checkpoints/       best.ckpt, last.ckpt and the last.ckpt before it, previous.ckpt
-    metrics.csv        what was logged, a row a step
+    config.yaml        the whole configuration, defaults included; `fit --config` repeats the run
+    checkpoints/       best.ckpt, last.ckpt and its predecessor previous.ckpt
+    metrics.csv        all logged values, one row per step
     metrics.json       status, limits and results
     environment.json   versions, hardware, command, commit
-    git.diff           what the working tree had changed since that commit
-    predictions/       what `predict` wrote
+    git.diff           uncommitted changes of the working tree
+    predictions/       output of `predict`
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What to call the run: its recipe if Playbook named the directory, the directory's own name otherwise."""
+        """Name of the run: its recipe if Playbook named the directory, the directory's name otherwise."""
         path = self.path.absolute()
         return path.parent.name if _is_dated(path) else path.name
 
@@ -70,7 +70,7 @@ class Run:
         return f"{path.parent.name}/{path.name}" if _is_dated(path) else path.name
 
     def create(self) -> None:
-        """Makes the directory, or says why it cannot be made; of several processes, the first one's work."""
+        """Creates the directory, or raises an error that says why it cannot; only in the first process."""
         if not is_first_process():
             return
         try:
@@ -162,7 +162,7 @@ def new_run(recipe: str, root: Path = ROOT) -> Run:
             number += 1
             path = root / recipe / f"{stamp}-{number}"
         except OSError as error:
-            raise UserError(f"--run_dir {path.as_posix()}: cannot be made: {error.strerror or error}") from error
+            raise UserError(f"--run_dir {path.as_posix()}: cannot be created: {error.strerror or error}") from error
         else:
             return Run(path)
 
@@ -173,8 +173,8 @@ def newest_run(recipe: str | None) -> Run:
     Raises:
         UserError: there is none.
     """
-    found = ROOT.glob(f"{recipe or '*'}/*/checkpoints/*.ckpt")
-    newest = max((path.parent.parent for path in found), key=lambda path: path.name, default=None)
+    checkpoints = ROOT.glob(f"{recipe or '*'}/*/checkpoints/*.ckpt")
+    newest = max((path.parent.parent for path in checkpoints), key=lambda path: path.name, default=None)
     if newest is None:
         raise UserError(f"--ckpt_path: no run{f' of {recipe}' if recipe else ''} under {ROOT}/ has a checkpoint")
     return Run(newest)

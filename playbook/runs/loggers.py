@@ -1,4 +1,4 @@
-"""metrics.csv, which every run has, and where the other loggers put their files."""
+"""metrics.csv, which every run has, and the directories of the other loggers."""
 
 import csv
 import netrc
@@ -18,9 +18,9 @@ from playbook.training.lightning import drop_wandb_setting
 
 
 class MetricsCSV(Logger):
-    """A row for every step at which something was logged; a column is added when a metric first appears.
+    """Writes a row for every step with logged values; a new metric adds a column.
 
-    Lightning's CSVLogger deletes the former rows when a run is continued.
+    Lightning's CSVLogger deletes earlier rows when a run resumes.
 
     Args:
         path: the file.

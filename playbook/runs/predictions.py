@@ -1,4 +1,4 @@
-"""Writes what `predict` returns into a table that a person can open."""
+"""Writes the results of `predict` into a readable table."""
 
 import json
 import os
@@ -31,22 +31,22 @@ JPEG = (".jpg", ".jpeg")
 
 
 class WritePredictions(Callback):
-    """One table a loader with an id and a row for every sample (always on).
+    """Writes one table per loader, with an id and a row for every sample (always on).
 
-    Rows are the task's answers, where it has a method `answer`; otherwise what predict_step returns: a tensor (B,)
-    becomes a column, a tensor (B, K) K columns, and a dict names them. Integers (H, W), as masks are, become PNG files
-    in a folder of their name, and the column says which. Until the table is whole, its rows are kept in
-    `predictions.partial.jsonl`, one line each.
+    Rows are the task's answers if it has a method `answer`, otherwise the outputs of predict_step: a tensor (B,)
+    becomes a column, a tensor (B, K) K columns, and a dict names them. Integer tensors (H, W), such as masks, become
+    PNG files in a folder of their name, and the column contains the file names. Until the table is complete, its rows
+    are kept in `predictions.partial.jsonl`, one line each.
 
     Args:
         folder: where `predictions.csv` is written; `predictions-1.csv` and so on for further loaders.
-        kind: csv, parquet or jsonl; None for CSV if every value fits into a cell, JSON lines otherwise.
-        options: of the task's method `answer`.
-        draw: also leave a picture of each answer, in the folder `drawn`.
-        data: names the samples, and reads the pictures to draw on; None where nothing does.
-        request: what is predicted, in plain values; rows of the same request are kept and added to.
-        num_shown: largest number of answers that are printed as well.
-        places: path of each sample; where a file has changed, rows are not added to, but predicted anew.
+        kind: csv, parquet or jsonl. Defaults to CSV if every value fits into a cell, and to JSON lines otherwise.
+        options: arguments of the task's method `answer`.
+        draw: whether to write a picture of each answer to the folder `drawn`.
+        data: data module that names the samples and reads the pictures to draw on, or None.
+        request: what is predicted, in plain values; an interrupted table of the same request is continued.
+        num_shown: largest number of answers to print as well.
+        places: path of each sample; if a file has changed, all rows are predicted again.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class WritePredictions(Callback):
             cut_to_whole_lines(part)
         rows = Rows(parts)
         if any(entry.get("stamp") != self._stamp(entry["index"]) for entry in rows.entries()):
-            print("starting anew, as files have changed since", flush=True)
+            print("starting from the beginning, as files have changed", flush=True)
             self.discard()
             return set()
         return rows.indices()
@@ -286,7 +286,7 @@ class WritePredictions(Callback):
         if not trainer.is_global_zero or not self._parts:
             return
         num_rows = len(Rows([part for part in self._parts if part.exists()]))
-        again = "repeat the command to go on" if self.request and self._record.exists() else "they are started anew"
+        again = "repeat the command to continue" if self.request and self._record.exists() else "they will be replaced"
         print(f"\nkept  {num_rows:,} rows in {self._parts[-1].as_posix()}; {again}", file=sys.stderr)
 
     def _close(self) -> None:
@@ -305,12 +305,12 @@ def make_folder(folder: Path) -> None:
     """Makes the folder of the results.
 
     Raises:
-        UserError: it cannot be made.
+        UserError: it cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--output {folder.as_posix()}: cannot be made: {error.strerror or error}") from error
+        raise UserError(f"--output {folder.as_posix()}: cannot be created: {error.strerror or error}") from error
 
 
 def unused_folder(folder: Path, source: str) -> Path:
@@ -336,10 +336,10 @@ def answers_itself(module: Any) -> bool:
 
 
 def require_answer(module: Any, options: Mapping[str, Any], draw: bool) -> None:
-    """Refuses options that the task's answers do not know.
+    """Refuses options that the task's method `answer` does not have.
 
     Raises:
-        UserError: of an option, or of --draw.
+        UserError: an option, or --draw, is not supported.
     """
     name = type(module).__name__
     parameters = list(signature(module.answer).parameters) if answers_itself(module) else []
@@ -349,7 +349,7 @@ def require_answer(module: Any, options: Mapping[str, Any], draw: bool) -> None:
             takes = f"{name}.answer takes {', '.join(known)}" if known else f"{name} has no such option"
             raise UserError(f"--{option}: {takes}{nearest(f'--{option}', known)}")
     if draw and not callable(getattr(module, "draw", None)):
-        raise UserError(f"--draw: {name} has no method draw(inputs, answer), which makes a picture of an answer")
+        raise UserError(f"--draw: {name} has no method draw(inputs, answer) that draws a picture of an answer")
 
 
 def save_mask(mask: Tensor, file: Path) -> None:

@@ -1,4 +1,4 @@
-"""A table of predictions: JSON lines while rows come in, and one file of the wanted format at the end."""
+"""A table of predictions: JSON lines while predicting, and one file of the requested format at the end."""
 
 import csv
 import json
@@ -123,8 +123,8 @@ def _write_parquet(rows: Rows, file: Path) -> None:
             kinds.setdefault(name, set()).add(type(value))
     types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
     columns = {}
-    for name, found in kinds.items():
-        known = found - {type(None)}
+    for name, kinds_of_column in kinds.items():
+        known = kinds_of_column - {type(None)}
         wide = {float} if known == {int, float} else known
         columns[name] = types[next(iter(wide))] if len(wide) == 1 else pa.string()
     schema = pa.schema(list(columns.items()))

@@ -1,4 +1,4 @@
-"""The rows of a classifier by the names of their classes, where a training starts from another one's weights."""
+"""Matches the rows of a classifier by class name when a training starts from other weights."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,19 +14,19 @@ BOX = 4  # rows of a class in `bbox_pred`, for the sides of its boxes
 def match_rows(
     weights: dict[str, Tensor], own: Mapping[str, Tensor], known: Sequence[str], classes: Sequence[str]
 ) -> str:
-    """Puts each class's rows of the file where the model has that class; rows of new classes are the model's own.
+    """Moves the rows of each class to the model's number of that class; new classes keep the model's rows.
 
     Args:
-        weights: of the file under the model's names; changed in place.
-        own: the model's.
+        weights: weights of the file, by the model's names; changed in place.
+        own: weights of the model.
         known: classes of the file by number.
         classes: classes of the data by number.
 
     Returns:
-        What was done, in words; empty where the classes are the same.
+        A description of the changes; empty if the classes are the same.
 
     Raises:
-        UserError: the classes differ, and no weight of the model is known to have a row for each.
+        UserError: the classes differ, and no weight of the model is known to have a row for each class.
     """
     if list(known) == list(classes):
         return ""
@@ -54,7 +54,7 @@ def match_rows(
             "order, as no layer of this net is known to have a row for each class"
         )
     added = [label for label in classes if label not in known]
-    text = f"classes matched by name in {', '.join(matched)}: {len(pairs)} taken"
+    text = f"classes matched by name in {', '.join(matched)}: {len(pairs)} loaded"
     return text + (f", {len(added)} new ({named(added)})" if added else "")
 
 

@@ -1,4 +1,4 @@
-"""Facts of the data on their way: from the data into the model and its checkpoints, and back."""
+"""Passes the facts of the data to the model and its checkpoints, and back."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from playbook.checkpoints.opened import Opened
 from playbook.facts import KEY, named, pack, plain_facts, require_same_classes
 from playbook.training.initial import load_weights
 
-TOKENIZER = "tokenizer"  # the fact that tells how texts become tokens
+TOKENIZER = "tokenizer"  # the fact with the plain values of the vocabulary
 
 
 class KeepFacts(Callback):
-    """Hands what the data knows to the model, and saves it in every checkpoint and in metrics.json (always on).
+    """Passes the facts of the data to the model, and saves them in every checkpoint and in metrics.json (always on).
 
-    What a checkpoint knows goes to the data before it is set up, so that its classes keep their numbers.
+    The facts of a checkpoint are passed to the data before its setup, so that its classes keep their numbers.
     """
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class KeepFacts(Callback):
         self._lacking = ""  # a checkpoint that was saved without facts, until that is told
 
     def give(self, model: Any, datamodule: Any, opened: Opened | None) -> None:
-        """Gives model and data what the checkpoint knows, or else what the model brings; follows before their setup.
+        """Passes the facts of the checkpoint, or else of the model, to model and data; call it before their setup.
 
         Args:
-            model: of any kind; one without `facts` keeps none.
+            model: any model; one without `facts` gets none.
             datamodule: likewise, or None.
-            opened: the checkpoint that is loaded or continued, if any.
+            opened: the checkpoint to load or resume, if any.
         """
         facts = getattr(model, "facts", None) if opened is None else opened.facts
         self._lacking = "" if opened is None or facts is not None else opened.path.as_posix()
@@ -39,10 +39,10 @@ class KeepFacts(Callback):
                 receiver.facts = dict(self.facts)
 
     def inherit(self, datamodule: Any) -> None:
-        """Gives the data the tokenizer of the weights to start from, as their embeddings are of its tokens.
+        """Passes the tokenizer of the initial weights to the data, as it belongs to their embeddings.
 
         Args:
-            datamodule: before its setup; of any kind, or None.
+            datamodule: any data module, before its setup; or None.
         """
         known = Opened(self.init_from).facts if self.init_from is not None else None
         if known and TOKENIZER in known and isinstance(getattr(datamodule, "facts", None), dict):
@@ -55,7 +55,7 @@ class KeepFacts(Callback):
         require_same_classes(own, self.facts, type(datamodule).__name__)
         if self._lacking and own.get("classes") and trainer.is_global_zero:
             classes = named(own["classes"])
-            print(f"{self._lacking} holds no class names: they are taken to be {classes}, unchecked", flush=True)
+            print(f"{self._lacking} contains no class names: assuming {classes}, without a check", flush=True)
         self._lacking = ""
         self.facts = self.facts | own
         if isinstance(getattr(pl_module, "facts", None), dict):

@@ -1,4 +1,4 @@
-"""The weights that a training starts from: which of a file's fit a model, under which names, and why others do not."""
+"""Initial weights of a training: loads those of a file that fit the model, and reports why others do not."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ INSERTED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  
 
 @dataclass
 class Comparison:
-    """A file's weights beside a model's.
+    """The weights of a file compared with those of a model.
 
     Args:
-        weights: under the names that they have in the model.
-        model: its state dict.
-        sources: the name in the file of each weight.
+        weights: weights of the file, by their names in the model.
+        model: state dict of the model.
+        sources: the name of each weight in the file.
     """
 
     weights: Mapping[str, Tensor]
@@ -35,7 +35,7 @@ class Comparison:
 
     @property
     def fitting(self) -> dict[str, Tensor]:
-        """Weights of the right name and shape."""
+        """Weights with the right name and shape."""
         return {
             name: value
             for name, value in self.weights.items()
@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def mismatched(self) -> list[str]:
-        """Names of those of the right name and another shape, with both."""
+        """Names of weights whose shapes differ, with both shapes."""
         return [
             f"{name} {tuple(self.weights[name].shape)} in the file, {tuple(value.shape)} in the model"
             for name, value in self.model.items()
@@ -53,28 +53,28 @@ class Comparison:
 
     @property
     def missing(self) -> list[str]:
-        """Names of the model's that the file lacks."""
+        """Names of weights that only the model has."""
         return [name for name in self.model if name not in self.weights]
 
     @property
     def unknown(self) -> list[str]:
-        """Names, in the file, of those that the model lacks."""
+        """Names of weights that only the file has."""
         return [self.sources[name] for name in self.weights if name not in self.model]
 
 
 def load_weights(model: pl.LightningModule, path: Path, facts: Mapping[str, Any] | None = None) -> None:
-    """Copies the weights that fit by name and shape, and prints which do not, and why.
+    """Copies the weights that match by name and shape, and prints which do not, and why.
 
-    Prefixes that wrappers put before names, such as `module.`, `model.`, `backbone.` and `_orig_mod.`, need not be the
-    same in the file and in the model: of a bare net's names, `conv1.weight` becomes `net.conv1.weight`.
+    Prefixes of wrappers, such as `module.`, `model.`, `backbone.` and `_orig_mod.`, may differ between the file and the
+    model: for example, `conv1.weight` of a bare net becomes `net.conv1.weight`.
 
     Args:
-        model: to which they are copied.
-        path: a checkpoint of Lightning, or a file of weights alone, by torch.save or safetensors.
-        facts: of the data to train on; where both know their classes, these are matched by name.
+        model: model to load the weights into.
+        path: a Lightning checkpoint, or a file with only weights, by torch.save or safetensors.
+        facts: of the data to train on; if both have class names, the classes are matched by name.
 
     Raises:
-        UserError: none fits.
+        UserError: no weight fits.
     """
     own = model.state_dict()
     content = load(path)
@@ -91,7 +91,7 @@ def load_weights(model: pl.LightningModule, path: Path, facts: Mapping[str, Any]
     model.load_state_dict(fitting, strict=False)
     lines = [f"init_from {path.as_posix()}: {len(fitting)} of {len(own)} entries loaded{renaming}"]
     lines += [f"  {matching}"] if matching else []
-    lines += _section("of another shape, left at their initialisation", comparison.mismatched)
+    lines += _section("with a different shape, left at their initialisation", comparison.mismatched)
     missing = comparison.missing
     lines += _section("missing in the file, left at their initialisation", summarised(missing, own), len(missing))
     unknown = comparison.unknown
@@ -100,16 +100,16 @@ def load_weights(model: pl.LightningModule, path: Path, facts: Mapping[str, Any]
 
 
 def _stored(content: dict[str, Any], path: Path) -> dict[str, Tensor]:
-    """The state dict in a file, also where a training script has put it beside other things."""
+    """The state dict in a file, also if a training script has saved it together with other things."""
     inner = next((content[key] for key in HOLDERS if isinstance(content.get(key), Mapping)), None)
     return weights_of(content if inner is None or "state_dict" in content else {"state_dict": inner}, path)
 
 
 def _matched_names(weights: Collection[str], own: Collection[str]) -> tuple[dict[str, str], str]:
-    """The model's name for each of a file's names, and what was changed for that, in words.
+    """The model's name for each of a file's names, and a description of the changes.
 
-    Of all ways to exchange a prefix of wrappers in the file for one in the model, the one that gives most names of the
-    model; where several do, the one that changes least.
+    Of all ways to replace a prefix of wrappers in the file by one in the model, this uses the one that gives most names
+    of the model, and among these the one that changes least.
     """
     plain = {name: ".".join(part for part in name.split(".") if part not in INSERTED) for name in weights}
     choices = [("", ""), *((old, new) for old in _prefixes(plain.values()) for new in _prefixes(own))]
@@ -134,7 +134,7 @@ def _matched_names(weights: Collection[str], own: Collection[str]) -> tuple[dict
 
 
 def _prefixes(names: Iterable[str]) -> list[str]:
-    """Every beginning of a name that is made of wrappers alone, and the empty one."""
+    """Every prefix of a name that consists only of wrappers, and the empty prefix."""
     prefixes = {"": None}
     for name in names:
         prefix = ""
@@ -151,11 +151,11 @@ def _exchanged(name: str, old: str, new: str) -> str:
 
 
 def summarised(names: Collection[str], every: Iterable[str]) -> list[str]:
-    """«net.head.* (2)» for each module of which all names are among these, and the rest one by one.
+    """«net.head.* (2)» for each module all of whose names are included, and the other names one by one.
 
     Args:
-        names: to be summarised.
-        every: all names of what they are names of.
+        names: names to summarise.
+        every: all names of the model or file.
     """
     chosen, complete = set(names), dict[str, int]()
     for name in every:
@@ -182,7 +182,7 @@ def _section(reason: str, lines: list[str], count: int | None = None) -> list[st
 
 
 def _why_none(comparison: Comparison) -> str:
-    """The first of another shape, or names on both sides and the nearest, in a line."""
+    """One line with the first different shape, or with names of both sides and the nearest."""
     if mismatched := comparison.mismatched:
         return f"{mismatched[0]}{f', and {len(mismatched) - 1} more like it' if len(mismatched) > 1 else ''}"
     sides = {"the file": comparison.unknown, "the model": comparison.missing}

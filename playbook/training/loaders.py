@@ -1,8 +1,8 @@
-"""Lets every DataLoader that a training accepts validate, test and predict as well, in one process and in several.
+"""Makes every DataLoader that can train also validate, test and predict, in one process and in several.
 
 For prediction and for several processes, Lightning calls the constructor of the loader's class again, with arguments
-that it reads off the loader. That fails for `DataLoader(dataset, 50)` and for a class with arguments of its own. Here a
-copy of the loader gets another sampler; it keeps the class, the collate function and every other attribute.
+that it reads from the loader. That fails for `DataLoader(dataset, 50)` and for classes with other arguments. Here, a
+copy of the loader gets a different sampler; it keeps the class, the collate function and every other attribute.
 """
 
 import copy
@@ -112,6 +112,6 @@ def _whole(batch_sampler: Any) -> Any:
 def _warn_of_repeats(dataset: Any, num_processes: int) -> None:
     print(
         f"warning: --data: {type(dataset).__name__} is an IterableDataset, so each of the {num_processes} processes "
-        "predicts every sample that it yields there; split it by rank, or use --trainer.devices 1",
+        "predicts all samples that it yields; split it by rank, or use --trainer.devices 1",
         file=sys.stderr,
     )

@@ -1,4 +1,4 @@
-"""Weighs the batches of an optimizer step, and splits a batch that does not fit into memory (always on)."""
+"""Weights the batches of an optimizer step, and splits batches that do not fit into memory (always on)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,26 +37,27 @@ DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 class MicroBatches(Callback):
     """Gives an optimizer step the gradient of one large batch, no matter how the batch was split (always on).
 
-    A step is split by `accumulate_grad_batches`, over processes, and where a batch does not fit into memory: it is then
-    done in halves, quarters, …. Lightning takes the mean over the batches of a step. That is the mean over its samples
-    only where all batches hold as many, and never the mean over its tokens or counted pixels. Here the gradient is
+    A step is split by `accumulate_grad_batches`, over processes, and if a batch does not fit into memory: then into
+    halves, quarters and so on. Lightning takes the mean over the batches of a step. This is the mean over its samples
+    only if all batches have the same size, and never the mean over tokens or labelled pixels. Here, the gradient is
     Σ wᵢ ∇ℓᵢ / Σ wᵢ over the batches i of all processes, with the mean loss ℓᵢ of a batch and its weight wᵢ:
 
-    - `weight(batch)` of the module says what the batch's loss is a mean over, as a number or a scalar tensor.
-    - A module without such a method is weighed by samples.
-    - `None` says that the loss is not a mean over parts of the batch (Dice, contrastive losses). Then all batches of a
-      step count the same, as in Lightning, and a message says once that the step is not the same as one large batch.
+    - The module's method `weight(batch)` returns the weight, over which the batch's loss is a mean, as a number or a
+      scalar tensor.
+    - Without such a method, the weight is the number of samples.
+    - `None` means that the loss is not a mean over parts of the batch (Dice, contrastive losses). Then all batches of a
+      step count the same, as in Lightning, and a message says once that the step differs from one large batch.
 
-    Where all weights of a step are equal, its gradient is bitwise that of Lightning. A batch of weight 0 adds nothing,
-    whatever its loss is; a step that has only such batches has gradients of 0. Numbers of samples that a DataLoader
-    tells ahead need no communication. Other weights take an all_reduce of one scalar a step with several processes, and
-    one multiplication of the gradients a step with accumulation; hooks before `on_before_optimizer_step` see the
-    gradients before it. Weights on an accelerator stay there, so that nothing waits for them.
+    If all weights of a step are equal, its gradient is bitwise that of Lightning. A batch of weight 0 adds nothing,
+    whatever its loss is; a step with only such batches has gradients of 0. Numbers of samples that a DataLoader knows
+    in advance need no communication. Other weights need an all_reduce of one scalar per step with several processes,
+    and one multiplication of the gradients per step with accumulation; hooks before `on_before_optimizer_step` see the
+    gradients before it. Weights on an accelerator stay there, without synchronisation.
 
     Random numbers and batch norms differ between one large batch and its parts. A batch can be split if it is a tensor,
-    or a list, tuple or dict whose tensors (B, …) and lists of B entries have a sample a row. `train/loss_step` is that
-    of the last part. What training_step logs before it runs out of memory is counted twice, the first time this
-    happens. With accumulation, the batches of a step stay in memory until it is done.
+    or a list, tuple or dict whose tensors (B, …) and lists of B entries have one sample per row. `train/loss_step` is
+    that of the last part. Values that training_step logs before it runs out of memory are counted twice, the first time
+    this happens. With accumulation, the batches of a step stay in memory until it is done.
     """
 
     def __init__(self) -> None:
@@ -75,7 +76,7 @@ class MicroBatches(Callback):
         if trainer.world_size > 1:
             self.num_parts = 1
         if self.num_parts > 1:
-            print(f"out of memory before: going on with {self.num_parts} parts a batch", flush=True)
+            print(f"out of memory before: continuing with {self.num_parts} parts per batch", flush=True)
 
     def state_dict(self) -> dict[str, Any]:
         state = {"num_parts": self.num_parts} if self.num_parts > 1 else {}
@@ -98,7 +99,7 @@ class MicroBatches(Callback):
             step = "the same step" if is_mean else "a similar step, as the loss is not a mean over parts of a batch,"
             raise UserError(
                 f"--data.batch_size: out of memory; {max(size // 2, 1)} with --trainer.accumulate_grad_batches "
-                f"{accumulate} is {step} in half of it ({error})"
+                f"{accumulate} gives {step} with half of the memory ({error})"
             )
         if size == 0:
             raise UserError(f"--data.batch_size: out of memory, and a {type(batch).__name__} cannot be split ({error})")
@@ -110,9 +111,9 @@ class MicroBatches(Callback):
         dropouts = any(isinstance(module, DROPOUTS) and module.p > 0 for module in modules)
         see_parts = " and ".join([*["batch norms"] * norms, *["dropouts"] * dropouts])
         print(
-            f"\nout of memory with {size} samples: going on with {self.num_parts} parts of at most "
+            f"\nout of memory with {size} samples: continuing with {self.num_parts} parts of at most "
             f"{-(-size // self.num_parts)}, "
-            + ("whose gradients add up to the same step" if is_mean else "whose mean loss is not that of the batch")
+            + ("whose gradients add up to the same step" if is_mean else "whose mean loss differs from the batch's")
             + (f"; {see_parts} see the parts" if see_parts else ""),
             flush=True,
         )
@@ -120,7 +121,7 @@ class MicroBatches(Callback):
             torch.cuda.empty_cache()
 
     def weigh(self, trainer: Trainer, batch: Any) -> Weight:
-        """What the loss of a batch is a mean over; 1 where it is no mean, or where nobody knows."""
+        """The weight of a batch's mean loss; 1 if the loss is not a mean, or the weight is unknown."""
         if self.weight_of is None or batch is None:  # training_step may take an iterator in place of a batch
             return float(num_samples(batch) or 1)
         weight = self.weight_of(batch)
@@ -129,15 +130,15 @@ class MicroBatches(Callback):
         num_batches = trainer.accumulate_grad_batches * shard_of(trainer)[1]
         if num_batches > 1 and not self._difference_told and trainer.is_global_zero:
             print(
-                "warning: the loss is not a mean over parts of a batch (its weight is None), so a step takes the mean "
-                f"over {num_batches} batches of their losses, which is not the loss of one large batch",
+                "warning: the loss is not a mean over parts of a batch (its weight is None), so a step uses the mean "
+                f"loss of {num_batches} batches, which differs from the loss of one large batch",
                 flush=True,
             )
         self._difference_told = True
         return 1.0
 
     def weigh_parts(self, batch: Any, parts: list[tuple[float, Any]]) -> list[Weight]:
-        """How much each part's loss counts in that of the batch; these shares add up to 1."""
+        """Weight of each part's loss in that of the batch; they add up to 1."""
         shares: list[Weight] = [share for share, _ in parts]
         if len(parts) == 1 or self.weight_of is None or self.weight_of(batch) is None:
             return shares
@@ -306,7 +307,7 @@ class _MetricStates:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory did not suffice, on any device."""
+    """Whether an error means out of memory, on any device."""
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
 
 

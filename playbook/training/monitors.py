@@ -1,4 +1,4 @@
-"""Finds a monitored metric that nothing logs before the first weight changes."""
+"""Reports a monitored metric that is never logged before training has changed any weight."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from playbook.training.lightning import logged_names
 
 
 class CheckMonitors(Callback):
-    """Compares what is monitored with what the sanity check and the first step logged (always on)."""
+    """Checks that monitored metrics were logged in the sanity check or the first step (always on)."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()

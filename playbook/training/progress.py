@@ -1,4 +1,4 @@
-"""One line of progress: a bar on a terminal, a line now and then when piped."""
+"""One line of progress: a bar on a terminal, otherwise one line per epoch."""
 
 import sys
 import time
@@ -19,9 +19,9 @@ SHOWN_EVERY_S = 0.1
 
 
 class Progress(ProgressBar):
-    """Epoch, rate, training loss, validation metrics and the best so far (always on).
+    """Shows epoch, speed, training loss, validation metrics and the best so far (always on).
 
-    Reading the loss waits for the device, so it is read ten times a second, not every step.
+    Reading the loss synchronises with the device, so it is read ten times a second, not in every step.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Keeps warnings and notices silent that the user can do nothing about, or that Playbook has already dealt with."""
+"""Silences warnings and notices that the user cannot act on, or that Playbook already handles."""
 
 import logging
 import warnings

@@ -14,7 +14,7 @@ from playbook.runs.loggers import MetricsCSV
 
 
 class Record(Callback):
-    """Writes what a run is before it starts, and how far it has come at every validation (always on).
+    """Writes a run's configuration and environment before it starts, and its progress at every validation (always on).
 
     Args:
         run: the run directory.

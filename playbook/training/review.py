@@ -24,13 +24,13 @@ def review_errors() -> Iterator[None]:
 
 
 class Doctor(Callback):
-    """Runs the cheap probes of the review before training begins, and stops at a critical finding (`fit --doctor`).
+    """Runs the quick probes of the review before training begins, and stops at a critical finding (`fit --doctor`).
 
-    The review runs on the CPU in a copy of the process, some seconds for a small model; the run itself starts from the
+    The review runs on the CPU in a forked process and takes a few seconds for a small model; the run starts from the
     same weights and random numbers as without it.
 
     Args:
-        all_probes: run the long ones as well, which train for many steps or read much data.
+        all_probes: whether to run slow probes as well, which train for many steps or read much data.
     """
 
     def __init__(self, all_probes: bool = False) -> None:
@@ -51,4 +51,4 @@ class Doctor(Callback):
         if critical:
             names = ", ".join(sorted({item["id"] for item in critical}))
             mark = f"# doctor: ignore[{critical[0]['id']}] reason"
-            raise UserError(f"--doctor: {names}, see above; `{mark}` at the line lets it pass")
+            raise UserError(f"--doctor: {names}, see above; add `{mark}` to the line to accept it")

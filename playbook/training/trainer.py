@@ -1,4 +1,4 @@
-"""Lightning's Trainer, with what accompanies every training and what a run leaves, from the command line and Python."""
+"""Lightning's Trainer with Playbook's callbacks and run directory, for the command line and Python."""
 
 import os
 import signal
@@ -34,18 +34,18 @@ from playbook.training.resume.signals import StopOnSignal
 
 
 class Trainer(pl.Trainer):
-    """Lightning's Trainer, plus what belongs to a run: its directory, exact resume, the test at the end, a summary.
+    """Lightning's Trainer, plus a run directory, exact resume, the test at the end and a summary.
 
-    `Trainer(max_epochs=5).fit(model, datamodule=data)` leaves the same run directory as the command line does, and
-    prints no more than that.
+    `Trainer(max_epochs=5).fit(model, datamodule=data)` writes the same run directory as the command line, and prints as
+    little.
 
     Args:
-        run_dir: directory of the run; by default a dated one in `runs/` below default_root_dir, none at all if False.
-        checkpoint: when checkpoints are saved, and which one is the best.
-        run: the directory, made by the command line; from Python, give run_dir.
-        config: text of the run's config.yaml, which every checkpoint carries.
+        run_dir: directory of the run. Defaults to a dated one in `runs/` below default_root_dir; False writes none.
+        checkpoint: options of checkpoints: when to save them, and by which metric to choose the best.
+        run: run directory of the command line; in Python, use run_dir.
+        config: text of the run's config.yaml, which is saved in every checkpoint.
         values: the same as plain values, for loggers that show a configuration.
-        settings: as for Lightning's Trainer.
+        settings: arguments of Lightning's Trainer.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Trainer(pl.Trainer):
         self._from_python = run is None
         self._record = Record(run or Run(Path()), config, values or {})
         # order matters: ours that reset randomness come before the user's, Lightning puts checkpoints last
-        given = as_list(settings.pop("callbacks", None))
-        own = next((callback for callback in given if isinstance(callback, Checkpoint)), None)
+        user_callbacks = as_list(settings.pop("callbacks", None))
+        own = next((callback for callback in user_callbacks if isinstance(callback, Checkpoint)), None)
         if not self.has_run:
             settings.setdefault("enable_checkpointing", False)
         saves = settings.get("enable_checkpointing") is not False and self.has_run
@@ -79,7 +79,7 @@ class Trainer(pl.Trainer):
         checkpoint.config = config
         self.keep_facts = KeepFacts()
         own_first = [self.keep_facts, ExactResume(checkpoint), Changes(config), MicroBatches(), CheckMonitors()]
-        callbacks: list[Any] = [*own_first, *given]
+        callbacks: list[Any] = [*own_first, *user_callbacks]
         if not any(isinstance(callback, NonFinite) for callback in callbacks):
             callbacks.append(NonFinite())
         has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
@@ -114,13 +114,13 @@ class Trainer(pl.Trainer):
         """Trains a model, then tests its best checkpoint.
 
         Args:
-            model: what is trained.
-            train_dataloaders: batches to train on, in place of a data module.
-            val_dataloaders: batches to validate on, likewise.
+            model: model to train.
+            train_dataloaders: batches to train on, instead of a data module.
+            val_dataloaders: batches to validate on, instead of a data module.
             datamodule: the data.
-            ckpt_path: continue this run: last, best, a run directory or a checkpoint file.
-            weights_only: always True; nothing in a checkpoint can run.
-            init_from: start anew from these weights: a checkpoint, or a file of weights alone.
+            ckpt_path: run to resume: last, best, a run directory or a checkpoint file.
+            weights_only: always True; loading a checkpoint never runs code.
+            init_from: initial weights of a new run: a checkpoint, or a file with only weights.
         """
         self.keep_facts.init_from = None if init_from is None else Path(init_from)
         self._open_run(model)
@@ -192,8 +192,8 @@ class Trainer(pl.Trainer):
             self.run.update_metrics(status="finished" if failure is None else "unsaved", test=results or None)
             print(card.summary(self, model, results))
         if failure is not None:
-            rest = "free some space and continue" if best else "no checkpoint could be saved"
-            raise UserError(f"--run_dir {self.run}: {failure.strerror}: the newest state is not saved; {rest}")
+            rest = "free some space and resume" if best else "no checkpoint could be saved"
+            raise UserError(f"--run_dir {self.run}: {failure.strerror}: the latest state was not saved; {rest}")
 
     def validate(
         self,
@@ -204,15 +204,15 @@ class Trainer(pl.Trainer):
         datamodule: pl.LightningDataModule | None = None,
         weights_only: bool | None = True,
     ) -> Any:
-        """Measures a model on the validation data.
+        """Evaluates a model on the validation data.
 
         Args:
-            model: what is measured.
-            dataloaders: batches, in place of a data module.
+            model: model to evaluate.
+            dataloaders: batches, instead of a data module.
             ckpt_path: weights to load first: best, last, a run directory or a checkpoint file.
-            verbose: print Lightning's table as well.
+            verbose: whether to print Lightning's table as well.
             datamodule: the data.
-            weights_only: always True; nothing in a checkpoint can run.
+            weights_only: always True; loading a checkpoint never runs code.
         """
         path = self._resolved(ckpt_path)
         self._give_facts(model or self.lightning_module, datamodule, path)
@@ -229,7 +229,7 @@ class Trainer(pl.Trainer):
         datamodule: pl.LightningDataModule | None = None,
         weights_only: bool | None = True,
     ) -> Any:
-        """Measures a model on the test data; arguments as for validate."""
+        """Evaluates a model on the test data; arguments as for validate."""
         path = self._resolved(ckpt_path)
         self._give_facts(model or self.lightning_module, datamodule, path)
         results = super().test(model, dataloaders, path, verbose, datamodule, weights_only=True)
@@ -245,15 +245,15 @@ class Trainer(pl.Trainer):
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = True,
     ) -> Any:
-        """Returns what the model predicts, batch by batch.
+        """Returns the model's predictions, batch by batch.
 
         Args:
-            model: what predicts.
-            dataloaders: batches, in place of a data module.
-            datamodule: the data; its predict loader, which is the test loader unless it says otherwise.
-            return_predictions: False writes them by callbacks alone.
+            model: model to use.
+            dataloaders: batches, instead of a data module.
+            datamodule: the data, with its predict loader, which is by default the test loader.
+            return_predictions: False passes them only to callbacks.
             ckpt_path: weights to load first: best, last, a run directory or a checkpoint file.
-            weights_only: always True; nothing in a checkpoint can run.
+            weights_only: always True; loading a checkpoint never runs code.
         """
         path = self._resolved(ckpt_path)
         self._give_facts(model or self.lightning_module, datamodule, path)
@@ -270,13 +270,13 @@ class Trainer(pl.Trainer):
         checkpoint: Path | None,
         writer: WritePredictions,
     ) -> None:
-        """Predicts into the files of a writer, and prints which those are.
+        """Writes predictions with a writer, and prints the names of its files.
 
         Args:
-            model: what predicts.
-            datamodule: the data; None where the model brings its own.
+            model: model to use.
+            datamodule: the data; None if the model has its own.
             checkpoint: weights to load first.
-            writer: of the table; rows that an interrupted call has written are kept.
+            writer: writes the table; rows of an interrupted call are kept.
         """
         writer.facts = self.keep_facts.facts
         done = writer.resume()
@@ -287,7 +287,7 @@ class Trainer(pl.Trainer):
             writer.discard()
             done = set()
         if done and self.is_global_zero:
-            print(f"going on after {len(done):,} rows", flush=True)
+            print(f"continuing after {len(done):,} rows", flush=True)
         if done and len(done) == len(getattr(datamodule, "sources", ())):  # a kill while the table was made
             writer.tell()
         else:

@@ -1,4 +1,4 @@
-"""What a batch weighs in its optimizer step: what its mean loss is a mean over."""
+"""The weight of a batch in its optimizer step: the number of samples, tokens or pixels of its mean loss."""
 
 import inspect
 import math
@@ -18,9 +18,9 @@ Weight = float | Tensor  # a tensor where the value is on an accelerator, so tha
 
 
 def weight_method(module: LightningModule) -> Callable[[Any], Any] | None:
-    """The method `weight(batch)` of a module; None where the module has none, or where it returns samples.
+    """The method `weight(batch)` of a module; None if the module has none, or if it returns the number of samples.
 
-    A parameter, a property or a method with other arguments may have the same name; they say nothing of batches.
+    A parameter, a property or a method with other arguments of the same name is ignored.
     """
     method = getattr(type(module), "weight", None)
     # Task's own counts samples, which are known ahead for all processes
@@ -35,10 +35,10 @@ def weight_method(module: LightningModule) -> Callable[[Any], Any] | None:
 
 
 def sample_weight(trainer: Any, batch_idx: int) -> float | None:
-    """What a batch's mean loss is multiplied by for every sample of the optimizer step to count the same.
+    """The factor of a batch's mean loss that gives every sample of the optimizer step the same weight.
 
     1 unless the step has fewer batches, or a smaller one, than `accumulate_grad_batches` full ones in every process.
-    None where the loader does not say how many samples its batches hold.
+    None if the loader does not provide the number of samples in its batches.
     """
     accumulate, num_batches = trainer.accumulate_grad_batches, trainer.num_training_batches
     if num_batches == float("inf") or trainer.overfit_batches:
@@ -73,11 +73,11 @@ def scaled(loss: Tensor, factor: Weight) -> Tensor:
 
 
 def checked_weight(weight: Any) -> Weight:
-    """A weight as a float, or as a tensor where only an accelerator knows its value.
+    """A weight as a float, or as a tensor if it is on an accelerator.
 
     Raises:
-        TypeError: it is no number.
-        ValueError: it is below 0, or not finite.
+        TypeError: it is not a number.
+        ValueError: it is below 0 or not finite.
     """
     if isinstance(weight, Tensor) and weight.numel() == 1:
         weight = weight.detach().reshape(())

@@ -55,7 +55,7 @@ class Checkout:
         self.machine = machines(self.git, [head], prefix)[0] if head else Machine("", "", "")
         kinds = {self.git.run("cat-file", "-t", tree)[1].strip() for tree in self.machine.trees if tree}
         if not self.machine.playbook or kinds != {"tree"}:  # a link or submodule is none
-            raise UserError(f"update: {PLAYBOOK}/ is not committed as a folder of this repository; commit it first")
+            raise UserError(f"update: {PLAYBOOK}/ is not a committed folder of this repository; commit it first")
         self.head = head
         self._refuse_changes()
 
@@ -85,9 +85,7 @@ class Checkout:
             )
             raise UserError(f"update: uncommitted changes in {names}; commit or stash them first")
         if self.git.run("var", "GIT_COMMITTER_IDENT")[0]:
-            raise UserError(
-                "update: git knows no name to commit with; set it: git config user.name, git config user.email"
-            )
+            raise UserError("update: git has no name for commits; set it: git config user.name, git config user.email")
 
     def take(self, place: Path, ref: str) -> str:
         """Copies the files of a commit into this repository's objects; returns the commit's id."""

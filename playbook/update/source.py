@@ -57,8 +57,8 @@ class Source:
             raise UserError(f"update --from {self.name}: expected a URL or a folder; there is no such folder")
         if path.is_dir() and not ((path / ".git").exists() or (path / "objects").is_dir()):
             raise UserError(
-                f"update --from {self.name}: expected a git repository; a folder without history does not tell your"
-                " edits from its own changes"
+                f"update --from {self.name}: expected a git repository; without history, your edits cannot be told from"
+                " its changes"
             )
         self._clone(place if is_remote else str(path.absolute()))
         (folder / "objects/info/alternates").write_bytes(os.fsencode(objects) + b"\n")
@@ -103,7 +103,7 @@ class Source:
         name, commit = chosen
         machine = machines(self.git, [commit])[0]
         if not machine.playbook:
-            raise UserError(f"update --to {ref}: has no {PLAYBOOK}/; expected a version that has one")
+            raise UserError(f"update --to {ref}: has no {PLAYBOOK}/; expected a version with this folder")
         return machine, re.sub(r"^refs/(tags|heads)/", "", name)
 
     def _newest(self) -> tuple[Machine, str]:
@@ -116,7 +116,7 @@ class Source:
         head = self.git.find("HEAD")[0]
         machine = machines(self.git, [head])[0] if head else Machine("", "", "")
         if not machine.playbook:
-            raise UserError(f"update --from {self.name}: has no {PLAYBOOK}/ on its default branch; give --to")
+            raise UserError(f"update --from {self.name}: has no {PLAYBOOK}/ on its default branch; use --to")
         branch = self.git.run("symbolic-ref", "--quiet", "--short", "HEAD")[1].strip()
         return machine, branch or "HEAD"
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Doctor(ModelVerb):
-    """Runs a few training steps in copies of the process, and prints a report; the exit code is 1 if one is critical.
+    """Runs a few training steps in forked processes and prints a report; the exit code is 1 if a finding is critical.
 
-    The program may be anybody's: a LightningModule, and a LightningDataModule if there is one.
+    It reviews any LightningModule, with or without a LightningDataModule.
     """
 
     name = "doctor"
-    summary = "Review a model and its data by running them, as an expert would."
+    summary = "Review a model and its data by running them."
     examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning")
     checkpoint = "optional"
     further_options = ("batch",)
@@ -54,16 +54,16 @@ class Doctor(ModelVerb):
         write_tests: str | None = None,
         thresholds: dict[str, float] | None = None,
     ) -> int:
-        """Reviews the module and its data, which stay as they are.
+        """Reviews the module and its data without changing them.
 
         Args:
-            session: the model, its data and the trainer, whose settings the review takes over.
-            only: ids of the defects to look for, with commas between them.
-            skip: ids of those to leave out, likewise.
-            severity: the least that is reported: critical, warning or advice.
-            format: of the report: terminal, json, markdown or sarif.
-            write_tests: file for tests that assert what the review has verified.
-            thresholds: of probes, as {dead_units.most: 0.7}.
+            session: the model, its data and the trainer, whose settings the review uses.
+            only: ids of the defects to look for, separated by commas.
+            skip: ids of defects to skip, separated by commas.
+            severity: lowest severity to report: critical, warning or advice.
+            format: format of the report: terminal, json, markdown or sarif.
+            write_tests: file for tests of everything that the review has verified.
+            thresholds: thresholds of probes, as in {dead_units.most: 0.7}.
         """
         from playbook.checkpoints.io import load
         from playbook.doctor import command, options, written_tests

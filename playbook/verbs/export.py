@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Export(ModelVerb):
-    """Writes weights alone, or everything in one plain file; no data is needed."""
+    """Writes only the weights, or everything in one plain file; no data is needed."""
 
     name = "export"
     summary = "Write a checkpoint as one file for use elsewhere."
@@ -21,8 +21,8 @@ class Export(ModelVerb):
 
         Args:
             session: the model that the checkpoint is of.
-            output: name of the file, whose end is the format: .safetensors for the weights alone, .ckpt for everything
-                in one plain file; <run>/exports/<checkpoint>.safetensors by default.
+            output: name of the file, whose suffix selects the format: .safetensors for only the weights, .ckpt for
+                everything in one plain file. Defaults to <run>/exports/<checkpoint>.safetensors.
         """
         from playbook.deploy.export import export
 

@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 class FindBatchSize(ModelVerb):
-    """Trains a copy of the model for a few steps at one batch size after the other."""
+    """Trains a copy of the model for a few steps at each of several batch sizes."""
 
     name = "find_batch_size"
-    summary = "Suggest a batch size: doubled while it fits, the fastest wins."
+    summary = "Suggest the fastest batch size that fits into memory."
     examples = ("--config configs/vision/cnn-digits.yaml",)
     checkpoint = "optional"
 
     def run(self, session: "Session", max_batch_size: int = 4096, steps_per_trial: int = 10) -> None:
-        """Tries the sizes, and leaves `find_batch_size.csv` in the run directory.
+        """Doubles the batch size while it fits, and writes `find_batch_size.csv` to the run directory.
 
         Args:
             session: the model, its data and the trainer.
-            max_batch_size: largest batch size that is tried.
+            max_batch_size: largest batch size to try.
             steps_per_trial: training steps at each size, at least 3; the first two are not timed.
         """
         from playbook.insight import finders, sweeps

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class FindLR(ModelVerb):
-    """Trains a copy of the model while the rate rises, and suggests where the loss falls most steeply."""
+    """Trains a copy of the model with an increasing rate, and suggests the one where the loss falls most steeply."""
 
     name = "find_lr"
-    summary = "Suggest a learning rate, from a short training during which it rises."
+    summary = "Suggest a learning rate from a short training with an increasing rate."
     examples = ("--config configs/vision/cnn-digits.yaml",)
     checkpoint = "optional"
 
     def run(self, session: "Session", min_lr: float = 1e-6, max_lr: float = 1.0, num_steps: int = 100) -> None:
-        """Sweeps over the rates, and leaves `find_lr.png` and `find_lr.csv` in the run directory.
+        """Sweeps over the rates, and writes `find_lr.png` and `find_lr.csv` to the run directory.
 
         Args:
             session: the model, its data and the trainer.

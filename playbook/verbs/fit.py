@@ -1,4 +1,4 @@
-"""fit: trains a model, or continues to."""
+"""fit: trains a model, or resumes training."""
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Fit(ModelVerb):
-    """Trains, then tests the best checkpoint; with --ckpt_path, goes on where a run has stopped."""
+    """Trains, then tests the best checkpoint; with --ckpt_path, resumes a run."""
 
     name = "fit"
     summary = "Train a model, then test its best checkpoint."
@@ -30,7 +30,7 @@ class Fit(ModelVerb):
             "--checkpoint.every_n_steps N": "steps between two saves of last.ckpt",
             "--checkpoint.every_n_minutes N": "minutes between two saves [10]",
             "--checkpoint.every_n_epochs N": "epochs between two saves [1]",
-            "--init_from X": "start anew from these weights: best, last, a run directory, a checkpoint or a state dict",
+            "--init_from X": "initial weights of a new run: best, last, a run directory, a checkpoint or a state dict",
         }
     )
     checkpoint = "continued"
@@ -48,7 +48,7 @@ class Fit(ModelVerb):
         if metrics.get("status") == "finished" and not goes_on:
             raise Finished(
                 f"{session.run} is finished: {metrics['epoch']} epochs, {metrics['step']} steps; "
-                "train on with a larger --trainer.max_epochs"
+                "to continue, increase --trainer.max_epochs"
             )
 
     def callbacks(self, session: "Session") -> "list[Callback]":
@@ -64,7 +64,7 @@ class Fit(ModelVerb):
 
         Args:
             session: the model, its data and the trainer.
-            doctor: review the program first, and stop if it is wrong.
+            doctor: review the model and data first, and stop at a critical finding.
         """
         session.trainer.fit(
             session.model, datamodule=session.datamodule, ckpt_path=session.checkpoint, init_from=session.init_from

@@ -1,4 +1,4 @@
-"""list: what there is to choose from."""
+"""list: shows what the project provides."""
 
 from playbook import project
 from playbook.command import discovery

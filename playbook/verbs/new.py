@@ -1,4 +1,4 @@
-"""new: a net, task or data set of one's own, with its test and a recipe that trains at once."""
+"""new: writes a net, task or data set, its test and a recipe that is ready to train."""
 
 import ast
 import keyword
@@ -25,10 +25,10 @@ TARGETS = {
 
 
 class New(PlainVerb):
-    """Writes files that train and pass their tests as they are; never overwrites."""
+    """Writes files that train and pass their tests without changes; never overwrites files."""
 
     name = "new"
-    summary = "Write a new net, task or data set with its test and a recipe that trains at once."
+    summary = "Write a new net, task or data set, its test and a recipe that is ready to train."
     examples = ("net TinyNet", "data my-table")
 
     def answer(self, args: list[str]) -> int:
@@ -42,11 +42,11 @@ class New(PlainVerb):
         targets = [target.format(package=own.package, name=stem) for target in TARGETS[kind]]
         for target in targets:
             if (own.root / target).exists():
-                raise UserError(f"new {kind} {name}: {_shown(own.root / target)} exists already; nothing was written")
+                raise UserError(f"new {kind} {name}: {_shown(own.root / target)} already exists; nothing was written")
         if clash := discovery.class_paths(class_name):
-            raise UserError(f"new {kind} {name}: {clash[0]} has this name already; choose another")
+            raise UserError(f"new {kind} {name}: {clash[0]} already has this name; choose another")
         if class_name in _names_used(kind):
-            raise UserError(f"new {kind} {name}: the files themselves use another {class_name}; choose another name")
+            raise UserError(f"new {kind} {name}: the written files use a different {class_name}; choose another name")
         contents = _fill(kind, name=stem, Class=class_name, recipe=targets[2])
         texts = {own.root / target: text for target, text in zip(targets, contents, strict=True)}
         _write(f"new {kind} {name}", texts)
@@ -80,9 +80,9 @@ def _spell(command: str, name: str) -> tuple[str, str]:
     words = re.split(r"[_-]|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", name)
     stem, class_name = "_".join(words).lower(), "".join(word[:1].upper() + word[1:] for word in words)
     if reserved := [word for word in (name, stem, class_name) if keyword.iskeyword(word)]:
-        raise UserError(f"{command}: {reserved[0]} is a word of Python itself; choose another name")
+        raise UserError(f"{command}: {reserved[0]} is a keyword of Python; choose another name")
     if stem == "base":
-        raise UserError(f"{command}: base.py is where a kind's common part is, and is not listed; choose another name")
+        raise UserError(f"{command}: base.py is reserved for base classes, which are not listed; choose another name")
     if len(stem) > LONGEST_NAME:
         raise UserError(f"{command}: expected a name of at most {LONGEST_NAME} characters, got {len(stem)}")
     return stem, class_name

@@ -17,7 +17,7 @@ NUM_SHOWN = 10  # answers that are printed as well
 
 
 class Predict(ModelVerb):
-    """Writes what predict_step returns into the run's folder `predictions/`."""
+    """Writes predictions into the run's folder `predictions/`."""
 
     name = "predict"
     summary = "Write a table of predictions: file, class and probability, boxes or masks."
@@ -26,7 +26,7 @@ class Predict(ModelVerb):
         "--ckpt_path best.ckpt --input photo.jpg",
         "--ckpt_path best --input photos/ --draw",
     )
-    common = MappingProxyType({"--data.on_error stop|skip": "what to do with a file that cannot be read [stop]"})
+    common = MappingProxyType({"--data.on_error stop|skip": "what to do if a file cannot be read [stop]"})
 
     def before_build(self, session: "Session") -> None:
         from playbook.runs.table import check_format
@@ -44,18 +44,19 @@ class Predict(ModelVerb):
         tile: int | None = None,
         draw: bool = False,
     ) -> None:
-        """Predicts; without --input, the data's predict loader, which is its test loader unless it says otherwise.
+        """Predicts; without --input, the data's predict loader, which is by default its test loader.
 
         Args:
             session: the model, its data and the trainer.
-            input: file, folder, glob, list (.csv, .tsv, .jsonl, .txt) of paths, or of texts, or - for standard input;
-                no labels are needed.
-            output: folder to write to; <run>/predictions by default, and a folder of the input's name in it.
-            format: of the table: csv, parquet or jsonl.
-            top: number of classes in a row, the likeliest first.
-            score: least score of a box, in [0, 1].
-            tile: side in pixels of the overlapping tiles that large images are cut into, at least 64.
-            draw: also leave a picture of every answer.
+            input: file, folder, glob, list (.csv, .tsv, .jsonl, .txt) of paths or texts, or - for standard input; no
+                labels are needed.
+            output: folder to write to. Defaults to <run>/predictions, and with --input to a folder in it with the
+                name of the input.
+            format: format of the table: csv, parquet or jsonl.
+            top: number of classes in a row, the most likely first.
+            score: lowest score of a box, in [0, 1].
+            tile: side in pixels of the overlapping tiles into which large images are cut, at least 64.
+            draw: also write a picture of every answer.
         """
         from playbook.data.inputs import Inputs
         from playbook.data.sources import find_sources
@@ -90,9 +91,9 @@ def set_tile(model: Any, tile: int, has_input: bool) -> None:
     from playbook.errors import UserError
 
     if not has_input:
-        raise UserError("--tile: expected --input as well; test data is predicted in the size that training had")
+        raise UserError("--tile: needs --input; test data is predicted in the image size of the training")
     if not hasattr(model, "tile"):
-        raise UserError(f"--tile: {type(model).__name__} predicts whole images; segmentation and detection have tiles")
+        raise UserError(f"--tile: only segmentation and detection support tiles, not {type(model).__name__}")
     if tile < 64:
         raise UserError(f"--tile: expected at least 64 pixels, got {tile}")
     model.tile = tile

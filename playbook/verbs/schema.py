@@ -1,4 +1,4 @@
-"""schema: what recipes may hold, for editors that check and complete them."""
+"""schema: writes a JSON Schema of recipes, for editors that check and complete them."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from playbook.errors import UserError
 
 USAGE = """schema [--output FILE]
 
-Prints a JSON Schema of recipes, or writes it to a file. It holds the tasks, nets, data modules, callbacks and so on of
-the project with their options, texts and defaults: write it again when they change.
+Prints a JSON Schema of recipes, or writes it to a file. It contains the project's tasks, nets, data modules, callbacks
+and so on, with their options, descriptions and defaults: write it again when they change.
 
 In VS Code, install the extension YAML (redhat.vscode-yaml), run
 
@@ -29,7 +29,7 @@ class SchemaVerb(PlainVerb):
     """Reads the sources of the project, of torch and of Lightning, and imports none of them."""
 
     name = "schema"
-    summary = "Write a JSON Schema of recipes, with which editors check and complete them."
+    summary = "Write a JSON Schema of recipes for checks and completion in editors."
     examples = ("--output .vscode/recipe.schema.json",)
 
     def answer(self, args: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""test: measures a checkpoint on the test data."""
+"""test: evaluates a checkpoint on the test data."""
 
 from typing import TYPE_CHECKING
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class Test(ModelVerb):
-    """Prints the metrics, and keeps them in metrics.json of the run."""
+    """Prints the metrics, and saves them in the run's metrics.json."""
 
     name = "test"
-    summary = "Measure a checkpoint on the test data."
+    summary = "Evaluate a checkpoint on the test data."
     examples = ("--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time>")
     uses_loggers = True
 
     def run(self, session: "Session", verbose: bool = False) -> None:
-        """Measures.
+        """Evaluates the checkpoint.
 
         Args:
             session: the model, its data and the trainer.

@@ -1,4 +1,4 @@
-"""update: a newer machine for a project, with the project's own edits kept."""
+"""update: brings a newer machine into a project, and keeps the project's own edits."""
 
 import re
 import tempfile
@@ -19,16 +19,16 @@ from playbook.update.source import Conflict, Source, without_secrets
 USAGE = "update [--from URL_OR_PATH] [--to REF] [--on_conflict stop|branch] [--dry_run]"
 HELP = f"""{{command}} {USAGE}
 
-Replaces {PLAYBOOK}/ and {TESTS}/ by those of another version and commits that. All other files stay as they are.
+Replaces {PLAYBOOK}/ and {TESTS}/ with those of another version and commits the change. No other file is changed.
 
 If you never edited these folders, the commit is made on the current branch. If you did, your edits are merged with the
-new version on a branch of their own, which you review and merge; the current branch and your files stay as they are.
-If an edit meets a change of the same lines, nothing is changed, and the places are listed.
+new version on a separate branch for you to review and merge; the current branch and your files are not changed.
+If your edits conflict with the new version, nothing is changed, and the conflicts are listed.
 
 --from URL_OR_PATH    git repository of the template. Defaults to `source` in the table [tool.playbook] of
                       pyproject.toml.
 --to REF              tag, branch or commit. Defaults to the newest release, or to the default branch without releases.
---on_conflict branch  where edits conflict, write a branch that `git cherry-pick` merges, with git's conflict markers.
+--on_conflict branch  on conflicts, write a branch for `git cherry-pick`, which adds git's conflict markers.
                       Defaults to stop.
 --dry_run             only print what would happen."""
 CHOICES = ("stop", "branch")  # of --on_conflict
@@ -121,13 +121,13 @@ def _plan(source: Source, own: Checkout, options: Options) -> Step | None:
     base = origin(source.git, own.machine, history(source.git, "--all", "HEAD", tests=has_tests))
     if base is None:
         raise UserError(
-            f"update --from {source.name}: has no version that {PLAYBOOK}/ here resembles; expected the template"
-            " that this project was made from"
+            f"update --from {source.name}: has no version similar to {PLAYBOOK}/ here; expected the template from"
+            " which this project was made"
         )
     edits = source.edits(base, own.machine)
     files = f", with edits of {_files(edits)}" if edits else ""
     if target.trees in (base.trees, own.machine.trees):
-        print(f"{PLAYBOOK}/ is version {base.version} already{files}: nothing to do")
+        print(f"{PLAYBOOK}/ is already version {base.version}{files}: nothing to do")
         return None
     if options.to is None and source.precedes(target, base):
         print(f"{PLAYBOOK}/ is newer than {name}, the newest release{files}: nothing to do. To go back: --to {name}")
@@ -182,7 +182,7 @@ def _replace(source: Source, own: Checkout, update: Step, options: Options) -> N
     """The machine was never edited: the new one takes its place on the current branch."""
     if not own.branch:
         raise UserError(
-            "update: HEAD is detached, so that the commit would belong to no branch; git switch to one first"
+            "update: HEAD is detached, so the commit would belong to no branch; git switch to a branch first"
         )
     if options.dry_run:
         print(f"Dry run, nothing was changed. The update would be committed on {own.branch}.")
@@ -197,7 +197,7 @@ def _merge(source: Source, own: Checkout, update: Step, options: Options) -> Non
     """The machine was edited: the merge goes to a branch of its own."""
     branch = f"update-{update.label}"
     if own.has_branch(branch):
-        raise UserError(f"update: there is a branch {branch} already; merge or delete it first; nothing was changed")
+        raise UserError(f"update: branch {branch} already exists; merge or delete it first; nothing was changed")
     merged, conflicts = source.merge(update.base, own.machine, update.target)
     if conflicts:
         _stop_or_leave_to_git(source, own, update, options, branch, conflicts)
@@ -207,7 +207,7 @@ def _merge(source: Source, own: Checkout, update: Step, options: Options) -> Non
         return
     own.take(source.git.folder, source.offer(merged))
     own.create_branch(branch, own.commit(merged, _message(source, update), own.head))
-    print(f"Merged without conflicts on branch {branch}; the current branch is as it was.")
+    print(f"Merged without conflicts on branch {branch}; the current branch is unchanged.")
     print(f"To review: git diff HEAD {branch}. To take it: git merge {branch}")
 
 
@@ -222,12 +222,12 @@ def _stop_or_leave_to_git(
     )
     print()
     if options.on_conflict == "stop" or options.dry_run:
-        hint = "" if options.on_conflict == "branch" else "; --on_conflict branch leaves the merge to you and git"
+        hint = "" if options.on_conflict == "branch" else "; use --on_conflict branch to resolve them with git"
         raise UserError(f"update: conflicts in {_files(conflicts)}; nothing was changed{hint}")
     own.take(source.git.folder, source.offer(update.base, update.target))
     former = own.commit(update.base, f"Restore {PLAYBOOK} {update.base.version} without edits", own.head)
     own.create_branch(branch, own.commit(update.target, _message(source, update), former))
-    print(f"Branch {branch} has the new version without your edits; the current branch is as it was.")
+    print(f"Branch {branch} has the new version without your edits; the current branch is unchanged.")
     print(f"To merge: git cherry-pick {branch}, resolve the conflicts, git cherry-pick --continue")
 
 
@@ -248,7 +248,7 @@ class Update(PlainVerb):
     """Replaces the machine by another version, or says why not and leaves everything as it was."""
 
     name = "update"
-    summary = "Take a newer playbook/ into the project, and keep the project's own edits."
+    summary = "Replace playbook/ with a newer version, and keep the project's own edits."
     examples = ("--from URL_OR_PATH", "--from URL_OR_PATH --to v0.2.0 --dry_run")
 
     def answer(self, args: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""validate: measures a checkpoint on the validation data."""
+"""validate: evaluates a checkpoint on the validation data."""
 
 from typing import TYPE_CHECKING
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 class Validate(ModelVerb):
-    """Prints the metrics, and keeps them in metrics.json of the run."""
+    """Prints the metrics, and saves them in the run's metrics.json."""
 
     name = "validate"
-    summary = "Measure a checkpoint on the validation data."
+    summary = "Evaluate a checkpoint on the validation data."
     examples = ("--ckpt_path last",)
     uses_loggers = True
 
     def run(self, session: "Session", verbose: bool = False) -> None:
-        """Measures.
+        """Evaluates the checkpoint.
 
         Args:
             session: the model, its data and the trainer.

@@ -1,4 +1,4 @@
-"""Activation checkpointing: less memory for a second forward pass."""
+"""Activation checkpointing: saves memory by a second forward pass."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +15,7 @@ from playbook import UserError, nearest
 
 
 class ActivationCheckpointing(Callback):
-    """Stores only the inputs of the chosen layers, and computes their activations again in the backward pass.
+    """Stores only the inputs of the chosen layers, and recomputes their activations in the backward pass.
 
     The trained weights are bitwise the same: dropout repeats its random numbers, and batch norms count each batch once
     (Chen et al. 2016, "Training deep nets with sublinear memory cost"). For a ViT of 6 blocks with 192 features and 65
@@ -24,7 +24,7 @@ class ActivationCheckpointing(Callback):
 
     Args:
         layers: pattern of module names, such as *blocks.* or *stages.*; the outermost of nested matches are used.
-            Defaults to the members of every outermost list of layers (ModuleList, Sequential) that have children.
+            Defaults to the members that have children of every outermost list of layers (ModuleList, Sequential).
 
     Raises:
         ValueError: no module matches the pattern.
@@ -63,7 +63,7 @@ class ActivationCheckpointing(Callback):
                 chosen[name] = modules[name]
         if not chosen:
             patterns = list(dict.fromkeys(f"*{name.rpartition('.')[2]}.*" for name in lists))
-            known = f". There are {', '.join(patterns[:5])}" if patterns else ""
+            known = f". Patterns that match: {', '.join(patterns[:5])}" if patterns else ""
             wanted = f"is named {self.layers}" if self.layers else "is in a list of layers"
             raise UserError(f"layers: no module {wanted}{nearest(self.layers or '', patterns) or known}")
         return chosen

@@ -1,4 +1,4 @@
-"""Averages of the weights over training, which are evaluated, saved and deployed while the raw weights train on."""
+"""Averages of the weights over training: they are evaluated, saved and deployed while the raw weights keep training."""
 
 import sys
 from copy import copy
@@ -52,7 +52,7 @@ class _Average(Callback):
         self._forget()
         averages = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, _Average)]  # type: ignore[attr-defined]  # set by a connector
         if len(averages) > 1:
-            raise UserError(f"trainer.callbacks: expected one average of the weights, got {', '.join(averages)}")
+            raise UserError(f"trainer.callbacks: expected one weight average, got {', '.join(averages)}")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         entries = pl_module.state_dict(keep_vars=True)
@@ -60,7 +60,7 @@ class _Average(Callback):
         tensors = chain(pl_module.parameters(), pl_module.buffers())
         self._current = [t for t in tensors if id(t) in saved and (t.is_floating_point() or t.is_complex())]
         if any(hasattr(tensor, "full_tensor") for tensor in self._current):
-            raise UserError(f"trainer.strategy: {type(self).__name__} needs whole weights, these are sharded")
+            raise UserError(f"trainer.strategy: {type(self).__name__} does not support sharded weights")
         places = {id(tensor): place for place, tensor in enumerate(self._current)}
         self._places = {name: places[id(tensor)] for name, tensor in entries.items() if id(tensor) in places}
         self._step = trainer.global_step
@@ -137,13 +137,13 @@ class EMA(_Average):
 
     Args:
         decay: d, the share of the average that is kept at every step, in (0, 1).
-        warmup: whether d begins as (1 + t) / (10 + t) after t steps while that is smaller. The average then spans
+        warmup: whether to use (1 + t) / (10 + t) after t steps while it is smaller than d. The average then covers
             about the last tenth of the steps so far, and forgets the random initial weights.
-        every_n_steps: optimizer steps between two updates, at least 1; d is raised to this power, so that the span is
-            the same.
+        every_n_steps: optimizer steps between two updates, at least 1; d is raised to this power, so that the average
+            covers the same number of steps.
 
     Raises:
-        ValueError: a value is out of range, there is a second average, or the model is sharded.
+        ValueError: a value is out of range, there is a second weight average, or the model is sharded.
     """
 
     def __init__(self, decay: float = 0.999, warmup: bool = True, every_n_steps: int = 1) -> None:
@@ -182,7 +182,8 @@ class SWA(_Average):
         start: share of the training after which epochs enter the mean, in [0, 1).
 
     Raises:
-        ValueError: the share is out of range, there is a second average, the model is sharded, or training has no end.
+        ValueError: the share is out of range, there is a second weight average, the model is sharded, or the length of
+            the training is not limited.
     """
 
     def __init__(self, start: float = 0.75) -> None:

@@ -15,10 +15,10 @@ SHOWN_LABELS = 2  # shares of a mixed target
 
 
 class Browse(Callback):
-    """Draws the first training batches into `browse.png` of the run: augmented images with labels, boxes and masks.
+    """Draws the first training batches into the run's `browse.png`: augmented images with labels, boxes and masks.
 
-    It shows the input of training_step, after all changes on the device, including MixUp. The contrast of each image is
-    stretched to its darkest and brightest value. A resumed run shows its first batches after resuming.
+    It shows the input of training_step, after all transforms on the device, including MixUp. The contrast of each image
+    is stretched to its darkest and brightest value. A resumed run shows its first batches after resuming.
 
     Args:
         num_images: number of images to draw, at least 1.
@@ -69,7 +69,7 @@ class Browse(Callback):
         folder = trainer.run.path if getattr(trainer, "run", None) else Path(trainer.default_root_dir)
         file = folder / "browse.png"
         figure.savefig(file, dpi=100)
-        print(f"what the model sees: {file.as_posix()}", flush=True)
+        print(f"pictures of the model's inputs: {file.as_posix()}", flush=True)
         self._tiles, self._is_drawn = [], True
 
     def _mark(self, place: Any, target: Any) -> None:

@@ -17,10 +17,10 @@ class Compile(Callback):
     Args:
         mode: default; reduce-overhead replays CUDA graphs on a GPU; max-autotune also times kernels while compiling;
             max-autotune-no-cudagraphs does so without CUDA graphs.
-        dynamic: whether sizes may change without compiling again. Defaults to allowing it for sizes that have changed
+        dynamic: whether sizes may change without recompilation. Defaults to allowing it for sizes that have changed
             once.
         fullgraph: whether code that cannot be compiled is an error instead of running uncompiled.
-        backend: inductor, or openxla on a TPU; eager and aot_eager show in which stage a fault occurs.
+        backend: inductor, or openxla on a TPU; use eager and aot_eager to find the stage in which an error occurs.
 
     Raises:
         ValueError: there is nothing to compile.

@@ -1,4 +1,4 @@
-"""Which classes are mistaken for which."""
+"""The confusion matrix of the test."""
 
 import csv
 from pathlib import Path
@@ -13,7 +13,7 @@ MOST_WRITTEN = 25  # classes whose counts are written into the picture
 
 
 class ConfusionMatrix(Callback):
-    """Counts the predicted classes of each class in the test: `confusion.csv` and `confusion.png` in the run directory.
+    """Writes the test's confusion matrix to `confusion.csv` and `confusion.png` in the run directory.
 
     The task's test_step must return `label` and `target` (B,), as Classification's does.
 

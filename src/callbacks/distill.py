@@ -1,4 +1,4 @@
-"""Distillation: the student also learns what a trained teacher answers."""
+"""Distillation: the student also learns from the outputs of a trained teacher."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -22,26 +22,27 @@ class Distill(Callback):
     """Adds the divergence from a teacher's softened probabilities to the task's loss (Hinton et al. 2015).
 
     The loss is (1 - w) · task's loss + w · T² KL(teacher ‖ student), of logits divided by the temperature T, averaged
-    over samples with Classification and over the pixels that are not ignored with Segmentation. The teacher is the run
-    of a task with the same classes. It gets the batch that the student gets, augmented, mixed and normalised by the
-    student's data. Its classes are matched to the student's by name; it may know more of them. Checkpoints of the
-    student hold nothing of the teacher; a run resumes exactly as long as the teacher's checkpoint is there unchanged.
+    over samples with Classification and over the pixels that are not ignored with Segmentation. The teacher is a run of
+    a task with the same classes. It receives the same batches as the student, augmented, mixed and normalised by the
+    student's data. Its classes are matched to the student's by name; it may have more of them. The student's
+    checkpoints do not contain the teacher; a run resumes exactly as long as the teacher's checkpoint is unchanged.
 
-    `train/loss` and the metrics remain those of the task alone, comparable with `val`; `train/distillation_loss` is
-    T² KL.
+    `train/loss` and the metrics remain those of the task without distillation, comparable with `val`;
+    `train/distillation_loss` is T² KL.
 
     Without and with it (seeds 1, 2, 3): test/accuracy 0.9707 and 0.9782 for a CNN on 500 images of MNIST with a teacher
-    of all of them; 0.9786 and 0.9852 for mlp-digits with cnn-digits as its teacher. A teacher that was trained with
+    trained on all of them; 0.9786 and 0.9852 for mlp-digits with cnn-digits as its teacher. A teacher trained with
     label smoothing did not help (seed 1; Müller et al. 2019 found the same). The CNN took 25 % more CPU time.
 
     Args:
-        teacher: run directory of the teacher, whose best checkpoint is taken; or a checkpoint.
+        teacher: run directory of the teacher, whose best checkpoint is used, or a checkpoint.
         temperature: T, above 0; a higher one gives unlikely classes more weight.
         weight: w, the share of the distillation in the loss, in [0, 1].
 
     Raises:
         ValueError: a value is out of range.
-        UserError: the teacher cannot be loaded, has other classes or takes other inputs, or the task is another one.
+        UserError: the teacher cannot be loaded, lacks a class or takes different inputs, or the task is neither
+            Classification nor Segmentation.
     """
 
     def __init__(self, teacher: str, temperature: float = 4.0, weight: float = 0.9) -> None:
@@ -65,7 +66,7 @@ class Distill(Callback):
         self._run = load_run(self.teacher, OPTION)
         own = getattr(trainer, "run", None)
         if own is not None and self._run.checkpoint.resolve().is_relative_to(own.path.resolve()):
-            raise UserError(f"{OPTION} {self.teacher}: this is the run itself, expected another one")
+            raise UserError(f"{OPTION} {self.teacher}: this is the run itself, expected another run")
         self._order = self._order_of_classes(_classes(getattr(trainer, "datamodule", None)) or _classes(pl_module))
         self._is_checked = False
 
@@ -76,7 +77,7 @@ class Distill(Callback):
             return None
         if unknown := [name for name in names if name not in known]:
             raise UserError(
-                f"{OPTION} {self._run.checkpoint.as_posix()}: does not know {_listed(unknown)}, "
+                f"{OPTION} {self._run.checkpoint.as_posix()}: lacks {_listed(unknown)}, "
                 f"classes of the data; it was trained on {_listed(known)}"
             )
         return torch.tensor([known.index(name) for name in names])
@@ -101,7 +102,7 @@ class Distill(Callback):
             hook.remove()
         if len(calls) != 1 or not isinstance(loss, Tensor):
             raise UserError(
-                "trainer.callbacks: Distill needs a training_step that calls self(inputs) once and returns the loss, "
+                "trainer.callbacks: Distill needs a training_step that calls self(inputs) once and returns the loss; "
                 f"that of {type(module).__name__} calls it {len(calls)} times and returns a {type(loss).__name__}"
             )
         inputs, logits = calls[0]
@@ -127,7 +128,7 @@ class Distill(Callback):
         return logits if self._order is None else logits[:, self._order]
 
     def _check(self, inputs: Any, logits: Tensor) -> None:
-        """Has the teacher answer a single sample, so that memory is not what it fails for."""
+        """Runs the teacher on a single sample, so that a failure is not due to memory."""
         assert self._run is not None
         sample = tree_map(lambda tensor: tensor[:1], inputs)
         name = self._run.checkpoint.as_posix()
@@ -136,9 +137,7 @@ class Distill(Callback):
         except Exception as error:  # of any kind: it depends on the net what other inputs lead to
             shapes = tree_map(lambda tensor: tuple(tensor.shape[1:]), inputs)
             why = str(error).partition("\n")[0]
-            raise UserError(
-                f"{OPTION} {name}: does not take inputs of shape {shapes} as this data has: {why}"
-            ) from error
+            raise UserError(f"{OPTION} {name}: does not accept inputs of shape {shapes} of this data: {why}") from error
         if taught.shape[1] != logits.shape[1]:
             raise UserError(f"{OPTION} {name}: has {taught.shape[1]} classes, this run {logits.shape[1]}")
         if taught.shape[1:] != logits.shape[1:]:

@@ -1,4 +1,4 @@
-"""Ends a training that no longer improves, at the same step even if the run is interrupted and resumed."""
+"""Stops a training that no longer improves, at the same step even if the run is interrupted and resumed."""
 
 from typing import Any, Literal
 
@@ -8,15 +8,15 @@ from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
 
 class EarlyStopping(LightningEarlyStopping):
-    """Ends the training when a metric has not improved for some validations, or is not finite.
+    """Stops training when a metric has not improved for a number of validations, or is not finite.
 
-    Differs from Lightning's class in resumed runs only: a training that was stopped early does not train further, and
-    the current patience overrides the one in the checkpoint.
+    Differs from Lightning's class only in resumed runs: a training that was stopped early does not continue, and the
+    current patience overrides the one in the checkpoint.
 
     Args:
         monitor: name of the logged metric.
         mode: whether the metric should decrease (min) or increase (max).
-        patience: validations without improvement after which the training ends, at least 1.
+        patience: validations without improvement after which training stops, at least 1.
         min_delta: smallest change that counts as an improvement, at least 0.
 
     Raises:
@@ -47,5 +47,5 @@ class EarlyStopping(LightningEarlyStopping):
             return
         trainer.should_stop = True
         if trainer.is_global_zero:
-            more = f"; train on with a patience above {self.wait_count}" if exhausted else ""
-            print(f"EarlyStopping: {self.monitor} had ended the training{more}", flush=True)
+            more = f"; set a patience above {self.wait_count} to continue" if exhausted else ""
+            print(f"EarlyStopping: training has already stopped because of {self.monitor}{more}", flush=True)

@@ -7,14 +7,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class MatmulPrecision(Callback):
-    """Lets the GPU multiply float32 matrices in TF32, and restores the former setting afterwards.
+    """Lets the GPU multiply float32 matrices in TF32, and restores the previous setting afterwards.
 
     Weights, activations and sums stay float32. cuDNN's convolutions use TF32 by default. It has no effect on a CPU
     without matrix units.
 
     Args:
-        precision: high is TF32, with 10 bits of mantissa instead of 23; medium may go down to bfloat16's 7 bits;
-            highest is float32 throughout, torch's default.
+        precision: high is TF32, with 10 bits of mantissa instead of 23; medium may use bfloat16's 7 bits; highest is
+            float32 throughout, torch's default.
     """
 
     def __init__(self, precision: Literal["highest", "high", "medium"] = "high") -> None:

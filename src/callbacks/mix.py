@@ -35,7 +35,7 @@ class Mix(Callback):
         self, mixup: float = 0.2, cutmix: float = 1.0, probability: float = 1.0, num_classes: int | None = None
     ) -> None:
         if min(mixup, cutmix) < 0 or mixup == cutmix == 0:
-            raise ValueError(f"mixup, cutmix: expected at least 0 and one above it, got {mixup} and {cutmix}")
+            raise ValueError(f"mixup, cutmix: expected at least 0 and one of them above 0, got {mixup} and {cutmix}")
         if not 0 < probability <= 1:
             raise ValueError(f"probability: expected a share in (0, 1], got {probability}")
         if num_classes is not None and num_classes < 2:
@@ -49,7 +49,7 @@ class Mix(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         num_classes = self.num_classes or getattr(pl_module, "num_classes", None)
         if num_classes is None:
-            raise UserError("num_classes: expected the number of classes, as the task has none of that name")
+            raise UserError("num_classes: expected the number of classes, as the task has no num_classes")
         chosen = [(MixUp, self.mixup), (CutMix, self.cutmix)]
         self._mixes = [mix(alpha=alpha, num_classes=num_classes) for mix, alpha in chosen if alpha]
 

@@ -1,4 +1,4 @@
-"""Fine-tuning from the head down: the stages of a net begin to train one after another."""
+"""Fine-tuning from the head down: unfreezes the stages of a net one after another."""
 
 from collections import Counter
 from typing import Any
@@ -13,12 +13,12 @@ from src.ops.stages import parameter_stages
 
 
 class Unfreeze(Callback):
-    """Trains the head alone at first, then one more stage every few epochs (Howard & Ruder 2018, gradual unfreezing).
+    """Trains only the head at first, then one more stage every few epochs (Howard & Ruder 2018, gradual unfreezing).
 
-    The stages of any net are its layers in the reverse order in which they are registered. A net that is built another
-    way says which they are: its method `parameter_stages()` returns lists of parameters, head first. Batch norms whose
-    parameters are frozen keep their statistics. The optimizer has all parameters from the start and skips those without
-    a gradient, so a run resumes exactly. Parameters that the net itself has frozen are trained as well.
+    By default, stages are the layers of a net in reverse order of registration. A net can define its own stages: its
+    method `parameter_stages()` returns lists of parameters, head first. Batch norms whose parameters are frozen keep
+    their statistics. The optimizer has all parameters from the start and skips those without a gradient, so a run
+    resumes exactly. Parameters that the net itself has frozen are trained as well.
 
     Args:
         start: epochs in which only the head trains, at least 1.
@@ -26,8 +26,8 @@ class Unfreeze(Callback):
 
     Raises:
         ValueError: a count is below 1.
-        UserError: a net of a single stage, stages that lack a parameter of the net or have it twice, a task whose
-            parameter_groups freeze, or a DDP that waits for every gradient.
+        UserError: the net has a single stage, a parameter is in no stage or in several, the task's parameter_groups
+            freeze parameters, or DDP expects every gradient.
     """
 
     def __init__(self, start: int = 1, every_n_epochs: int = 1) -> None:
@@ -41,9 +41,7 @@ class Unfreeze(Callback):
         if stage != "fit":
             return
         if isinstance(pl_module, Task) and any(rule.frozen for rule in pl_module.parameter_rules):
-            raise UserError(
-                "trainer.callbacks: Unfreeze and frozen parameter_groups decide the same, expected one of them"
-            )
+            raise UserError("trainer.callbacks: Unfreeze and frozen parameter_groups conflict, expected one of them")
         self._check_stages(_net_of(pl_module))
         strategy = trainer.strategy
         if isinstance(strategy, DDPStrategy) and not finds_unused_parameters(strategy):
@@ -57,7 +55,7 @@ class Unfreeze(Callback):
         self.apply(_net_of(pl_module), trainer.current_epoch)
 
     def apply(self, net: nn.Module, epoch: int) -> None:
-        """Trains the stages that this epoch has reached, and no other."""
+        """Enables the stages that this epoch trains, and freezes the others."""
         num_trained = 1 if epoch < self.start else 2 + (epoch - self.start) // self.every_n_epochs
         for number, stage in enumerate(stages_of(net)):
             for parameter in stage:
@@ -69,15 +67,15 @@ class Unfreeze(Callback):
                 module.eval()
 
     def _check_stages(self, net: nn.Module) -> None:
-        """A stage that is missing would train from the start or never."""
+        """Checks the stages: parameters of a missing stage would train from the start or never."""
         stages, kind = stages_of(net), type(net).__name__
         if len(stages) < 2:
-            raise UserError(f"trainer.callbacks: Unfreeze needs a net of two stages or more, {kind} has {len(stages)}")
+            raise UserError(f"trainer.callbacks: Unfreeze needs a net of two stages or more; {kind} has {len(stages)}")
         counts = Counter(parameter for stage in stages for parameter in stage)
         wrong = [name for name, parameter in net.named_parameters() if counts[parameter] != 1]
         if wrong:
             raise UserError(
-                f"trainer.callbacks: Unfreeze needs every parameter in one stage, {kind}.parameter_stages() has "
+                f"trainer.callbacks: Unfreeze needs every parameter in one stage; {kind}.parameter_stages() has "
                 f"{wrong[0]} in {counts[net.get_parameter(wrong[0])]}"
             )
 

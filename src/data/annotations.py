@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from playbook import UserError, nearest
 
-MOST_NAMED = 10  # boxes left out, and as many clipped ones, that are named; all are counted
+MOST_NAMED = 10  # skipped boxes, and clipped ones, that messages name; all are counted
 # of a box's sides in those of its image: 32 times what float32 tells apart, so left < right holds at any size
 LEAST_SHARE = 2**-18
-TOLERANCE = 0.01  # pixels that a box may reach out of its image without being counted
+TOLERANCE = 0.01  # pixels by which a box may exceed its image without being counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Annotation:
 
 
 class Checks:
-    """Handles broken annotations: ends the run, or leaves them out, counts and reports them.
+    """Handles broken annotations: ends the run, or skips, counts and reports them.
 
     Args:
-        on_error: stop ends the run, skip leaves out what is broken.
+        on_error: stop ends the run, skip leaves out broken files and boxes.
     """
 
     def __init__(self, on_error: Literal["stop", "skip"]) -> None:
@@ -92,7 +92,7 @@ class Checks:
         return inside
 
     def tell(self) -> None:
-        """Reports the boxes that were left out or clipped."""
+        """Reports the boxes that were skipped or clipped."""
         lines = []
         for done, texts in {"left out": self.left_out, "clipped": self.cut}.items():
             lines += [f"{done} {text}" for text in texts[:MOST_NAMED]]

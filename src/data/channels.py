@@ -23,12 +23,12 @@ class ChannelReader:
     """Reads image files as grey, as RGB or with all of their channels; values of 16 bits keep their precision.
 
     Args:
-        channels: 1 for grey and 3 for RGB, to which files of either are converted, without their alpha channel; any
-            other number must be the number of channels in the files.
+        channels: number of channels. Grey and RGB files are converted to 1 or 3, without their alpha channel; any other
+            number must be that of the files.
         value_range: values of the files that become 0 and 1. Defaults to 0 and 255 for 8 bits, 0 and 65535 for 16 bits.
 
     Raises:
-        ValueError: there is less than one channel, or the range is none.
+        ValueError: there is less than one channel, or the range is empty.
     """
 
     def __init__(self, channels: int = 3, value_range: Sequence[float] | None = None) -> None:
@@ -40,19 +40,20 @@ class ChannelReader:
         self.value_range = value_range
 
     def __call__(self, source: Path | str | bytes, size: tuple[int, int] | None = None) -> Image.Image | Tensor:
-        """Reads an image, turned upright as a camera has noted it.
+        """Reads an image, rotated upright by its EXIF orientation.
 
         Args:
             source: path of the file, or its bytes.
-            size: width and height that an annotation gives; an image that has them unturned stays unturned.
+            size: width and height in the annotation; an image that has this size without rotation is not rotated.
 
         Returns:
-            Grey and RGB images of 8 bits as Pillow's, others as bytes (C, H, W) or as floats, which are in [0, 1]
+            A Pillow image for grey and RGB images of 8 bits, otherwise bytes (C, H, W) or floats, which are in [0, 1]
             unless `value_range` is narrower than the values.
 
         Raises:
-            OSError: the file is missing, truncated or no image.
-            UserError: it has other channels, values without a known range, or needs a package that is not installed.
+            OSError: the file is missing, truncated or not an image.
+            UserError: it has a different number of channels, its values have no known range, or it needs a package
+                that is not installed.
         """
         if self.channels not in MODES and is_tiff(source):
             return self._of_tiff(source, size)
@@ -110,26 +111,26 @@ class ChannelReader:
         return self._asked(values, has_alpha, FULL_SCALE.get(values.dtype.name), source)
 
     def _asked(self, values: np.ndarray, has_alpha: bool, full_scale: int | None, source: Path | str | bytes) -> Tensor:
-        """Converts values (C, H, W) to the channels and the range that were asked for."""
+        """Converts values (C, H, W) to the requested channels and range."""
         name, count = name_of(source), len(values)
         if has_alpha and self.channels in MODES:
             values = values[:-1]
         if len(values) != self.channels and not (len(values) in MODES and self.channels in MODES):
             shape = " × ".join(map(str, values.shape[:0:-1]))
             raise UserError(
-                f"{name}: has {count} channels of {shape} pixels, expected {self.channels} as --data.channels says"
+                f"{name}: has {count} channels of {shape} pixels, expected {self.channels} as in --data.channels"
             )
         if values.dtype == np.uint8 and self.value_range is None and len(values) == self.channels:
             return torch.from_numpy(np.ascontiguousarray(values))
         if self.value_range is None and full_scale is None:
             raise UserError(
                 f"{name}: expected 8 or 16 bits a channel, got {values.dtype} from {values.min():g} to "
-                f"{values.max():g}; --data.value_range gives the values that become 0 and 1"
+                f"{values.max():g}; set --data.value_range to the values that become 0 and 1"
             )
         low, high = self.value_range or (0, full_scale or 1)
         image = torch.from_numpy(values.astype(np.float32, order="C")).sub_(low).div_(high - low)
         if not image.isfinite().all():
-            raise UserError(f"{name}: holds values that are not finite")
+            raise UserError(f"{name}: has values that are not finite")
         if len(image) == self.channels:
             return image
         if self.channels == 1:
@@ -148,14 +149,14 @@ def _exceeds_pillow(image: Image.Image) -> bool:
 
 
 def _is_deep_png(image: Image.Image) -> bool:
-    """Whether an open image is a PNG of several channels with 16 bits in each, which its raw mode tells."""
+    """Whether an open image is a PNG of several channels with 16 bits each, by its raw mode."""
     return image.format == "PNG" and image.mode[0] != "I" and ";16" in image.tile[0][3]  # type: ignore[attr-defined]  # as above
 
 
 def _decoded_png(source: Path | str | bytes, size: tuple[int, int] | None) -> np.ndarray:
     """Values (C, H, W) of a PNG with several channels of 16 bits; Pillow decodes 8 of these at a time.
 
-    Which 8 is the order of bytes that it is told: the file has the upper ones first.
+    The byte order passed to it selects which 8: in the file, the upper ones come first.
     """
     parts = []
     for is_upper in (True, False):

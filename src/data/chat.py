@@ -1,4 +1,4 @@
-"""Conversations to tune a language model on: it learns the answers, not what they answer."""
+"""Conversations for tuning a language model; only the answers count in the loss."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, vocabu
 
 ROLES = ("system", "user", "assistant")
 PARTS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
-PLAIN = "plain"  # the template of vocabularies that bring none
+PLAIN = "plain"  # the template of vocabularies without one of their own
 
 Messages = list[dict[str, str]]
 
@@ -26,10 +26,10 @@ class _Sample(NamedTuple):
     """One conversation as tokens.
 
     Args:
-        tokens: all of it.
-        learns: whether each token is to be predicted: those of answers and their end marks.
+        tokens: the whole conversation.
+        learns: whether each token counts in the loss: those of answers and their end marks.
         name: its file and line.
-        messages: what it says.
+        messages: its messages.
     """
 
     tokens: list[int]
@@ -39,37 +39,37 @@ class _Sample(NamedTuple):
 
 
 class Chat(Data):
-    """Conversations in JSON lines, for a net that predicts the next token; only the assistant's turns are learnt.
+    """Conversations in JSON lines, for a net that predicts the next token; only the assistant's turns are targets.
 
     A line is `{"messages": [{"role": "user", "content": "…"}, …]}` with the roles system, user and assistant, or
-    `{"prompt": "…", "completion": "…"}`. A conversation that is longer than the context is cut at its end; one without
-    a token to learn is left out; both are counted and told.
+    `{"prompt": "…", "completion": "…"}`. Conversations longer than the context are truncated at the end, and those
+    without a target token are skipped; messages give the number of both.
 
-    The tokenizer of a Hugging Face model brings its chat template. If that marks what is generated, the marks say what
-    is learnt; otherwise it is what each answer adds to the text before it. Other vocabularies have the plain template,
-    `User: …`, `Assistant: …`, with the token between documents behind each turn, or an empty line where there is none.
+    With a Hugging Face tokenizer, its chat template is used. If the template has generation marks, they define the
+    targets; otherwise the targets are the text that each answer adds. Other vocabularies use a plain template,
+    `User: …`, `Assistant: …`, with the end-of-document token after each turn, or an empty line if there is none.
 
     Args:
-        root: a file of JSON lines, cut into parts with a fixed seed, or a folder with train.jsonl, and if there are any
-            val.jsonl and test.jsonl; generated questions about names in Python and small sums if it is left out.
-        tokenizer: where the vocabulary comes from: directory or name of a Hugging Face model, or a run directory or
-            checkpoint of a language model. Defaults to that of the checkpoint or of --init_from, or else to bytes.
+        root: a file of JSON lines, split with a fixed seed, or a folder with train.jsonl and, optionally, val.jsonl and
+            test.jsonl. Defaults to generated questions about names in Python and small sums.
+        tokenizer: source of the vocabulary: directory or name of a Hugging Face model, or a run directory or checkpoint
+            of a language model. Defaults to that of the checkpoint or of --init_from, or else to bytes.
         context_length: largest number of tokens of a conversation, T.
-        template: file of a Jinja template in place of the tokenizer's, or plain.
-        packing: whether training puts several short conversations into a row, invisible to each other.
+        template: file of a Jinja template that replaces the tokenizer's, or plain.
+        packing: whether training rows hold several short conversations each, without attention between them.
         batch_size: rows per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        val_share: share of the training conversations for validation where no file has them, in (0, 1).
-        test_share: share for the test where no file has it, in [0, 1); 0 for no test.
+        val_share: share of the training conversations used for validation if there is no file for it, in (0, 1).
+        test_share: share used for testing if there is no file for it, in [0, 1); 0 for no test.
         loader: further options of Data.
 
     Shapes:
-        tokens (B, T); with packing also documents and positions (B, T); target (B, T), -100 where nothing is learnt.
+        tokens (B, T); with packing also documents and positions (B, T); target (B, T), -100 for tokens without a loss.
 
     Raises:
         ValueError: a value is out of range.
-        UserError: a line is no conversation, the template is missing or marks no answers, nothing is left to learn, or
-            the vocabulary is another than the checkpoint's.
+        UserError: a line is not a conversation, the template is missing or marks no answers, no target tokens are left,
+            or the vocabulary differs from the checkpoint's.
     """
 
     columns = ("messages", "prompt")
@@ -115,7 +115,7 @@ class Chat(Data):
         for name in ("train", "val"):
             if not parts[name]:
                 raise UserError(
-                    f"--data.root {self.root}: no conversation for {name} has a token to learn; expected answers "
+                    f"--data.root {self.root}: no conversation of {name} has a target token; expected answers "
                     f"within the first {self.context_length} tokens"
                 )
         self.facts["stop_tokens"] = self._renderer.stop_tokens(parts["train"])
@@ -126,16 +126,16 @@ class Chat(Data):
         self.predict_set = _Prompts(self._renderer, parts["test"] or parts["val"], self.context_length)
 
     def read(self, source: Any) -> dict[str, Tensor]:
-        """Reads what the user says, up to where the assistant's turn begins.
+        """Reads a prompt, up to where the assistant's turn begins.
 
         Args:
-            source: a text, the user's turn; a row with `messages` or with `prompt`; or a file with such a text.
+            source: a text, which is the user's turn; a row with `messages` or `prompt`; or a file with such a text.
 
         Returns:
             `tokens` (T,).
         """
         if "tokenizer" not in self.facts:
-            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected that of a language model")
+            raise UserError("--ckpt_path: the checkpoint has no vocabulary; expected one of a language model")
         if not hasattr(self, "_renderer"):
             vocabulary = vocabulary_from(self.facts["tokenizer"])
             self._renderer = _Renderer(vocabulary, self.facts.get("chat_template", PLAIN))
@@ -145,13 +145,13 @@ class Chat(Data):
                 value = _parsed(value, "messages")
             messages = _checked(value, "messages")
             if messages[-1]["role"] == "assistant":
-                raise UserError("messages: the last one is the assistant's, expected a turn that it can answer")
+                raise UserError("messages: the last one is the assistant's, expected a message to answer")
         else:
             messages = [{"role": "user", "content": text_of(source, self.columns[1:])}]
         return as_prompt(self._renderer.prompt(messages), self.facts["context_length"] + 1)
 
     def ids(self, dataset: Any) -> list[str]:
-        """File and line of each conversation, as in `train.jsonl:17`; of packed ones, of all in the row."""
+        """File and line of each conversation, as in `train.jsonl:17`; for a packed row, of all conversations in it."""
         return dataset.names
 
     def _rows(self) -> dict[str, list[tuple[str, Messages]]]:
@@ -179,7 +179,7 @@ class Chat(Data):
         return rows | {part: read_conversations(file) for part, file in files.items() if file and part != "train"}
 
     def _cut(self, rows: list[tuple[str, Messages]], parts: Sequence[str]) -> dict[str, list[tuple[str, Messages]]]:
-        """Some of the rows for each of the parts; none for others."""
+        """Splits the rows among the parts by their shares; other parts get none."""
         shares = [share if part in parts else 0.0 for part, share in zip(PARTS, self.shares, strict=True)]
         shares[0] = 1 - sum(shares[1:])
         indices = split_indices(len(rows), shares)
@@ -201,25 +201,25 @@ class Chat(Data):
                 empty.append(name)
         if empty and not num_learnt:
             raise UserError(
-                f"--data.root {self.root}: none of the {len(empty)} conversations for {part} has a token to learn: "
-                "none has an answer of the assistant that the template shows"
+                f"--data.root {self.root}: none of the {len(empty)} conversations of {part} has a target token; "
+                "expected answers of the assistant that the template includes"
             )
         if cut:
             name = f"cut_{part}"
             self.counts[name] = len(cut)
             if self.trainer is None or self.trainer.is_global_zero:
                 print(
-                    f"cut {len(cut)} of the conversations for {part} after {self.context_length} tokens, as {cut[0]} "
+                    f"truncated {len(cut)} conversations of {part} to {self.context_length} tokens, such as {cut[0]} "
                     "(--data.context_length)"
                 )
         if empty:
             self._left_out(
-                part, len(empty), f"{len(empty)} conversations for {part} without a token to learn, as {empty[0]}"
+                part, len(empty), f"{len(empty)} conversations of {part} without a target token, such as {empty[0]}"
             )
         return samples
 
     def _vocabulary(self) -> Vocabulary:
-        """That of the option, which must be the checkpoint's if there is one."""
+        """The vocabulary of the option, which must equal the checkpoint's if there is one."""
         own = None if self.tokenizer is None else _vocabulary_of(self.tokenizer)
         if "tokenizer" not in self.facts:
             return own or Bytes()
@@ -230,8 +230,8 @@ class Chat(Data):
             is_pretrained = former["kind"] == "huggingface"
             known = f"huggingface ({former['digest']})" if is_pretrained else describe(vocabulary_from(former))
             raise UserError(
-                f"--data.tokenizer {self.tokenizer}: has {describe(own)}, the checkpoint knows {known}; "
-                "expected the same"
+                f"--data.tokenizer {self.tokenizer}: has {describe(own)}, but the checkpoint has {known}; "
+                "expected the same tokenizer"
             )
         return own
 
@@ -245,16 +245,16 @@ class Chat(Data):
             template = vocabulary.tokenizer.chat_template
             if not isinstance(template, str):
                 raise UserError(
-                    f"--data.template: the tokenizer of {vocabulary.name} has no chat template; expected a file with "
-                    "one, or plain"
+                    f"--data.template: the tokenizer of {vocabulary.name} has no chat template; expected a template "
+                    "file, or plain"
                 )
             return template
         if self.template == PLAIN:
             return PLAIN
         if not isinstance(vocabulary, Pretrained):
             raise UserError(
-                f"--data.template {self.template}: only tokenizers of Hugging Face take one; expected plain for "
-                f"{describe(vocabulary)}"
+                f"--data.template {self.template}: only Hugging Face tokenizers take a template file; expected plain "
+                f"for {describe(vocabulary)}"
             )
         path = Path(self.template).expanduser()
         if not path.is_file():
@@ -264,10 +264,10 @@ class Chat(Data):
 
 
 def read_conversations(file: Path) -> list[tuple[str, Messages]]:
-    """Conversations of a file of JSON lines, each with the words for its place, such as `train.jsonl:17`.
+    """Conversations of a file of JSON lines, each with its file and line, such as `train.jsonl:17`.
 
     Raises:
-        UserError: the file is empty or no text, or a line is no conversation.
+        UserError: the file is empty or not text, or a line is not a conversation.
     """
     try:
         text = file.read_bytes().decode("utf-8-sig")
@@ -298,8 +298,8 @@ def _conversation(row: Any, place: str) -> Messages:
             if not isinstance(row[key], str):
                 raise UserError(f"{place}: {key}: expected text, got {row[key]!r:.80}")
         return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
-    found = ", ".join(map(str, row)) or "none" if isinstance(row, Mapping) else f"{row!r:.80}"
-    raise UserError(f"{place}: expected messages, or prompt and completion, got {found}")
+    keys = ", ".join(map(str, row)) or "none" if isinstance(row, Mapping) else f"{row!r:.80}"
+    raise UserError(f"{place}: expected messages, or prompt and completion, got {keys}")
 
 
 def _checked(messages: Any, place: str) -> Messages:
@@ -322,14 +322,14 @@ def _checked(messages: Any, place: str) -> Messages:
 
 
 def _vocabulary_of(name: str) -> Vocabulary:
-    """The vocabulary that an option means: of a language model that was trained here, or of Hugging Face's."""
+    """The vocabulary that an option names: of a language model trained here, or of Hugging Face."""
     path = Path(name).expanduser()
     is_run = path.is_file() or (path / "checkpoints").is_dir()
     if not is_run:
         return Pretrained(name, option="--data.tokenizer")
     facts = load_run(name, "--data.tokenizer").facts
     if "tokenizer" not in facts:
-        raise UserError(f"--data.tokenizer {name}: knows no vocabulary; expected the run of a language model")
+        raise UserError(f"--data.tokenizer {name}: has no vocabulary; expected the run of a language model")
     return vocabulary_from(facts["tokenizer"])
 
 
@@ -347,7 +347,7 @@ class _Renderer:
         self.end = [vocabulary.end] if vocabulary.end is not None else None
 
     def conversation(self, messages: Messages, place: str) -> tuple[list[int], list[bool]]:
-        """Tokens, and whether each is to be learnt."""
+        """Tokens, and whether each counts in the loss."""
         if self.template == PLAIN:
             return self._plain(messages)
         if "{% generation" in self.template or "{%- generation" in self.template:
@@ -357,8 +357,8 @@ class _Renderer:
             if has_answer and (all(learns) or not any(learns)):
                 which = "every" if all(learns) else "no"
                 raise UserError(
-                    f"--data.template: its generation marks say that {which} token of {place} is generated; expected "
-                    "them around the assistant's turns"
+                    f"--data.template: its generation marks include {which} token of {place}; expected them around "
+                    "the assistant's turns"
                 )
             return tokens, learns
         return self._by_prefixes(messages, place)
@@ -371,7 +371,7 @@ class _Renderer:
         return self._tokenizer()(text, add_special_tokens=False)["input_ids"]
 
     def stop_tokens(self, samples: Sequence[_Sample]) -> list[int | list[int]]:
-        """The mark behind each answer: the token that most of them end with, if it is special."""
+        """Special tokens that end answers."""
         if self.template == PLAIN:
             return [self._end()[0]] if self.end else [self._end()]
         ends = {
@@ -396,7 +396,7 @@ class _Renderer:
         return self.end or self.vocabulary.encode("\n\n")
 
     def _by_prefixes(self, messages: Messages, place: str) -> tuple[list[int], list[bool]]:
-        """What each answer adds to the text before it is learnt, up to its end mark."""
+        """The text that each answer adds counts in the loss, up to and including its end mark."""
         text = self._apply(messages, place, tokenize=False)
         spans = []
         for number, message in enumerate(messages):
@@ -406,8 +406,8 @@ class _Renderer:
             after = self._apply(messages[: number + 1], place, tokenize=False)
             if not (text.startswith(after) and after.startswith(before)):
                 raise UserError(
-                    f"--data.template: {place}: what it writes before the answer in message {number + 1} changes with "
-                    "what follows, so the answer cannot be told from the prompt; expected a template with generation "
+                    f"--data.template: {place}: the text before the answer in message {number + 1} depends on later "
+                    "messages, so the answer cannot be separated from the prompt; expected a template with generation "
                     "marks, {% generation %} … {% endgeneration %}"
                 )
             shown = after.rstrip()
@@ -440,11 +440,11 @@ def _packed(samples: Sequence[_Sample], context_length: int) -> list[list[_Sampl
 
 
 class _Rows(Dataset):
-    """Rows of one or several conversations, none of which sees another.
+    """Rows of one or several conversations, without attention between them.
 
     Args:
-        rows: conversations of each.
-        packed: whether rows may have several, so that inputs tell them apart.
+        rows: the conversations of each row.
+        packed: whether rows may hold several conversations, so that the inputs include document numbers.
     """
 
     def __init__(self, rows: Sequence[Sequence[_Sample]], packed: bool) -> None:

@@ -21,33 +21,33 @@ from src.data.layouts import Layout, cut, find_coco, find_voc
 from src.data.recolour import recolour
 from src.data.voc import read_voc
 
-GREY = [124, 116, 104]  # ImageNet's mean; the one of green where there are other channels
+GREY = [124, 116, 104]  # ImageNet's mean; that of green for images that are not RGB
 
 
 def detection_collate(samples: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Collates samples into a list of images and a list of targets, as sizes and numbers of boxes differ."""
+    """Collates samples into a list of images and a list of targets, as sizes and box counts differ."""
     images, targets = zip(*samples, strict=True)
     return list(images), list(targets)
 
 
 class _Detection(Data):
-    """Base of the data sets with boxes: checks boxes and changes images together with their boxes.
+    """Base of the data sets with boxes: checks boxes, and transforms images together with their boxes.
 
     Args:
         batch_size: samples per batch and process, B, at least 1.
         image_size: height and width in pixels to which images are resized, [H, W]. Defaults to the size in the file.
         flip: whether half of the training images are mirrored left to right.
-        crop: whether parts are cut out of training images at random (Liu et al. 2016).
-        zoom_out: largest factor, at least 1, by which a grey canvas around a training image is larger than it; 1 for
-            none.
+        crop: whether training images are cropped at random (Liu et al. 2016).
+        zoom_out: largest factor, at least 1, by which a grey canvas around a training image exceeds the image; 1 turns
+            it off.
         colour: largest relative change of brightness, contrast and saturation in training, in [0, 1]; 0 for none.
-        val_share: share of train used for validation if the files name none, cut with a fixed seed, in (0, 1).
-        test_share: share of train used for testing if the files name none, likewise, in [0, 1); 0 for no test.
-        channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
-            be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
-        value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
-            bits, 0 and 65535 for 16 bits; floats need it.
-        loader: further options of Data, whose on_error also applies to broken boxes and to files without a counterpart.
+        val_share: share of train used for validation if there are no files for it, chosen with a fixed seed, in (0, 1).
+        test_share: share of train used for testing if there are no files for it, in [0, 1); 0 for no test.
+        channels: channels of an image, C. Grey and RGB files are converted to 1 or 3 channels; any other number must be
+            that of the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
+        value_range: values in the files that become 0 and 1. Defaults to 0 and 255 for files of 8 bits, 0 and 65535 for
+            16 bits; required for floats.
+        loader: further options of Data; on_error also applies to broken boxes and to files without a counterpart.
     """
 
     collate = staticmethod(detection_collate)
@@ -79,7 +79,7 @@ class _Detection(Data):
             raise ValueError(f"val_share: expected a share in (0, 1), got {val_share}")
         if not 0 <= test_share < 1 - val_share:
             raise ValueError(
-                f"test_share: expected a share in [0, {1 - val_share:g}) beside val_share, got {test_share}"
+                f"test_share: expected a share in [0, {1 - val_share:g}) with val_share {val_share:g}, got {test_share}"
             )
         self.shares = (val_share, test_share)
         self.reader = ChannelReader(channels, value_range)
@@ -102,11 +102,11 @@ class _Detection(Data):
         self.augment = v2.Compose([*chosen, *resize, *clean, *finish])
 
     def arrange(self, layout: Layout, splits: dict[str, list[Annotation]]) -> None:
-        """Cuts the splits that have no files of their own, tells the layout and sets the data sets.
+        """Takes splits without files of their own from train, prints the layout and sets the data sets.
 
         Args:
-            layout: what was recognised.
-            splits: annotations of train and, where the files tell them apart, val and test.
+            layout: the recognised layout.
+            splits: annotations of train and, if they have files of their own, val and test.
         """
         for what, files in layout.unmatched.items():
             if files and self.on_error == "stop":
@@ -114,7 +114,7 @@ class _Detection(Data):
         parts = cut(splits, *self.shares)
         if self.trainer is None or self.trainer.is_global_zero:
             counts = [
-                f"{len(part)} {split}{'' if split in splits else ' (cut from train)'}" for split, part in parts.items()
+                f"{len(part)} {split}{'' if split in splits else ' (from train)'}" for split, part in parts.items()
             ]
             print(f"data: {layout.name}, {', '.join(counts)} images in {self.root.as_posix()}", file=sys.stderr)
         for what, files in layout.unmatched.items():
@@ -125,13 +125,13 @@ class _Detection(Data):
     def hold(
         self, classes: dict[Any, int], train: list[Annotation], val: list[Annotation], test: list[Annotation] | None
     ) -> None:
-        """Sets the three data sets, and reports once what was left out of them.
+        """Sets the three data sets, and reports once what was skipped.
 
         Args:
             classes: number of every class by its name.
             train: annotations to train with.
             val: annotations to validate with.
-            test: annotations to test with, or to predict with if their boxes are not known; None for neither.
+            test: annotations to test with, or only to predict with if their boxes are not known; or None.
         """
         self.facts["classes"] = self.class_names
         self.train_set = _Detections(train, classes, self.checks, self.reader)
@@ -147,7 +147,7 @@ class _Detection(Data):
             self.checks.tell()
 
     def read(self, source: Any, resize: bool = True) -> Tensor:
-        """Reads an image (C, H, W) in [0, 1] from a path or bytes; without resize, of the size of its file."""
+        """Reads an image (C, H, W) in [0, 1] from a path or bytes; without resize, in the size of its file."""
         return self._prepared(self.reader.tensor(source), resize)
 
     def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Any]]:
@@ -161,9 +161,9 @@ class _Detection(Data):
 class VOCDetection(_Detection):
     """Boxes in the format of Pascal VOC (Everingham et al. 2010): an XML file per image.
 
-    The layout of root is recognised: VOCdevkit/VOC2007 or its content, as published; JPEGImages and Annotations, or
+    These layouts of root are recognised: VOCdevkit/VOC2007 or its content, as published; JPEGImages and Annotations, or
     images and annotations; images beside XML files, all in one folder or in train, valid and test, as LabelImg, CVAT
-    and Roboflow write them. Lists in ImageSets/Main tell the splits apart.
+    and Roboflow write them. Lists in ImageSets/Main define the splits.
 
     Corners in the files count pixels from 1 and include the last one; left and top are moved by 1, as in Detectron2.
     Boxes whose corners coincide have no area. Objects marked as difficult count like all others.
@@ -173,9 +173,9 @@ class VOCDetection(_Detection):
         year: year in the name of the folder in VOCdevkit, as in VOC2007.
         train: list in ImageSets/Main of the images to train with, such as train or trainval. Defaults to train, or to
             trainval if there is neither train nor val.
-        val: list of the images to validate with. Defaults to val; if that is missing, they are cut from train.
-        test: list of the images to test with. Defaults to test. If the list is missing there is no test, unless
-            test_share cuts one; without boxes, only predictions.
+        val: list of the images to validate with. Defaults to val; if that is missing, they are taken from train.
+        test: list of the images to test with. Defaults to test. If the list is missing, there is no test unless
+            test_share is set; images without boxes are only predicted.
         class_names: names of the classes 0 to K - 1. Defaults to those of the training set in alphabetical order.
         options: further options of all data sets with boxes, and of Data.
 
@@ -216,7 +216,7 @@ class VOCDetection(_Detection):
         if not splits["train"] and self.given_names is None and "classes" not in self.facts:
             raise UserError(
                 f"--data.root: {self.root.as_posix()}: {layout.name}: train has no images, so the classes are unknown; "
-                "--data.class_names gives them"
+                "set --data.class_names"
             )
         labels = {box.label for image in splits["train"] for box in image.boxes or [] if box.label is not None}
         known = self.given_names or self.facts.get("classes")
@@ -227,24 +227,25 @@ class VOCDetection(_Detection):
 class COCODetection(_Detection):
     """Boxes in the format of COCO (Lin et al. 2014): a JSON of images, categories and annotations per split.
 
-    What the options leave open is recognised: annotations/instances_train2017.json and train2017, as published;
-    train/_annotations.coco.json beside the images, as Roboflow writes it; JSONs in annotations or in root that are
-    named after train, val and test; or a single JSON, such as CVAT's annotations/instances_default.json or Label
-    Studio's result.json, from which validation is cut. Folders of images are found by their content.
+    Files that the options do not name are searched for in these layouts: annotations/instances_train2017.json and
+    train2017, as published; train/_annotations.coco.json beside the images, as Roboflow writes it; JSONs in annotations
+    or in root that are named after train, val and test; or a single JSON, such as CVAT's
+    annotations/instances_default.json or Label Studio's result.json, from which validation is taken. Folders of images
+    are found by their content.
 
     Classes are the training set's categories in the order of their ids; the other splits are matched by name.
-    Training leaves out crowds and keeps images without boxes.
+    Training skips crowds and keeps images without boxes.
 
     Args:
         root: folder to which the other paths are relative.
-        train_annotations: JSON of the images to train with. Defaults to the one that is found.
-        train_images: folder of these images. Defaults to the one that is found.
-        val_annotations: JSON of the images to validate with. Defaults to the one that is found; if there is none, they
-            are cut from train.
-        val_images: folder of these images. Defaults to the one that is found.
-        test_annotations: JSON of the images to test with. Defaults to the one that is found; if there is none, there
-            is no test, unless test_share cuts one. Without boxes there are only predictions.
-        test_images: folder of these images. Defaults to the one that is found.
+        train_annotations: JSON of the images to train with. By default searched for in root.
+        train_images: folder of these images. By default searched for in root.
+        val_annotations: JSON of the images to validate with. By default searched for in root; if there is none,
+            validation images are taken from train.
+        val_images: folder of these images. By default searched for in root.
+        test_annotations: JSON of the images to test with. By default searched for in root; if there is none, there is
+            no test unless test_share is set. Images without boxes are only predicted.
+        test_images: folder of these images. By default searched for in root.
         options: further options of all data sets with boxes, and of Data.
 
     Shapes:
@@ -253,8 +254,8 @@ class COCODetection(_Detection):
 
     Raises:
         ValueError: a value is out of range.
-        UserError: the layout is unknown, a file is not in COCO's format or has an id twice or, with on_error stop, a
-            box cannot be used.
+        UserError: the layout is unknown, a file is not in COCO's format or repeats an id or, with on_error stop, a box
+            cannot be used.
     """
 
     def __init__(
@@ -298,10 +299,10 @@ class COCODetection(_Detection):
 
 
 def different(class_names: Sequence[str] | None) -> Sequence[str] | None:
-    """The names of classes, if no two are the same.
+    """The names of classes, checked to be distinct.
 
     Raises:
-        ValueError: two are.
+        ValueError: two of them are the same.
     """
     if class_names is not None and len(set(class_names)) != len(class_names):
         raise ValueError(f"class_names: expected different names, got {list(class_names)}")
@@ -309,7 +310,7 @@ def different(class_names: Sequence[str] | None) -> Sequence[str] | None:
 
 
 def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[str, Any]]:
-    """Drops boxes of which a crop left nothing. torchvision's version drops every box below a pixel."""
+    """Drops boxes of which nothing is left after a crop. torchvision's version drops every box below a pixel."""
     image, target = sample
     height, width = target["boxes"].canvas_size
     least = LEAST_SHARE / 8 * torch.tensor([width, height])  # rounding or zooming out shall not drop what was read
@@ -318,7 +319,7 @@ def _without_empty(sample: tuple[Tensor, dict[str, Any]]) -> tuple[Tensor, dict[
 
 
 class _ZoomOut:
-    """Places images on a larger grey canvas (Liu et al. 2016), whether they are bytes or floats."""
+    """Puts images of bytes or floats on a larger grey canvas (Liu et al. 2016)."""
 
     def __init__(self, channels: int, largest: float) -> None:
         fill = GREY if channels == 3 else [GREY[1]] * channels

@@ -18,12 +18,12 @@ from src.data.images import FORMATS, read_picture, read_resized
 class Digits(Data):
     """1,797 grey 8×8 images of 10 digits (Alpaydin & Kaynak 1998, the UCI test set): 1,078 train, 360 val, 359 test.
 
-    The data has no official split; 60 %, 20 % and 20 % are cut with a fixed seed.
+    The data has no official split; it is divided into 60 %, 20 % and 20 % with a fixed seed.
 
     Args:
         batch_size: samples per batch, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        shift: largest number of pixels by which training images are moved vertically and horizontally; 0 for none.
+        shift: largest number of pixels by which training images are shifted vertically and horizontally; 0 for none.
         loader: further options of Data.
 
     Shapes:
@@ -55,7 +55,7 @@ class Digits(Data):
         return [f"digits.csv:{row + 1}" for row in self.rows[id(dataset)]]
 
     def read(self, source: Any) -> Tensor:
-        """Reads an image (1, 8, 8) in [0, 1] from a path or bytes; other sizes are scaled and cut to the centre."""
+        """Reads an image (1, 8, 8) in [0, 1] from a path or bytes; other sizes are scaled and centre-cropped."""
         return read_resized(source, (1, 8, 8)).float() / 255
 
     def _shifted(self, sample: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

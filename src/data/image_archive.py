@@ -1,4 +1,4 @@
-"""An archive of small images that is decoded once."""
+"""Small images in an archive, decoded once."""
 
 import hashlib
 import io
@@ -17,21 +17,20 @@ from torch import Tensor
 from playbook import DataError, ResidentImages, UserError
 from src.data.images import FORMATS, read_picture, read_resized, with_mode
 
-LAYOUT = 2  # of the decoded file; older ones are left alone
+LAYOUT = 2  # version of the decoded file; older files are not read
 
 
 class ImageArchive(ResidentImages):
     """Images of one size in a tar archive, as train/CLASS/… and test/CLASS/…, decoded once and kept in memory.
 
-    Classes are the folders of train in alphabetical order. The decoded images are stored in `cache`, so that only the
-    first run has to decode them.
+    Classes are the folders of train in alphabetical order. The first run decodes the images and stores them in `cache`.
 
     Args:
         root: the archive, plain or compressed by gzip, bzip2 or xz.
         batch_size: samples per batch and process, B, at least 1.
         cache: folder for the decoded images. Defaults to playbook in $XDG_CACHE_HOME or ~/.cache.
         images: val_share, flip, translate, crop, cutout and further options of ResidentImages. With on_error skip,
-            unreadable images are left out and counted.
+            unreadable images are skipped and counted.
 
     Shapes:
         image (B, C, H, W), normalised; C = 1 if the first image is grey, else 3; target (B,), 0 to K - 1.
@@ -72,7 +71,7 @@ class ImageArchive(ResidentImages):
             self.hold(train, test, sorted({Path(name).parent.name for name in names[0]}), names)
 
     def read(self, source: Any) -> Tensor:
-        """Reads an image (C, H, W), normalised, from a path or bytes; other sizes are scaled and cut to the centre."""
+        """Reads an image (C, H, W), normalised, from a path or bytes; other sizes are scaled and centre-cropped."""
         return self.prepared(read_resized(source, self.facts["image_shape"]))
 
     def _decoded(self) -> Path:

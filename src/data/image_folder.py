@@ -18,9 +18,9 @@ NEEDED = {"fit": "train_set", "validate": "val_set", "test": "test_set", "predic
 
 
 class ImageFolder(Data):
-    """Image files in root/train/CLASS/…, root/test/CLASS/…, and root/val/CLASS/… or a part cut from train.
+    """Image files in root/train/CLASS/…, root/test/CLASS/… and, optionally, root/val/CLASS/….
 
-    The folder val may also be named valid or validation.
+    The folder val may also be named valid or validation; without it, part of train is used for validation.
 
     Classes are the folders of train in alphabetical order. Training images are cropped at random (Szegedy et al. 2015)
     and mirrored. Evaluation scales the shorter side to 8/7 of `image_size` and crops the centre.
@@ -33,16 +33,17 @@ class ImageFolder(Data):
         crop: smallest share of the area that a training crop covers, in (0, 1]; 1 crops as evaluation does.
         flip: whether half of the training images are mirrored left to right.
         rand_augment: number of random changes of colour and shape per image, usually two or three (Cubuk et al. 2019);
-            0 where images are neither grey nor RGB.
-        grey: the same as one channel; older recipes have it.
+            must be 0 for images that are neither grey nor RGB.
+        grey: the same as channels=1, for older recipes.
         mean: mean to subtract from each channel, for values in [0, 1], such as [R, G, B]. Defaults to ImageNet's for
             RGB, 0.5 for grey images, and that of 100 training images for others.
-        deviation: deviation to divide each channel by, such as [R, G, B]. Defaults likewise, to 0.25 for grey images.
-        val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
-        channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
-            be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
-        value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
-            bits, 0 and 65535 for 16 bits; floats need it.
+        deviation: standard deviation to divide each channel by, such as [R, G, B]. Defaults to ImageNet's for RGB, 0.25
+            for grey images, and that of 100 training images for others.
+        val_share: share of train used for validation if there is no folder val, chosen with a fixed seed, in (0, 1).
+        channels: channels of an image, C. Grey and RGB files are converted to 1 or 3 channels; any other number must be
+            that of the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
+        value_range: values in the files that become 0 and 1. Defaults to 0 and 255 for files of 8 bits, 0 and 65535 for
+            16 bits; required for floats.
         loader: further options of Data.
 
     Shapes:
@@ -122,7 +123,7 @@ class ImageFolder(Data):
         self.facts |= self.normalise.values
 
     def _train_files(self, known: list[str] | None) -> dict[str, list[Path]]:
-        """Lists the training images by class; a class without images is left out."""
+        """Lists the training images by class; classes without images are skipped."""
         train = files_by_class(self.root / "train")
         for name in [name for name, files in train.items() if not files]:
             self._leave_out(self.root / "train" / name)
@@ -130,7 +131,7 @@ class ImageFolder(Data):
         return train if known is None else self._of_known(known, train, self.root / "train")
 
     def _hold_train(self, train: dict[str, list[Path]], val: dict[str, list[Path]] | None) -> None:
-        """Sets the training and validation sets; validation is cut from training if there is none."""
+        """Sets the training and validation sets; without a folder val, validation is taken from train."""
         classes = self.facts["classes"]
         whole = _Files(train, classes, self.reader)
         train_files = whole.files
@@ -146,7 +147,7 @@ class ImageFolder(Data):
         self.count_classes()
 
     def read(self, source: Any) -> Tensor:
-        """Reads an image (C, S, S) from a path or bytes, scaled, cut and normalised as in evaluation."""
+        """Reads an image (C, S, S) from a path or bytes, scaled, cropped and normalised as in evaluation."""
         self.normalise.take(self.facts)
         return self.evaluated(self.reader(source))
 
@@ -158,7 +159,7 @@ class ImageFolder(Data):
         return super()._loader(name, dataset, shuffle, **options)
 
     def _leave_out(self, folder: Path) -> None:
-        """Ends the run because of a class without images; leaves out an empty folder with a warning."""
+        """Ends the run because of a class without images; skips an empty folder with a warning."""
         other = next((file for file in sorted(folder.rglob("*")) if file.is_file() and file.name[0] != "."), None)
         content = "is empty" if other is None else f"holds {other.name}, expected images of {', '.join(FORMATS)}"
         text = f"{folder.as_posix()}: {content}"
@@ -167,13 +168,13 @@ class ImageFolder(Data):
         self._left_out("classes", 1, f"the class {text}")
 
     def _of_classes(self, classes: list[str], folder: Path) -> dict[str, list[Path]] | None:
-        """Lists a split's images by class, or returns None if there is no such split; other classes are left out."""
+        """Lists a split's images by class, or returns None if there is no such split; skips other classes."""
         if not folder.is_dir():
             return None
         return self._of_known(classes, files_by_class(folder), folder)
 
     def _of_known(self, classes: list[str], by_class: dict[str, list[Path]], folder: Path) -> dict[str, list[Path]]:
-        """Keeps the classes that are known, under their names; others end the run, or are left out."""
+        """Keeps the known classes, by name; others end the run, or are skipped."""
         files = {name: of_class for name, of_class in by_class.items() if of_class}
         for name in sorted(files.keys() - set(classes)):
             if self.on_error == "stop":
@@ -221,7 +222,7 @@ class _Files(Dataset):
 
 
 def _middle(image: Any) -> Any:
-    """Crops an image more than 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
+    """Crops an image over 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
     height, width = v2.functional.get_size(image)
     most = 8 * min(height, width)
     top, left = (max((side - most) // 2, 0) for side in (height, width))  # as much is left out on the other side
@@ -231,7 +232,7 @@ def _middle(image: Any) -> Any:
 
 
 class _OnImage:
-    """Applies a change to the image of a sample."""
+    """Applies a transform to the image of a sample."""
 
     def __init__(self, change: Any) -> None:
         self.change = change

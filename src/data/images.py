@@ -44,14 +44,14 @@ def split_folder(root: Path, split: str) -> Path:
 
 
 def read_image(source: Path | str | bytes, size: tuple[int, int] | None = None) -> Image.Image:
-    """Reads an image with all of its pixels, turned upright as a camera has noted it.
+    """Reads an image with all of its pixels, rotated upright by its EXIF orientation.
 
     Args:
         source: path of the file, or its bytes.
-        size: width and height that an annotation gives; an image that has them unturned stays unturned.
+        size: width and height in the annotation; an image that has this size without rotation is not rotated.
 
     Raises:
-        OSError: the file is missing, truncated or no image. Names the file, unlike Pillow's own errors.
+        OSError: the file is missing, truncated or not an image. Names the file, unlike Pillow's own errors.
     """
     with opened(source) as image:
         return upright(image, size)
@@ -62,7 +62,7 @@ def opened(source: Path | str | bytes) -> Iterator[Image.Image]:
     """Opens an image with Pillow.
 
     Raises:
-        OSError: the file is missing, truncated or no image. Names the file, unlike Pillow's own errors.
+        OSError: the file is missing, truncated or not an image. Names the file, unlike Pillow's own errors.
     """
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
@@ -75,7 +75,7 @@ def opened(source: Path | str | bytes) -> Iterator[Image.Image]:
 
 
 def upright(image: Image.Image, size: tuple[int, int] | None = None) -> Image.Image:
-    """Decodes an open image and turns it upright, unless it has this width and height unturned."""
+    """Decodes an open image and rotates it upright, unless it has this width and height without rotation."""
     image.load()
     turned = image if size is not None and image.size == size else ImageOps.exif_transpose(image)
     turned.format = image.format
@@ -83,7 +83,7 @@ def upright(image: Image.Image, size: tuple[int, int] | None = None) -> Image.Im
 
 
 def name_of(source: Path | str | bytes) -> str:
-    """What to call an image in messages."""
+    """Name of an image for messages."""
     return "the image" if isinstance(source, bytes) else Path(source).as_posix()
 
 
@@ -95,7 +95,7 @@ def read_picture(source: Path | str | bytes) -> Tensor:
 
 
 def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
-    """Reads an image as bytes (C, H, W); one of other sides is scaled until it covers these, and cut to its centre.
+    """Reads an image as bytes (C, H, W); other sizes are scaled to cover H × W and centre-cropped.
 
     Args:
         source: path of the file, or its bytes.
@@ -113,7 +113,7 @@ def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
 
 
 def with_mode(image: Image.Image, mode: str) -> Image.Image:
-    """Converts an image to RGB or L. Of 16 bits the upper 8 are kept; Pillow would clip all above 255 to white.
+    """Converts an image to RGB or L, with the upper 8 of 16 bits; Pillow would clip all values above 255 to white.
 
     A TIFF of 32 bits per channel may hold values of 8 bits, which stay as they are.
 
@@ -133,14 +133,14 @@ def files_by_name(folder: Path, formats: Sequence[str]) -> dict[Path, Path]:
     """Lists the files in a folder and its subfolders by their paths without suffix.
 
     Raises:
-        UserError: the folder is missing, or two files differ in their suffix alone.
+        UserError: the folder is missing, or two files differ only in their suffix.
     """
     if not folder.is_dir():
         raise UserError(f"--data.root: expected a folder {folder.as_posix()}, which does not exist")
     names = {file: file.relative_to(folder).with_suffix("") for file in image_files(folder, formats)}
     files = {name: file for file, name in names.items()}
     if doubled := [file for file, name in names.items() if files[name] != file]:
-        raise UserError(f"--data.root: {name_files('of a name that another image has', doubled)}")
+        raise UserError(f"--data.root: {name_files('with the name of another image', doubled)}")
     return files
 
 

@@ -1,4 +1,4 @@
-"""Texts with a class each, from tables in files."""
+"""Texts with class labels, from tables in files."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ Inputs = dict[str, Tensor]
 
 
 def collate(samples: Sequence[tuple[Inputs, int]]) -> tuple[Inputs, Tensor]:
-    """Makes a batch: tokens and mask (B, T), where T is the longest text's, and target (B,)."""
+    """Makes a batch: tokens and mask (B, T), where T is the length of the longest text, and target (B,)."""
     names = samples[0][0]
     inputs = {name: pad_sequence([sample[name] for sample, _ in samples], batch_first=True) for name in names}
     return inputs, torch.tensor([target for _, target in samples])
@@ -32,39 +32,39 @@ def collate(samples: Sequence[tuple[Inputs, int]]) -> tuple[Inputs, Tensor]:
 class LabelledText(Data):
     """Texts and their classes in root/train.*, root/dev.* and root/test.*, which are CSV, TSV, JSON lines or Parquet.
 
-    The file dev may also be named val, valid or validation; without one, validation is cut from train. A single file is
-    cut into all three parts. Data sets of Hugging Face's hub are Parquet, with names such as
-    train-00000-of-00002.parquet, and bring the names of their classes (`--extra parquet`). Others' classes are the
-    labels of train in alphabetical order, or by number if all are integers. Lengths of training texts are known, so
-    that `bucket` can be used.
+    The file dev may also be named val, valid or validation; without it, validation is taken from train. A single file
+    is divided into all three splits. Data sets of Hugging Face's hub are Parquet, with names such as
+    train-00000-of-00002.parquet, and contain the names of their classes (`--extra parquet`). In other formats, the
+    classes are the labels of train in alphabetical order, or in numerical order if all are integers. The option
+    `bucket` is supported.
 
     Args:
         root: folder that contains the files, or a single file.
-        text_column: name of the column that holds the text. Defaults to the first of text, sentence, review, content,
-            comment, question and prompt that there is; to the column 1 without a header.
-        label_column: name of the column that holds the label. Defaults to the first of label, class, category, target
-            and sentiment that there is; to the column 2 without a header.
+        text_column: name of the column that holds the text. Defaults to the first existing one of text, sentence,
+            review, content, comment, question and prompt, or to column 1 without a header.
+        label_column: name of the column that holds the label. Defaults to the first existing one of label, class,
+            category, target and sentiment, or to column 2 without a header.
         header: whether the first line of a CSV or TSV names the columns; otherwise these are 1, 2, ….
         class_names: name of each label, such as {"0": negative, "1": positive}, in the order of the classes.
-        vocabulary: words, in lower case; characters; bytes; or bpe, byte pairs (Sennrich et al. 2016). Learnt from the
-            training texts.
+        vocabulary: words, in lower case; characters; bytes; or bpe, byte pairs (Sennrich et al. 2016). It is built from
+            the training texts.
         vocab_size: largest number of tokens of words and bpe, V.
         min_count: how often a word must occur in training to have a token of its own.
-        vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for a LoRA with it as its base;
-            --init_from brings the vocabulary by itself.
-        max_length: largest number of tokens of a text, T; the rest of longer texts is cut off.
+        vocabulary_of: run directory or checkpoint whose vocabulary to use, as for the base of a LoRA. --init_from uses
+            the vocabulary of its checkpoint without this option.
+        max_length: largest number of tokens of a text, T; longer texts are truncated.
         batch_size: texts per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        val_share: share of train, or of a single file, that is cut off for validation with a fixed seed, in (0, 1).
-        test_share: share of a single file that is cut off for the test, in [0, 1).
+        val_share: share of train, or of a single file, used for validation, chosen with a fixed seed, in (0, 1).
+        test_share: share of a single file used for testing, in [0, 1).
         loader: further options of Data.
 
     Shapes:
-        tokens (B, T); mask (B, T), True at tokens, False at padding behind them; target (B,), 0 to K - 1.
+        tokens (B, T); mask (B, T), True for tokens, False for padding after them; target (B,), 0 to K - 1.
 
     Raises:
         ValueError: a value is out of range.
-        UserError: there is no file, a row cannot be used, there is one class alone, or dev or test has a label that
+        UserError: there is no file, a row cannot be used, there is only one class, or dev or test has a label that
             train lacks.
     """
 
@@ -148,7 +148,7 @@ class LabelledText(Data):
     def read(self, source: Any) -> Inputs:
         """Reads a text, a row with a column of text, or a file: tokens (T,) and mask (T,), all True."""
         if "tokenizer" not in self.facts:
-            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected one that was trained on texts")
+            raise UserError("--ckpt_path: the checkpoint has no vocabulary; expected one that was trained on texts")
         return _inputs(torch.tensor(self._tokens(_text_of(source, self.columns))))
 
     def ids(self, dataset: Any) -> list[str]:
@@ -158,7 +158,7 @@ class LabelledText(Data):
     # files and rows
 
     def _files(self) -> dict[str, list[Path]]:
-        """The file of each split that there is, or all that it is divided into; of a single file, `train`."""
+        """The file or files of each existing split; a single file counts as `train`."""
         if self.root.is_file():
             if self.root.suffix.lower() not in SUFFIXES:
                 raise UserError(f"--data.root {self.root.as_posix()}: expected a file of {', '.join(SUFFIXES)}")
@@ -188,7 +188,7 @@ class LabelledText(Data):
         return not self.root.is_file() and _stem(files["train"][0]) == "train"
 
     def _read(self, files: list[Path]) -> list["_Text"]:
-        """Texts of files; rows that cannot be used end the run, or are left out."""
+        """Texts of files; rows that cannot be used end the run, or are skipped."""
         texts: list[_Text] = []
         for file in files:
             for line, row in read_rows(file, self.header):
@@ -207,7 +207,7 @@ class LabelledText(Data):
         """Text and label of a row.
 
         Raises:
-            UserError: the row has none.
+            UserError: one of them is missing.
         """
         if isinstance(row, str):
             raise UserError(row)
@@ -224,13 +224,13 @@ class LabelledText(Data):
         return content, str(label).strip()
 
     def _refuse(self, sample: str, text: str) -> None:
-        """Ends the run because of a row, or leaves it out."""
+        """Ends the run because of a row, or skips the row."""
         if self.on_error == "stop":
             raise UserError(f"--data.root: {text}; --data.on_error skip leaves such rows out")
         self._skip(sample, text)
 
     def _cut(self, parts: dict[str, list["_Text"]], is_single: bool) -> None:
-        """Cuts validation from training if there is none, and of a single file the test as well."""
+        """Takes validation from train if there is no file for it; of a single file, the test as well."""
         if "val" in parts:
             return
         whole = parts["train"]
@@ -273,7 +273,7 @@ class LabelledText(Data):
         if known is None and self.vocabulary_of is not None:
             known = load_run(self.vocabulary_of, "--data.vocabulary_of").facts.get("tokenizer")
             if known is None:
-                raise UserError(f"--data.vocabulary_of {self.vocabulary_of}: the run knows no vocabulary")
+                raise UserError(f"--data.vocabulary_of {self.vocabulary_of}: the run has no vocabulary")
         if known is None:
             known = learn_vocabulary(self.kind, texts, self.vocab_size, self.min_count).plain()
         self.facts["tokenizer"] = known
@@ -283,7 +283,7 @@ class LabelledText(Data):
         known = self.facts.get("tokenizer")
         if known is not None and known["kind"] != self.kind:
             has = describe(vocabulary_from(known))
-            raise UserError(f"--data.vocabulary {self.kind}: the checkpoint knows {has}; expected {known['kind']}")
+            raise UserError(f"--data.vocabulary {self.kind}: the checkpoint has {has}; expected {known['kind']}")
 
     def _tokens(self, text: str) -> list[int]:
         if self._reader is None:
@@ -319,7 +319,7 @@ class LabelledText(Data):
             return
         self.counts["cut_texts"], self._num_cut = self._num_cut, 0
         if self.trainer is None or self.trainer.is_global_zero:
-            text = f"--data.max_length {self.max_length}: cut {self.counts['cut_texts']:,} texts that are longer"
+            text = f"--data.max_length {self.max_length}: truncated {self.counts['cut_texts']:,} longer texts"
             print(f"warning: {text}", file=sys.stderr)
 
 
@@ -331,7 +331,7 @@ class _Text(NamedTuple):
 
 
 class _Encoded(Dataset):
-    """Tokens of texts by index, with the number of their class; in one tensor, as workers share that."""
+    """Tokens of texts by index, with the number of their class; in one tensor, which workers share."""
 
     def __init__(self, names: list[str], rows: list[Tensor], targets: list[int]) -> None:
         self.names = names
@@ -353,7 +353,7 @@ def _inputs(tokens: Tensor) -> Inputs:
 
 
 def _stem(file: Path) -> str:
-    """Name of a file without what numbers the parts that it is divided into, as train of train-00000-of-00002."""
+    """Name of a file without the number of its part, as train for train-00000-of-00002."""
     return re.sub(r"-\d+-of-\d+$", "", file.stem).lower()
 
 

@@ -1,4 +1,4 @@
-"""Recognises how a folder of images and boxes is laid out: as data sets are published, or as tools export them."""
+"""Recognises the layout of a folder of images and boxes, as data sets are published or as tools export them."""
 
 import re
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ Pair = tuple[Path, Path]  # an image and its file of boxes, which may be missing
 
 @dataclass(frozen=True)
 class Layout:
-    """What a folder was recognised as.
+    """The recognised layout of a folder.
 
     Args:
-        name: what the user is told.
-        splits: files of train, val and test; a split that has none of its own is missing.
+        name: description for messages.
+        splits: files of train, val and test; splits without files of their own are missing.
         unmatched: files without a counterpart, by what they lack.
     """
 
@@ -41,9 +41,9 @@ class Layout:
 
 
 def cut(splits: dict[str, list[Annotation]], val_share: float, test_share: float) -> dict[str, list[Annotation]]:
-    """Cuts from train the splits that have no files of their own; test only if it has a share.
+    """Takes splits that have no files of their own from train; test only if its share is above 0.
 
-    The cut depends on the names of the images alone, not on the order in which the files list them.
+    The choice depends only on the names of the images, not on the order in which the files list them.
 
     Raises:
         UserError: there are too few images for the shares.
@@ -54,16 +54,18 @@ def cut(splits: dict[str, list[Annotation]], val_share: float, test_share: float
         return splits
     images = sorted(splits["train"], key=lambda annotation: annotation.file.as_posix())
     parts = split_indices(len(images), [1 - sum(shares.values()), *shares.values()])
-    taken = {split: [images[i] for i in sorted(part)] for split, part in zip(["train", *shares], parts, strict=True)}
+    cut_splits = {
+        split: [images[i] for i in sorted(part)] for split, part in zip(["train", *shares], parts, strict=True)
+    }
     for split, share in shares.items():
-        if not taken[split] or not taken["train"]:
-            left = split if taken["train"] else "train"
-            raise UserError(f"--data.{split}_share: {share} of {len(images)} images leaves none for {left}")
-    return {**splits, **taken}
+        if not cut_splits[split] or not cut_splits["train"]:
+            empty_split = split if cut_splits["train"] else "train"
+            raise UserError(f"--data.{split}_share: {share} of {len(images)} images leaves none for {empty_split}")
+    return {**splits, **cut_splits}
 
 
 def unknown_layout(root: Path, module: str, expected: Sequence[str]) -> UserError:
-    """The message for a folder that is in none of the layouts of a data module."""
+    """The error for a folder that has none of the layouts of a data module."""
     if not root.exists():
         return UserError(f"--data.root: expected a folder {root.as_posix()}, which does not exist")
     names = sorted(f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir())
@@ -83,7 +85,7 @@ def find_voc(root: Path, year: int, lists: dict[str, str | None]) -> Layout:
     Args:
         root: folder of the data set.
         year: of the folder VOCdevkit/VOC<year>, if there is one.
-        lists: names in ImageSets/Main of the splits' lists; None where nothing is asked for.
+        lists: names in ImageSets/Main of the splits' lists; None for the default.
     """
     devkit = root / "VOCdevkit" / f"VOC{year}"
     folder = devkit if devkit.is_dir() else root
@@ -151,7 +153,7 @@ def _whole_voc(folder: Path) -> Layout | None:
 
 
 def _folders_of_pairs(folder: Path) -> Pair | None:
-    """Folders of images and of XML files, which may be one and the same."""
+    """Folders of images and of XML files, which may be the same folder."""
     return _two_folders(folder) or ((folder, folder) if any(folder.glob("*.xml")) else None)
 
 
@@ -163,7 +165,7 @@ def _two_folders(folder: Path) -> Pair | None:
 
 
 def _pairs(image_folder: Path, xml_folder: Path, unmatched: dict[str, list[Path]]) -> list[Pair]:
-    """Pairs files by their names, also in subfolders, and notes those that are left."""
+    """Pairs files by their names, also in subfolders, and adds the others to `unmatched`."""
     images, boxes = _by_name(image_folder, FORMATS), _by_name(xml_folder, (".xml",))
     unmatched.setdefault("without an XML file", []).extend(images[name] for name in images if name not in boxes)
     unmatched.setdefault("without an image", []).extend(boxes[name] for name in boxes if name not in images)
@@ -184,7 +186,7 @@ def find_coco(root: Path, options: dict[str, tuple[str | None, str | None]]) -> 
 
     Args:
         root: folder of the data set.
-        options: JSON and folder of images of every split as the user names them, or None.
+        options: JSON and image folder of every split as given by the user, or None.
     """
     missing = [split for split, (file, _) in options.items() if file is None]
     name, files = _coco_files(root, missing) if missing else ("COCO", {})
@@ -207,7 +209,7 @@ def find_coco(root: Path, options: dict[str, tuple[str | None, str | None]]) -> 
 
 
 def _coco_files(root: Path, missing: list[str]) -> tuple[str, dict[str, Path]]:
-    """What the layout is called, and the JSON of every split that is missing in the options."""
+    """Name of the layout, and the JSON of every split that the options do not name."""
     exported = {split: split_folder(root, split) / "_annotations.coco.json" for split in SPLITS}
     if exported["train"].is_file():
         return "COCO as Roboflow exports it", {s: f for s, f in exported.items() if f.is_file() and s in missing}
@@ -219,8 +221,8 @@ def _coco_files(root: Path, missing: list[str]) -> tuple[str, dict[str, Path]]:
             if len(of_split) > 1:
                 names = ", ".join(file.relative_to(root).as_posix() for file in of_split)
                 raise UserError(f"--data.{split}_annotations: expected one of {names}")
-        if found := {split: of_split[0] for split, of_split in by_split.items() if of_split}:
-            return f"COCO ({', '.join(file.relative_to(root).as_posix() for file in found.values())})", found
+        if jsons := {split: of_split[0] for split, of_split in by_split.items() if of_split}:
+            return f"COCO ({', '.join(file.relative_to(root).as_posix() for file in jsons.values())})", jsons
         if len(files) == 1 and "train" in missing:
             return f"COCO with one JSON ({files[0].relative_to(root).as_posix()})", {"train": files[0]}
     return "COCO", {}

@@ -1,4 +1,4 @@
-"""The same change of an image and of its mask: size, crop, mirroring; colours change in the image alone."""
+"""Transforms an image and its mask alike: size, crop, mirroring; colours change only in the image."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ class PairChange:
         image_size: height and width of the result.
         normalise: turns an image of bytes, or of floats in [0, 1], into normalised floats.
         part: torchvision's RandomResizedCrop; None keeps the whole image.
-        recolour: change of the image's colours, or None.
+        recolour: transform of the image's colours, or None.
         flip: whether half of the samples are mirrored.
     """
 

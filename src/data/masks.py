@@ -19,8 +19,8 @@ from src.data.normalise import Normalise
 from src.data.recolour import recolour
 from src.data.vision import download
 
-IGNORED = 255  # stands in batches for the pixels of no class, unless they have another number that no class has
-LOSSLESS = (".bmp", ".gif", ".tif", ".tiff")  # what masks may be in where there is no PNG
+IGNORED = 255  # in batches: pixels without a class, unless the user's ignore_index is a number of no class
+LOSSLESS = (".bmp", ".gif", ".tif", ".tiff")  # formats of masks if there is no PNG
 Pair = tuple[Path, Path]  # an image and its mask
 
 
@@ -28,7 +28,7 @@ class _Masks(Data):
     """Base of the data sets below: maps mask values to classes, resizes, and crops image and mask alike.
 
     Args:
-        classes: number of the class by value in a mask.
+        classes: number of the class for each mask value.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
         val_share: share of the training images used for validation, in (0, 1).
         flip: whether half of the training images are mirrored left to right.
@@ -37,16 +37,17 @@ class _Masks(Data):
             it off.
         mean: mean to subtract from each channel, for values in [0, 1], such as [R, G, B]. Defaults to ImageNet's for
             RGB, 0.5 for grey images, and that of 100 training images for others.
-        deviation: deviation to divide each channel by, such as [R, G, B]. Defaults likewise, to 0.25 for grey images.
-        channels: channels of an image, C. For 3, RGB, and 1, grey, files of either are converted; any other number must
-            be the one in the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
-        value_range: least and largest value in the files, which become 0 and 1. Defaults to 0 and 255 for files of 8
-            bits, 0 and 65535 for 16 bits; floats need it.
+        deviation: standard deviation to divide each channel by, such as [R, G, B]. Defaults to ImageNet's for RGB, 0.25
+            for grey images, and that of 100 training images for others.
+        channels: channels of an image, C. Grey and RGB files are converted to 1 or 3 channels; any other number must be
+            that of the files, such as 4 for RGBA or 5 for a TIFF of 5 bands or pages.
+        value_range: values in the files that become 0 and 1. Defaults to 0 and 255 for files of 8 bits, 0 and 65535 for
+            16 bits; required for floats.
         loader: further options of Data.
     """
 
     formats = FORMATS
-    hint: ClassVar[str] = ""  # where a mask holds what it should not
+    hint: ClassVar[str] = ""  # for a mask with unexpected values
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class _Masks(Data):
         self.augment = PairChange(image_size, normalise, part, change_of_colour, flip)
 
     def hold(self, train: list[Pair], val: list[Pair] | None, test: list[Pair] | None) -> None:
-        """Sets the three data sets; validation is cut from training if there is none."""
+        """Sets the three data sets; without one for validation, it is taken from train."""
         if val is None:
             train_part, val_part = split_indices(len(train), [1 - self.val_share, self.val_share])
             if not train_part or not val_part:
@@ -106,7 +107,7 @@ class _Masks(Data):
             self.predict_set = _Images(self.test_set, self)  # so that masks come out in the size of their files
 
     def _name_classes(self) -> None:
-        """Gives the classes their names, or, where a checkpoint has named them, its numbers."""
+        """Sets the names of the classes; if a checkpoint has named them, sets their numbers to the checkpoint's."""
         known = self.facts.setdefault("classes", self.class_names or [str(k) for k in range(self.num_classes)])
         if self.class_names in (None, known):
             self.class_names = known
@@ -119,7 +120,7 @@ class _Masks(Data):
         self.class_names = known
 
     def read(self, source: Any, resize: bool = True) -> Tensor:
-        """Reads an image (C, H, W), normalised, from a path or bytes; without resize, of the size of its file."""
+        """Reads an image (C, H, W), normalised, from a path or bytes; without resize, in the size of its file."""
         return self._prepared(self.reader.tensor(source), resize)
 
     def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
@@ -133,7 +134,7 @@ class _Masks(Data):
         return self.evaluated((pixels, torch.zeros(pixels.shape[1:], dtype=torch.int64)))[0]
 
     def leave_out(self, what: str, files: list[Path]) -> None:
-        """Ends the run because of files without a counterpart, or reports and counts them with on_error skip."""
+        """Ends the run because of files without a counterpart; with on_error skip, reports and counts them."""
         if not files:
             return
         if self.on_error == "stop":
@@ -153,9 +154,9 @@ class MaskFolder(_Masks):
         class_names: names of the classes 0 to K - 1. Default to their numbers.
         values: mask values of the classes 0 to K - 1, such as [0, 255]. Defaults to the class ids themselves.
         ignore_index: mask value of pixels without a class, often 255. Defaults to none. If it is below num_classes,
-            batches hold 255 instead, which must then be the task's ignore_index.
+            batches contain 255 instead, so set the task's ignore_index to 255.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
-        val_share: share of train used for validation if there is no folder val, cut with a fixed seed, in (0, 1).
+        val_share: share of train used for validation if there is no folder val, chosen with a fixed seed, in (0, 1).
         options: further options of all data sets with masks, and of Data.
 
     Shapes:
@@ -206,7 +207,7 @@ class MaskFolder(_Masks):
         self.hold(train, val, test)
 
     def _pairs_of(self, folder: Path) -> list[Pair]:
-        """Pairs images and masks by name; files without a counterpart are left out."""
+        """Pairs images and masks by name; files without a counterpart are skipped."""
         images, masks = files_by_name(folder / "images", FORMATS), files_by_name(folder / "masks", (".png",))
         if not images:
             place = f"{folder.as_posix()}/images, {', '.join(FORMATS)}"
@@ -215,7 +216,7 @@ class MaskFolder(_Masks):
             masks = files_by_name(folder / "masks", LOSSLESS) | masks
         lacking = {name: file for name, file in images.items() if name not in masks}
         is_jpeg = any((folder / "masks" / f"{name}{end}").exists() for name in lacking for end in (".jpg", ".jpeg"))
-        hint = " (JPEG changes what masks hold, expected PNG)" if is_jpeg else ""
+        hint = " (JPEG changes the values of masks, expected PNG)" if is_jpeg else ""
         self.leave_out(f"without a mask{hint}", list(lacking.values()))
         self.leave_out("without an image", [mask for name, mask in masks.items() if name not in images])
         return [(file, masks[name]) for name, file in images.items() if name in masks]
@@ -230,7 +231,7 @@ class OxfordPets(_Masks):
         root: folder that holds oxford-iiit-pet/images and annotations, or into which torchvision downloads them.
         border: class makes it the third class; ignore replaces it by 255.
         image_size: height and width in pixels to which images and masks are resized, [H, W].
-        val_share: share of the official trainval used for validation, cut with a fixed seed, in (0, 1).
+        val_share: share of the official trainval used for validation, chosen with a fixed seed, in (0, 1).
         options: further options of all data sets with masks, and of Data.
 
     Shapes:
@@ -279,7 +280,7 @@ class OxfordPets(_Masks):
 
 
 class _Images(Dataset):
-    """The images of pairs as inputs without a mask."""
+    """The images of pairs, without their masks."""
 
     def __init__(self, pairs: Any, data: _Masks) -> None:
         self.files = [image for image, _ in pairs.pairs]
@@ -293,7 +294,7 @@ class _Images(Dataset):
 
 
 class _Pairs(Dataset):
-    """Images (C, H, W) as bytes or floats and masks (H, W) of classes, as in the files or changed."""
+    """Images (C, H, W) as bytes or floats and masks (H, W) of classes, as in the files or transformed."""
 
     def __init__(self, pairs: list[Pair], data: _Masks, change: Any = None) -> None:
         self.pairs = pairs
@@ -311,7 +312,7 @@ class _Pairs(Dataset):
         mask = read_image(mask_file)
         image = self.reader.tensor(image_file, mask.size)
         if mask.mode not in ("1", "L", "P", "I", "I;16"):
-            raise UserError(f"{mask_file.as_posix()}: expected palette or grey values, it is {mask.mode}")
+            raise UserError(f"{mask_file.as_posix()}: expected palette or grey values, got {mask.mode}")
         if mask.size != image.shape[:0:-1]:
             sizes = " × ".join(map(str, mask.size)), " × ".join(map(str, image.shape[:0:-1]))
             raise UserError(f"{mask_file.as_posix()}: is {sizes[0]} pixels, its image {sizes[1]}")
@@ -324,5 +325,5 @@ class _Pairs(Dataset):
         if (classes < 0).any():
             unknown = ", ".join(map(str, np.unique(values[classes < 0])[:5]))
             known = ", ".join(map(str, np.flatnonzero(self.table >= 0)))
-            raise UserError(f"{file.as_posix()}: holds {unknown}, expected {known} alone{self.hint}")
+            raise UserError(f"{file.as_posix()}: contains {unknown}, expected only {known}{self.hint}")
         return classes

@@ -33,28 +33,28 @@ class Mixture(Data):
         batch_size: 16
     ```
 
-    A part goes through all of its samples before any of them comes again, then through all in a new order, augmented
-    anew. An epoch continues each part where the former epoch left it. So a small part with a large weight is repeated
-    within an epoch, and a large part with a small weight takes several epochs. What an epoch holds is a function of
-    (seed, epoch), so a run continues exactly, as with any other data.
+    Each part uses all of its samples once before it repeats any, then all of them again in a new order, augmented anew.
+    An epoch continues each part where the previous epoch stopped. So a small part with a large weight is repeated
+    within an epoch, and a large part with a small weight lasts several epochs. The samples of an epoch depend only on
+    (seed, epoch), so a run resumes exactly, as with any other data.
 
-    The parts share one vocabulary and one set of classes. The first part learns them, or takes a checkpoint's; the
-    others take them from it, as they take those of a checkpoint, and refuse what is not in them. So the part with the
-    most characters comes first, or all use bytes. Validation and test go through the sets of all parts, one after the
+    All parts share one vocabulary and one set of classes. The first part learns them from its data, or takes them from
+    a checkpoint; the other parts use those of the first, and anything that is not in them is an error. Put the part
+    with the most characters first, or use bytes for all. Validation and test use the sets of all parts, one after the
     other. `predict --input` reads as the first part does.
 
     Args:
-        parts: data modules by name, at least two. Their own options for loading, such as batch_size and num_workers,
-            are not used; those of the mixture are.
+        parts: data modules by name, at least two. Options for loading, such as batch_size and num_workers, belong to
+            the mixture; those of the parts are not used.
         weights: share of each part in the training samples, at least 0, by its name; only their ratios count. Defaults
-            to the sizes of the parts, so that every sample comes once an epoch.
-        samples_per_epoch: number of training samples in an epoch, of all processes together. Defaults to the number
-            that all parts have.
+            to the sizes of the parts, so that every sample occurs once per epoch.
+        samples_per_epoch: number of training samples in an epoch, over all processes. Defaults to the sum over all
+            parts.
         batch_size: samples per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
         on_error: what happens when loading a sample raises an exception: `stop` ends the training with a checkpoint,
-            `skip` leaves the sample out.
-        timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits for ever.
+            `skip` skips the sample.
+        timeout_s: seconds without a batch after which a worker counts as hanging; 0 waits forever.
         bucket: number of training batches whose samples are sorted by length together; 0 for none.
 
     Shapes:
@@ -62,7 +62,7 @@ class Mixture(Data):
 
     Raises:
         ValueError: a value is out of range, or the parts make batches in different ways.
-        UserError: the parts do not fit together, one has no training samples, or gets less than one in an epoch.
+        UserError: the parts do not fit together, or one has no training samples or gets less than one per epoch.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Mixture(Data):
                 raise ValueError(f"parts: {name}: {type(part).__name__} makes whole batches, so it cannot be mixed")
             if part.balanced or part.bucket:
                 option = "balanced" if part.balanced else "bucket"
-                raise ValueError(f"parts: {name}: {option} has no effect within a mixture, leave it out")
+                raise ValueError(f"parts: {name}: {option} has no effect within a mixture, remove it")
         _check_weights(weights, list(parts))
         self.parts = parts
         self.weights = weights
@@ -117,7 +117,7 @@ class Mixture(Data):
             epoch: counted from 0.
 
         Returns:
-            Index in `train_set`, and number of the pass of the part, (samples_per_epoch, 2).
+            Index in `train_set`, and number of the pass over the part, (samples_per_epoch, 2).
         """
         assert isinstance(self.train_set, _Joined), "set up"
         first, rows = 0, []
@@ -134,7 +134,7 @@ class Mixture(Data):
         return self._loader("train", self._streams(), shuffle=True)
 
     def ids(self, dataset: Any) -> list[str]:
-        """Names each sample as its part does, behind the name of the part, as in `plays/val:128`."""
+        """Names each sample by its part and its name there, as in `plays/val:128`."""
         names = []
         for owner, samples in zip(dataset.owners, dataset.datasets, strict=True):
             own = self.parts[owner].ids(samples)
@@ -168,7 +168,7 @@ class Mixture(Data):
         setattr(self, method, getattr(self.first, method))
 
     def _set_up(self, stage: str, prepares: bool = False) -> None:
-        """Sets the parts up one after the other, each with the facts of those before."""
+        """Sets up the parts one after the other, each with the facts of the previous ones."""
         if stage in self._stages:
             return
         merged: dict[str, Any] = {}
@@ -184,7 +184,7 @@ class Mixture(Data):
             for fact, value in part.facts.items():
                 if fact not in ("class_counts", "stop_tokens") and merged.setdefault(fact, value) != value:
                     raise UserError(
-                        f"--data.parts.{name}: has the {fact} {value!r:.60}, the parts before it {merged[fact]!r:.60}; "
+                        f"--data.parts.{name}: has the {fact} {value!r:.60}, earlier parts {merged[fact]!r:.60}; "
                         "expected the same"
                     )
             self.counts |= {f"{name}_{kind}": count for kind, count in part.counts.items()}
@@ -194,7 +194,7 @@ class Mixture(Data):
 
     @contextmanager
     def _named(self, name: str, knows: bool) -> Iterator[None]:
-        """Tells which part an error is of, and what it takes for a checkpoint's facts if there is no checkpoint."""
+        """Adds the name of the part to an error; without a checkpoint, names the first part in its place."""
         try:
             yield
         except UserError as error:
@@ -204,7 +204,7 @@ class Mixture(Data):
             raise UserError(text) from error
 
     def _join(self, name: str, is_needed: bool) -> None:
-        """Makes one set of those of the parts, where they have some."""
+        """Joins the data sets of the parts that have one."""
         sets = {owner: getattr(part, name, None) for owner, part in self.parts.items()}
         if name == "predict_set" and any(dataset is not None for dataset in sets.values()):
             tests = {owner: getattr(part, "test_set", None) for owner, part in self.parts.items()}
@@ -213,9 +213,7 @@ class Mixture(Data):
         if is_needed:
             for owner in self.parts:
                 if not len(present.get(owner, ())):
-                    raise UserError(
-                        f"--data.parts.{owner}: {type(self.parts[owner]).__name__} has found no train samples"
-                    )
+                    raise UserError(f"--data.parts.{owner}: {type(self.parts[owner]).__name__} found no train samples")
         if name == "train_set" and len(present) < len(self.parts):
             return
         if present:
@@ -224,7 +222,7 @@ class Mixture(Data):
             self.test_set = None
 
     def _share_out(self) -> None:
-        """Settles how many samples of an epoch each part gets."""
+        """Determines how many samples of an epoch each part gets."""
         assert isinstance(self.train_set, _Joined), "by _join"
         if any("class_counts" in part.facts for part in self.parts.values()):
             self.count_classes()
@@ -236,17 +234,17 @@ class Mixture(Data):
         for name, weight, quota in zip(self.parts, weights, self.quotas, strict=True):
             if weight and not quota:
                 raise UserError(
-                    f"--data.weights: {name} gets less than one of the {self.samples_per_epoch:,} samples of an epoch; "
+                    f"--data.weights: {name} gets less than one of the {self.samples_per_epoch:,} samples per epoch; "
                     "expected a larger weight, 0, or a larger --data.samples_per_epoch"
                 )
 
     def _streams(self) -> "_Streams":
-        """The training samples as the parts' own loaders have them: augmented."""
+        """The training samples, augmented as by the parts' own loaders."""
         loaders: dict[str, Any] = {name: part.train_dataloader() for name, part in self.parts.items()}
         return _Streams({name: loader.samples for name, loader in loaders.items()})
 
     def _check_samples(self) -> None:
-        """Tells at once if the parts' samples cannot share a batch."""
+        """Raises an error before training if the parts' samples cannot share a batch."""
         streams = self._streams()
         try:
             samples = [streams[first] for first in (0, *streams.cumulative_sizes[:-1])]
@@ -267,11 +265,11 @@ class Mixture(Data):
 
 
 def quotas(weights: Sequence[float], num_samples: int) -> list[int]:
-    """Shares samples out by weight: rounded down, and what is left to those that lost the most, the first ones first.
+    """Divides samples by weight: rounded down, then one more for those that lost the most, earlier ones first.
 
     Args:
         weights: at least 0, not all 0.
-        num_samples: to share out.
+        num_samples: number of samples to divide.
     """
     exact = [Fraction(weight) * num_samples / sum(map(Fraction, weights)) for weight in weights]
     counts = [math.floor(share) for share in exact]
@@ -287,7 +285,7 @@ def _check_weights(weights: dict[str, float] | None, names: list[str]) -> None:
     for name, weight in weights.items():
         if name not in names:
             near = nearest(name, names) or f"; expected {', '.join(names)}"
-            raise ValueError(f"weights: there is no part {name}{near}")
+            raise ValueError(f"weights: no part is called {name}{near}")
         if not (weight >= 0 and math.isfinite(weight)):
             raise ValueError(f"weights: {name}: expected a number of at least 0, got {weight}")
     if missing := [name for name in names if name not in weights]:
@@ -313,7 +311,7 @@ def _kind(sample: Any) -> str:
 
 
 class _Joined(ConcatDataset):
-    """Samples of one part behind those of another.
+    """Samples of all parts, one part after the other.
 
     Args:
         sets: data sets by the names of their parts.
@@ -326,7 +324,7 @@ class _Joined(ConcatDataset):
 
 
 class _Streams(_Joined):
-    """Training samples, each changed as its part does on its own."""
+    """Training samples, each augmented as by its own part."""
 
     def __getitem__(self, key: tuple[int, int, int] | int) -> Any:
         # overfit_batches brings a sampler of plain indices

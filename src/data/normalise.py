@@ -1,4 +1,4 @@
-"""Normalises images by the mean and deviation of each channel."""
+"""Normalises images by the mean and standard deviation of each channel."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +13,19 @@ from src.data.channels import ChannelReader
 
 MEANS = {1: [0.5], 3: [0.485, 0.456, 0.406]}  # by channels; of RGB, ImageNet's
 DEVIATIONS = {1: [0.25], 3: [0.229, 0.224, 0.225]}
-MOST_READ = 100  # training images that are read to learn what is not given
-LEAST_DEVIATION = 1 / 255  # a channel of one value stays finite
+MOST_READ = 100  # training images that are read to compute missing statistics
+LEAST_DEVIATION = 1 / 255  # keeps channels of a single value finite
 
 
 class Normalise:
-    """Subtracts the mean of each channel and divides by its deviation; learnt from training images if not given.
+    """Subtracts the mean of each channel and divides by its standard deviation.
 
     Args:
         channels: number of channels C.
         mean: mean to subtract from each channel, for values in [0, 1]. Defaults to ImageNet's for 3 channels, to 0.5
             for 1, and to that of the training images for others.
-        deviation: deviation to divide by. Defaults likewise, to 0.25 for 1 channel.
+        deviation: standard deviation to divide by. Defaults to ImageNet's for 3 channels, to 0.25 for 1, and to that of
+            the training images for others.
 
     Raises:
         ValueError: there are not C values, or a deviation is not above 0.
@@ -47,11 +48,11 @@ class Normalise:
         return normalize(image, self.values["mean"], self.values["deviation"])  # type: ignore[arg-type]  # known by now
 
     def take(self, facts: dict[str, Any]) -> None:
-        """Takes what is not known yet from the facts of a checkpoint."""
+        """Takes missing statistics from the facts of a checkpoint."""
         self.values = {name: facts.get(name) if value is None else value for name, value in self.values.items()}
 
     def learn(self, files: Sequence[Path], reader: ChannelReader, on_error: str) -> None:
-        """Computes what is not known yet over training images, of which at most 100 are read, spread evenly.
+        """Computes missing statistics over at most 100 training images, spread evenly.
 
         Args:
             files: the training images.
@@ -76,7 +77,7 @@ class Normalise:
             means.append(mean)
             squares.append(variance + mean.square())
         if not means:
-            raise UserError("--data.mean: no training image can be read to learn it from")
+            raise UserError("--data.mean: no training image can be read to compute it")
         mean = torch.stack(means).mean(0)
         deviation = (torch.stack(squares).mean(0) - mean.square()).clamp(min=0).sqrt().clamp(min=LEAST_DEVIATION)
         self.take({"mean": mean.tolist(), "deviation": deviation.tolist()})

@@ -1,4 +1,4 @@
-"""Packing: several short documents in a row of a batch, so that little of it is padding."""
+"""Packing: several short documents in one row of a batch, to reduce padding."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ import numpy as np
 
 
 def pack(lengths: Sequence[int] | np.ndarray, context_length: int) -> list[list[int]]:
-    """Shares documents out to rows: the longest first, each to the row that it fills best (best fit decreasing).
+    """Assigns documents to rows, longest first, each to the row with the least room that fits (best fit decreasing).
 
-    Best fit leaves at most 22 % more rows than the optimum (Johnson et al. 1974); with documents of many lengths it
+    Best fit uses at most 22 % more rows than the optimum (Johnson et al. 1974); with documents of many lengths it
     leaves almost no padding (Ding et al. 2024).
 
     Args:
         lengths: of the documents in tokens, from 1 to context_length.
-        context_length: places of a row.
+        context_length: tokens of a row.
 
     Returns:
-        Numbers of the documents of each row.
+        Numbers of the documents in each row.
 
     Raises:
         ValueError: a document is empty, or longer than a row.
@@ -26,7 +26,7 @@ def pack(lengths: Sequence[int] | np.ndarray, context_length: int) -> list[list[
         raise ValueError(f"lengths: expected 1 to {context_length} tokens, got {sizes.min()} to {sizes.max()}")
     rows: list[list[int]] = []
     rows_by_room: list[list[int]] = [[] for _ in range(context_length + 1)]
-    rooms = 0  # bit r is set if a row has r places left: the least sufficient one is found without a search
+    rooms = 0  # bit r is set if a row has room for r more tokens: finds the least sufficient room without a search
     for number in np.argsort(-sizes, kind="stable").tolist():
         length = int(sizes[number])
         if sufficient := rooms >> length:

@@ -1,4 +1,4 @@
-"""Prompts for a language model: what comes in, and a batch of prompts of any lengths."""
+"""Prompts for a language model: reading one from an input, and batching prompts of any lengths."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from playbook import UserError
 
 PADDING = -1  # as a document
-IGNORED = -100  # as a target: nothing is to be learnt here
+IGNORED = -100  # as a target: does not count in the loss
 
 
 def text_of(source: Any, columns: Sequence[str]) -> str:
@@ -20,10 +20,10 @@ def text_of(source: Any, columns: Sequence[str]) -> str:
 
     Args:
         source: a text, a row that has one of the columns, or the path or the bytes of a file in UTF-8.
-        columns: names of the columns of texts; the first that the row has counts.
+        columns: names of the columns of texts; the first one that the row has is used.
 
     Raises:
-        UserError: there is no such column, no text in it, or the file is no text.
+        UserError: there is no such column, no text in it, or the file is not text.
     """
     if isinstance(source, dict):
         column = next((column for column in columns if column in source), None)
@@ -56,11 +56,11 @@ def as_prompt(tokens: Sequence[int], context_length: int) -> dict[str, Tensor]:
 
 
 def collate(samples: list[tuple[dict[str, Tensor], Any]]) -> Any:
-    """A batch of rows of equal length as they are; others are padded, prompts on the left, rows to learn on the right.
+    """Makes a batch; rows of different length are padded, prompts on the left and training rows on the right.
 
     Returns:
         `tokens` (B, T); with packing, and with padding on the left, also `documents` (B, T), -1 for padding, and
-        `positions` (B, T), which begin at 0 with each document; and the targets, -100 for padding.
+        `positions` (B, T), which begin at 0 in each document; and the targets, -100 for padding.
     """
     lengths = torch.tensor([len(inputs["tokens"]) for inputs, _ in samples])
     if (lengths == lengths[0]).all():

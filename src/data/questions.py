@@ -21,8 +21,8 @@ def questions(num: int = 3000, seed: int = 0) -> list[list[dict[str, str]]]:
     """Conversations of one question and its answer, each question once.
 
     Args:
-        num: how many, at most 100,000.
-        seed: of their choice.
+        num: number of conversations, at most 100,000.
+        seed: of their random choice.
     """
     draw = random.Random(seed)
     conversations: dict[str, str] = {}

@@ -30,7 +30,7 @@ Digit = tuple[int, tuple[int, int, int, int]]  # label and box (left, top, right
 
 
 class DigitScenes(Data):
-    """Grey scenes of up to six real handwritten digits on a cluttered ground, with boxes, masks or captions.
+    """Grey scenes of up to six real handwritten digits on a cluttered background, with boxes, masks or captions.
 
     Scenes are composed of the digits in scikit-learn, so nothing is downloaded. The splits share no digits. Scene i of
     a split is always the same; it is made at its first use, in about 1 ms, and takes 2 H W bytes of memory.
@@ -38,7 +38,7 @@ class DigitScenes(Data):
     Args:
         target: boxes for detection, masks for segmentation, captions for pairs of an image and a text.
         image_size: height and width in pixels, [H, W], at least 28 each.
-        max_digits: largest number of digits in a scene, 1 to 255; numbers from 1 on are equally likely.
+        max_digits: largest number of digits in a scene, 1 to 255; all numbers from 1 to it are equally likely.
         num_train: number of training scenes, made of 1,078 digits.
         num_val: number of validation scenes, made of 360 other digits.
         num_test: number of test scenes, made of the remaining 359 digits.
@@ -48,7 +48,7 @@ class DigitScenes(Data):
 
     Shapes:
         boxes: list of B images (1, H, W) in [0, 1], list of B dicts: boxes (N, 4) as left, top, right, bottom in
-        pixels, labels (N,) from 0 to 9, image_id; masks: image (B, 1, H, W), mask (B, H, W), 0 for the ground and
+        pixels, labels (N,) from 0 to 9, image_id; masks: image (B, 1, H, W), mask (B, H, W), 0 for the background and
         1 + digit; captions: a dict of image (B, 1, H, W) and text, a list of B sentences, in a list of one.
 
     Raises:
@@ -102,7 +102,7 @@ class DigitScenes(Data):
         return [f"{('train', 'val', 'test')[dataset.split]}:{index}" for index in range(len(dataset))]
 
     def read(self, source: Any, resize: bool = True) -> Tensor:
-        """Reads an image (1, H, W) in [0, 1] from a path or bytes; without resize, of the size of its file."""
+        """Reads an image (1, H, W) in [0, 1] from a path or bytes; without resize, in the size of its file."""
         image = pil_to_tensor(with_mode(read_image(source), "L")).float() / 255
         return functional.resize(image, list(self.image_size), antialias=True) if resize else image
 
@@ -149,7 +149,7 @@ def _place_digits(
 ) -> list[int]:
     """Paints digits into image and owner, the later over the earlier; returns their labels."""
     labels: list[int] = []
-    taken: list[tuple[int, int, int, int]] = []
+    boxes: list[tuple[int, int, int, int]] = []
     for _ in range(count):
         which = rng.integers(len(digits[0]))
         ink = _enlarged(digits[0][which, 0], int(rng.integers(SMALLEST, LARGEST + 1)))
@@ -157,8 +157,8 @@ def _place_digits(
         for _ in range(TRIES):
             top, left = rng.integers(owner.shape[0] - height + 1), rng.integers(owner.shape[1] - width + 1)
             box = (left, top, left + width, top + height)
-            if all(_overlap(box, other) <= OVERLAP for other in taken):
-                taken.append(box)
+            if all(_overlap(box, other) <= OVERLAP for other in boxes):
+                boxes.append(box)
                 labels.append(digits[1][which])
                 window = slice(top, top + height), slice(left, left + width)
                 image[window] += ink * (rng.uniform(FAINTEST, 1) - image[window])

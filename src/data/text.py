@@ -30,7 +30,7 @@ from src.ops.vocabularies import (
 )
 
 LARGE_BYTES = 2**23  # texts from this size on are tokenised into files, once
-LEARNT_BYTES = 2**25  # of a large training text that byte pairs are learnt from
+LEARNT_BYTES = 2**25  # of a large training text from which byte pairs are learnt
 KINDS: tuple[Kind, ...] = ("characters", "bytes", "bpe")
 NOT_SOURCE = {"test", "tests", "idlelib", "idle_test", "site-packages", "__pycache__", "lib2to3", "turtledemo"}
 
@@ -38,40 +38,40 @@ NOT_SOURCE = {"test", "tests", "idlelib", "idle_test", "site-packages", "__pycac
 class Text(Data):
     """The next token of a text: a file, a folder of files, documents, or the Python standard library's own source.
 
-    A file is cut into train, validation and test where it stands; of a folder, whole files go to each, drawn with a
-    fixed seed. Training takes windows of T tokens that begin at random, about one for every T tokens of text in an
-    epoch. Evaluation goes through all of the text in windows side by side, so that every token but the first is
-    predicted once, from up to T - 1 tokens before it.
+    A file is split into train, validation and test in order; of a folder, whole files go to each split, chosen with a
+    fixed seed. Training uses windows of T tokens that begin at random, about one for every T tokens of text in an
+    epoch. Evaluation uses consecutive windows, so that every token but the first is predicted once, from up to T - 1
+    tokens before it.
 
-    Files of JSON lines, `{"text": …}`, hold a document a line; each is drawn for a part. They, and texts of more than
-    8 MiB, are tokenised into files in `cache` the first time, by all cores; a killed run goes on where it was. Training
-    reads from the files what it needs and never holds them.
+    Files of JSON lines, `{"text": …}`, hold one document per line, each of which goes to a split. They, and texts of
+    more than 8 MiB, are tokenised into files in `cache` the first time, on all cores; a killed run continues where it
+    stopped. Training reads from these files what it needs and never loads them whole.
 
     Args:
-        root: a text file in UTF-8, a .jsonl file, or a folder of such; the modules of the Python that runs if it is
-            left out, without their tests.
-        vocabulary: characters, those of the training text; bytes; or bpe, byte pairs that are learnt from the training
-            text (Sennrich et al. 2016).
+        root: a text file in UTF-8, a .jsonl file, or a folder of these. Defaults to the standard library of the running
+            Python, without its tests.
+        vocabulary: characters, those of the training text; bytes; or bpe, byte pairs learnt from the training text
+            (Sennrich et al. 2016).
         vocab_size: number of tokens of bpe, at least 258.
         context_length: tokens of a window, T, at least 2.
         batch_size: windows per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        val_share: share of the text, or of the files, for validation, in (0, 1).
-        test_share: share for the test, in [0, 1); 0 for no test.
-        suffixes: of the files to take from a folder; all if there are none.
-        packing: whether training rows are whole documents, as many as fit, which do not see each other; each token is
-            then seen once an epoch. For vocabularies with an end: folders, .jsonl, bytes and bpe.
+        val_share: share of the text, or of the files, used for validation, in (0, 1).
+        test_share: share used for testing, in [0, 1); 0 for no test.
+        suffixes: suffixes of the files to read from a folder; an empty list reads all.
+        packing: whether training rows hold as many whole documents as fit, without attention between them; each token
+            then occurs once per epoch. Needs an end-of-document token: folders, .jsonl, bytes or bpe.
         cache: folder for the tokens of large texts. Defaults to playbook in $XDG_CACHE_HOME or ~/.cache.
         loader: further options of Data.
 
     Shapes:
-        tokens (B, T), with packing also documents and positions (B, T); target (B, T), the token behind each, -100
-        where the text or document has ended.
+        tokens (B, T), with packing also documents and positions (B, T); target (B, T), the next token of each, -100
+        after the end of the text or document.
 
     Raises:
         ValueError: a value is out of range.
-        UserError: there is no text, it is too short, it is not UTF-8, a character is not in the vocabulary, or another
-            vocabulary is asked for than the checkpoint's.
+        UserError: there is no text, it is too short, it is not UTF-8, a character is not in the vocabulary, or the
+            vocabulary differs from the checkpoint's.
     """
 
     columns = ("prompt", "text")
@@ -126,7 +126,7 @@ class Text(Data):
         self.train_tokens = train  # (N,)
         if self.packing and vocabulary.end is None:
             raise UserError(
-                f"--data.packing: {describe(vocabulary)} of a single text has no end of a document; expected "
+                f"--data.packing: {describe(vocabulary)} of a single text have no end-of-document token; expected "
                 "--data.vocabulary bytes or bpe, or a root of several documents"
             )
         if self.packing:
@@ -146,13 +146,13 @@ class Text(Data):
     def read(self, source: Any) -> dict[str, Tensor]:
         """Reads a prompt from a text, a row with `prompt` or `text`, or a file: `tokens` (T,)."""
         if "tokenizer" not in self.facts:
-            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected that of a language model")
+            raise UserError("--ckpt_path: the checkpoint has no vocabulary; expected one of a language model")
         if not hasattr(self, "_reader"):
             self._reader = vocabulary_from(self.facts["tokenizer"])
         return as_prompt(self._reader.encode(text_of(source, self.columns)), self.facts["context_length"] + 1)
 
     def ids(self, dataset: Any) -> list[str]:
-        """Where in the text each window begins, as in `val:512`, counted in tokens."""
+        """The token of the text at which each window begins, as in `val:512`."""
         part = "test" if self.test_set is not None else "val"
         return [f"{part}:{start}" for start in getattr(dataset, "starts", range(len(dataset)))]
 
@@ -197,7 +197,7 @@ class Text(Data):
         )
 
     def _splits(self, files: Sequence[Path]) -> list[tuple[Path, str | None]]:
-        """Each file with its part; None where it is cut, or its documents are drawn."""
+        """Each file with its split; None if the file or its documents are divided among the splits."""
         texts = [file for file in files if file.suffix != ".jsonl"]
         split: dict[Path, str] = {}
         if len(files) > 1:
@@ -222,10 +222,10 @@ class Text(Data):
     def _require_parts(self, parts: Sequence[Sequence[int]], num_files: int) -> None:
         train, val, test = parts
         if not (train and val and (test or not self.shares[2])):
-            raise UserError(f"--data.root {self.root}: expected a file or more for each part, found {num_files} in all")
+            raise UserError(f"--data.root {self.root}: expected at least one file per split, found {num_files} in all")
 
     def _write_files(self, files: Sequence[Path]) -> tuple[Path, Vocabulary]:
-        """Tokenises large texts where nobody has yet; returns the folder of the tokens and their vocabulary."""
+        """Tokenises large texts unless that is done; returns the folder of the tokens and their vocabulary."""
         states = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         key = hashlib.sha256(json.dumps([states, self.shares]).encode()).hexdigest()[:12]
         place = self.cache / f"tokens-{Path(self.root or 'python').stem}-{key}"
@@ -267,7 +267,7 @@ class Text(Data):
         vocabulary = vocabulary_from(self.facts["tokenizer"])
         if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
             raise UserError(
-                f"--data.vocabulary {self.kind}: the checkpoint knows {describe(vocabulary)}; expected {kind}"
+                f"--data.vocabulary {self.kind}: the checkpoint has {describe(vocabulary)}; expected {kind}"
             )
         return vocabulary
 
@@ -285,7 +285,7 @@ def read_text(file: Path) -> str:
 
 
 def encoded(vocabulary: Vocabulary, texts: Iterable[str]) -> np.ndarray:
-    """Tokens of all documents one after the other, (N,), with the mark of the end behind each if there is one."""
+    """Tokens of all documents one after the other, (N,), each followed by the end token if there is one."""
     dtype = np.uint16 if vocabulary.size <= 2**16 else np.uint32
     end = [] if vocabulary.end is None else [vocabulary.end]
     rows = [np.array(vocabulary.encode(text) + end, dtype) for text in texts]

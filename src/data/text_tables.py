@@ -15,20 +15,20 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Reads a table.
 
-    Fields of a CSV are quoted as RFC 4180 has it. Lines of a TSV are rows whatever quotes are in them, as texts hold
-    many; only quotes around a whole field are removed. Of a Parquet file of Hugging Face, the names of the classes
-    stand in place of their numbers.
+    Fields of a CSV are quoted as in RFC 4180. Every line of a TSV is a row, whatever quotes it contains, as texts
+    contain many; only quotes around a whole field are removed. In a Parquet file of Hugging Face, class numbers are
+    replaced by the class names.
 
     Args:
         file: a .csv, .tsv or .jsonl in UTF-8, or a .parquet.
-        header: whether the first line of a CSV or TSV names the columns; they are named 1, 2, … otherwise.
+        header: whether the first line of a CSV or TSV names the columns; otherwise they are named 1, 2, ….
 
     Yields:
-        The line that a row ends in, or a row's number in a Parquet file, counted from 1, and the row: its values by
-        column, or a sentence that tells why it cannot be read.
+        The line in which a row ends, or its number in a Parquet file, counted from 1, and the row: its values by
+        column, or a sentence that says why it cannot be read.
 
     Raises:
-        UserError: the file is not in UTF-8 or no Parquet, or holds no row.
+        UserError: the file is not UTF-8, not Parquet, or has no rows.
     """
     rows = _parquet_rows(file) if file.suffix.lower() == ".parquet" else _text_rows(file, header)
     is_empty = True
@@ -36,7 +36,7 @@ def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, 
         is_empty = False
         yield number, row
     if is_empty:
-        raise UserError(f"--data.root: {file.as_posix()}: is empty, expected a row for each text")
+        raise UserError(f"--data.root: {file.as_posix()}: is empty, expected one row per text")
 
 
 def _parquet_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""TIFFs that Pillow does not read whole: many channels, stacks of pages, 16 bits in RGB."""
+"""TIFFs that Pillow does not read completely: many channels, stacks of pages, 16 bits in RGB."""
 
 import io
 import logging
@@ -37,21 +37,21 @@ def read_tiff(
 
     Args:
         source: path of the file, or its bytes.
-        channels: number of channels that is expected, which decides where the file leaves their axis open.
-        size: width and height that an annotation gives; an image that has them unturned stays unturned.
+        channels: expected number of channels, which identifies their axis if the file does not.
+        size: width and height in the annotation; an image that has this size without rotation is not rotated.
 
     Returns:
         Values (C, H, W) of the file's type, and whether the last channel is alpha.
 
     Raises:
         OSError: the file is missing or damaged.
-        UserError: tifffile is not installed, or what the file is compressed with.
+        UserError: tifffile or the package for the file's compression is not installed.
     """
     name = name_of(source)
     try:
         import tifffile  # an optional extra
     except ImportError as error:
-        raise UserError(f"{name}: this kind of TIFF is read by tifffile: uv sync --extra tiff") from error
+        raise UserError(f"{name}: this kind of TIFF needs tifffile: uv sync --extra tiff") from error
     tifffile.logger().setLevel(logging.CRITICAL)  # what it also raises, or reads in spite of it
     try:
         with tifffile.TiffFile(io.BytesIO(source) if isinstance(source, bytes) else source) as tiff:
@@ -65,7 +65,7 @@ def read_tiff(
             turn = page.tags.valueof("Orientation", 1)
     except (ImportError, *FAULTS, tifffile.TiffFileError, struct.error, zlib.error, MemoryError) as error:
         if isinstance(error, ImportError) or "imagecodecs" in str(error):
-            text = f"its compression {page.compression.name} is read by imagecodecs: uv sync --extra tiff"
+            text = f"its compression {page.compression.name} needs imagecodecs: uv sync --extra tiff"
             raise UserError(f"{name}: {text}") from error
         text = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise OSError(getattr(error, "errno", None) or EIO, text, name) from error

@@ -1,4 +1,4 @@
-"""Large texts as files of tokens: written by several processes, continued after a kill, and never loaded whole."""
+"""Large texts as files of tokens: written by several processes, resumed after a kill, and never loaded whole."""
 
 import json
 import multiprocessing
@@ -19,12 +19,12 @@ from src.ops.vocabularies import Vocabulary, describe, fingerprint, vocabulary_f
 
 VERSION = 1  # of the files; others are refused
 SPLITS = ("train", "val", "test")
-PART_BYTES = 2**23  # of text that a process tokenises at a time; what a kill loses
+PART_BYTES = 2**23  # of text that a process tokenises at a time; a kill loses at most this
 CHECKED_BYTES = 2**30  # larger files are checked by their size alone: a checksum takes about a second a GiB
 
 
 class Span(NamedTuple):
-    """Bytes start to end of a file; `split` is None where each document is drawn for a split of its own."""
+    """Bytes start to end of a file; `split` is None if each document is assigned to a split on its own."""
 
     file: str
     start: int
@@ -34,11 +34,11 @@ class Span(NamedTuple):
 
 
 class TokenFile:
-    """Tokens (N,) in a file, read where they are asked for.
+    """Tokens (N,) in a file, read on access.
 
     Args:
-        path: of the file.
-        dtype: of its tokens.
+        path: the file.
+        dtype: type of the tokens in it.
     """
 
     def __init__(self, path: Path, dtype: str) -> None:
@@ -67,8 +67,8 @@ def plan_parts(files: Sequence[tuple[Path, str | None]], shares: Sequence[float]
     """Cuts texts into parts of about 8 MiB, at the ends of lines.
 
     Args:
-        files: each with its split. A single text file without one is cut by `shares`, where it stands, at the end of a
-            line; the documents of .jsonl files are drawn one by one.
+        files: each with its split. A single text file without a split is divided by `shares`, in order, at the ends of
+            lines; each document of a .jsonl file is assigned on its own.
         shares: of train, val and test.
     """
     spans: list[Span] = []
@@ -95,10 +95,10 @@ def plan_parts(files: Sequence[tuple[Path, str | None]], shares: Sequence[float]
 
 
 def texts_of(part: Sequence[Span], shares: Sequence[float]) -> Iterator[tuple[str, str, bool]]:
-    """Yields split, text and whether a document ends behind it.
+    """Yields split, text and whether a document ends after it.
 
     Raises:
-        UserError: a text is not UTF-8, or a line is no JSON object with `text`.
+        UserError: a text is not UTF-8, or a line is not a JSON object with `text`.
     """
     for span in part:
         with open(span.file, "rb") as file:
@@ -119,16 +119,15 @@ def texts_of(part: Sequence[Span], shares: Sequence[float]) -> Iterator[tuple[st
 def write_tokens(
     folder: Path, parts: Sequence[Sequence[Span]], shares: Sequence[float], vocabulary: Vocabulary
 ) -> None:
-    """Tokenises texts, in as many processes as there are cores; parts that are finished already are not done again.
+    """Tokenises texts, in as many processes as there are cores; skips parts that are already finished.
 
-    Whoever is killed loses only the parts at hand. The files are the same however often it was, and for any number of
-    processes.
+    A killed process loses only its current part. The files do not depend on the number of interruptions and processes.
 
     Args:
-        folder: of the files.
-        parts: of `plan_parts`.
+        folder: where the files are written.
+        parts: as returned by `plan_parts`.
         shares: of train, val and test.
-        vocabulary: of the tokens.
+        vocabulary: makes the tokens.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rest = [number for number in range(len(parts)) if not _done(folder, number).exists()]
@@ -157,14 +156,14 @@ def write_tokens(
 
 
 def open_tokens(folder: Path, vocabulary: Vocabulary | None = None) -> tuple[Vocabulary, dict[str, TokenFile]]:
-    """Opens what `write_tokens` has written.
+    """Opens the files of `write_tokens`.
 
     Args:
-        folder: of the files.
-        vocabulary: that they must have been written with; any if None.
+        folder: that contains them.
+        vocabulary: the one that they must have been written with; any if None.
 
     Raises:
-        UserError: a file is missing, cut short or damaged, or has tokens of another vocabulary.
+        UserError: a file is missing, truncated or damaged, or has tokens of another vocabulary.
     """
     again = f"delete {folder.as_posix()} to write it again"
     try:
@@ -180,7 +179,7 @@ def open_tokens(folder: Path, vocabulary: Vocabulary | None = None) -> tuple[Voc
         raise UserError(text) from error
     if vocabulary is not None and fingerprint(vocabulary) != fingerprint(own):
         raise UserError(
-            f"{folder.as_posix()}: has tokens of {describe(own)}, the checkpoint knows {describe(vocabulary)}; "
+            f"{folder.as_posix()}: has tokens of {describe(own)}, but the checkpoint has {describe(vocabulary)}; "
             "expected the same vocabulary"
         )
     files = {}
@@ -189,9 +188,9 @@ def open_tokens(folder: Path, vocabulary: Vocabulary | None = None) -> tuple[Voc
         size = path.stat().st_size if path.is_file() else 0
         if size != num_tokens * dtype.itemsize:
             expected = num_tokens * dtype.itemsize
-            raise UserError(f"{path.as_posix()}: has {size:,} bytes, expected {expected:,}: it is cut short; {again}")
+            raise UserError(f"{path.as_posix()}: has {size:,} bytes, expected {expected:,}: it is truncated; {again}")
         if size <= CHECKED_BYTES and _checksum(path) != checksum:
-            raise UserError(f"{path.as_posix()}: is damaged, its checksum is another than when written; {again}")
+            raise UserError(f"{path.as_posix()}: is damaged: its checksum has changed; {again}")
         files[split] = TokenFile(path, dtype.str)
     return own, files
 
@@ -205,7 +204,7 @@ def _spans(file: Path, start: int, end: int, split: str | None) -> Iterator[Span
 
 
 def _line_end(file: Path, place: int) -> int:
-    """First place behind a line's end, at a place or after it; of lines above 1 MiB, of a character, but in .jsonl."""
+    """First byte after the end of a line, from a byte on; in lines above 1 MiB, of a character, except in .jsonl."""
     with file.open("rb") as stream:
         stream.seek(place)
         if file.suffix == ".jsonl":

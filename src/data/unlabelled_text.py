@@ -1,4 +1,4 @@
-"""Texts without labels, for a model that learns to fill gaps in them."""
+"""Texts without labels, for masked language modelling."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,36 +20,36 @@ Inputs = dict[str, Tensor]
 
 
 def collate(samples: Sequence[Inputs]) -> Inputs:
-    """Makes a batch: tokens and mask (B, T), where T is the longest text's."""
+    """Makes a batch: tokens and mask (B, T), where T is the length of the longest text."""
     return {name: pad_sequence([sample[name] for sample in samples], batch_first=True) for name in samples[0]}
 
 
 class UnlabelledText(Data):
     """Texts from files: lines of .txt, and rows of CSV, TSV and JSON lines, with a vocabulary that has a mask token.
 
-    Texts of more than T tokens are cut into pieces. Whole texts are drawn for validation, with a fixed seed. There is
-    no test set.
+    Texts of more than T tokens are cut into pieces. Validation uses whole texts, chosen with a fixed seed. There is no
+    test set.
 
     Args:
-        sources: files, and folders whose files below are all taken; such as [data/sst2/train.tsv, data/reviews].
-        text_column: name of the column of tables that holds the text. Defaults to the first of text, sentence, review,
-            content and comment that there is; to the column 1 without a header.
+        sources: files, and folders whose files are read recursively, such as [data/sst2/train.tsv, data/reviews].
+        text_column: name of the column that holds the text. Defaults to the first existing one of text, sentence,
+            review, content and comment, or to column 1 without a header.
         header: whether the first line of a CSV or TSV names the columns; otherwise these are 1, 2, ….
-        vocabulary: words, in lower case, or bpe, byte pairs (Sennrich et al. 2016). Learnt from the training texts.
+        vocabulary: words, in lower case, or bpe, byte pairs (Sennrich et al. 2016), built from the training texts.
         vocab_size: largest number of tokens V; for words at least 4, for bpe at least 259.
         min_count: how often a word must occur in training to have a token of its own.
         max_length: largest number of tokens of a piece, T, at least 2.
         batch_size: pieces per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
-        val_share: share of the texts for validation, in (0, 1).
+        val_share: share of the texts used for validation, in (0, 1).
         loader: further options of Data.
 
     Shapes:
-        tokens (B, T); mask (B, T), True at tokens, False at padding behind them.
+        tokens (B, T); mask (B, T), True for tokens, False for padding after them.
 
     Raises:
         ValueError: a value is out of range.
-        UserError: there is no such file, it holds no text, or another vocabulary is asked for than the checkpoint's.
+        UserError: there is no such file, it holds no text, or the vocabulary differs from the checkpoint's.
     """
 
     columns = TEXT_COLUMNS
@@ -72,7 +72,7 @@ class UnlabelledText(Data):
     ) -> None:
         super().__init__(batch_size, num_workers, **loader)
         if not sources:
-            raise ValueError("sources: expected a file or folder or more, got none")
+            raise ValueError("sources: expected at least one file or folder, got none")
         if vocabulary not in ("words", "bpe"):
             raise ValueError(f"vocabulary: expected words or bpe, got {vocabulary}")
         if vocab_size < (least := 4 if vocabulary == "words" else 259):
@@ -114,7 +114,7 @@ class UnlabelledText(Data):
     def read(self, source: Any) -> Inputs:
         """Reads a text, a row with a column of text, or a file, with <mask> for words to fill in."""
         if "tokenizer" not in self.facts:
-            raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected one that was trained on texts")
+            raise UserError("--ckpt_path: the checkpoint has no vocabulary; expected one that was trained on texts")
         if self._reader is None:
             self._reader = vocabulary_from(self.facts["tokenizer"])
         first, *others = text_of(source, self.columns).split(MASK)
@@ -130,7 +130,7 @@ class UnlabelledText(Data):
         return self.read(source)
 
     def ids(self, dataset: Any) -> list[str]:
-        """File and line of each text, and where in it a piece begins, as in reviews.txt:17:64."""
+        """File and line of each text, and the token at which a piece begins, as in reviews.txt:17:64."""
         return dataset.names
 
     def _texts(self) -> Iterator[tuple[str, str]]:
@@ -157,7 +157,7 @@ class UnlabelledText(Data):
         return files
 
     def _read(self, file: Path) -> Iterator[tuple[int, str]]:
-        """Texts of a file with their lines; <br />, the break of a line in HTML, counts as a blank."""
+        """Texts of a file with their lines; <br />, HTML's line break, becomes a space."""
         if file.suffix.lower() == ".txt":
             for line, text in enumerate(text_of(file, ()).splitlines(), start=1):
                 yield line, text.replace("<br />", " ")
@@ -180,13 +180,13 @@ class UnlabelledText(Data):
         vocabulary = vocabulary_from(self.facts["tokenizer"])
         if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
             raise UserError(
-                f"--data.vocabulary {self.kind}: the checkpoint knows {describe(vocabulary)}; expected {kind}"
+                f"--data.vocabulary {self.kind}: the checkpoint has {describe(vocabulary)}; expected {kind}"
             )
         return vocabulary
 
 
 class _Pieces(Dataset):
-    """Pieces of texts by index; in one tensor, as workers share that."""
+    """Pieces of texts by index; in one tensor, which workers share."""
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[int]], max_length: int) -> None:
         self.names, lengths = [], []

@@ -141,7 +141,7 @@ class CIFAR10(ResidentImages):
             return list(CIFAR_10) if num_classes == 10 else [str(k) for k in range(num_classes)]
 
     def _content(self, name: str) -> tuple[dict[str, Any], Path]:
-        """What one of the files holds, and where it lies: in the folder or in the archive."""
+        """Content of one of the files, and where it is: in the folder or in the archive."""
         place = self.root / self.folder / name
         try:
             if place.exists():
@@ -192,13 +192,13 @@ class CIFAR100(CIFAR10):
 
 
 def download(name: str, root: Path, folder: str, expected: str, **options: Any) -> None:
-    """Downloads a data set with torchvision; after a failure, removes the empty folders that it left.
+    """Downloads a data set with torchvision; after a failure, removes the empty folders that it created.
 
     Args:
         name: name of torchvision's class.
         root: folder for data sets.
         folder: folder of this data set in root.
-        expected: files that were looked for, for messages.
+        expected: files that were searched for, for messages.
         options: further arguments of torchvision's class.
 
     Raises:
@@ -217,7 +217,7 @@ def download(name: str, root: Path, folder: str, expected: str, **options: Any) 
                 place.rmdir()
         text = " ".join(str(error).split())
         raise UserError(
-            f"--data.root {root.as_posix()}: holds no {name} ({expected}), and it cannot be downloaded: {text}"
+            f"--data.root {root.as_posix()}: contains no {name} ({expected}), and it cannot be downloaded: {text}"
         ) from error
 
 
@@ -259,7 +259,7 @@ def _damaged(place: Path, error: Exception) -> UserError:
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads lists, dicts and NumPy arrays; whatever else a pickle names could be code that runs."""
+    """Reads lists, dicts and NumPy arrays; anything else in a pickle could run code."""
 
     allowed: ClassVar[set[tuple[str, str]]] = {
         ("numpy", "ndarray"),

@@ -50,7 +50,7 @@ def _read_xml(file: Path) -> tuple[tuple[int, int], list[Box]]:
 
 
 class _WithoutDoctype(ET.TreeBuilder):
-    """Refuses declarations, which could expand a small file to gigabytes or include other files."""
+    """Refuses document types, which could expand a small file to gigabytes or include other files."""
 
     def doctype(self, *_: Any) -> None:
         raise ValueError("has a document type, which no annotation needs")

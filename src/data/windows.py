@@ -10,8 +10,8 @@ from torch.utils.data import Dataset
 from src.data.packing import pack
 from src.data.prompts import IGNORED, PADDING
 
-NUM_PROMPTS = 8  # that `predict` goes on from without --input
-BLOCK = 2**22  # tokens of a file that are looked at together
+NUM_PROMPTS = 8  # that `predict` continues without --input
+BLOCK = 2**22  # tokens of a file that are read at a time
 
 
 class Tokens(Protocol):
@@ -23,7 +23,7 @@ class Tokens(Protocol):
 
 
 class Starts(Dataset):
-    """First places of windows of T tokens, side by side; a training window begins up to T places later."""
+    """Starts of consecutive windows of T tokens; a training window begins up to T tokens later."""
 
     def __init__(self, num_tokens: int, context_length: int) -> None:
         self.starts = range(0, num_tokens - context_length, context_length)
@@ -36,12 +36,12 @@ class Starts(Dataset):
 
 
 class Windows(Dataset):
-    """All tokens behind the first, each predicted once, in windows side by side.
+    """All tokens after the first, each predicted once, in consecutive windows.
 
     Args:
         tokens: (N,).
         context_length: tokens of a window, T.
-        pad: token behind the end of the text, in the last window.
+        pad: token that fills the last window after the end of the text.
     """
 
     def __init__(self, tokens: Tokens, context_length: int, pad: int) -> None:
@@ -62,16 +62,16 @@ class Windows(Dataset):
 
 
 class Packed(Dataset):
-    """Rows of T places with several documents each, none of which sees another.
+    """Rows of T tokens with several documents each, without attention between them.
 
     Every token but the first of each document is predicted once, its end included. Documents of more than T + 1 tokens
-    are cut into pieces of T places, which do not see each other either.
+    are cut into pieces of T tokens, without attention between the pieces either.
 
     Args:
         tokens: (N,), each document with its end.
         end: token at the end of a document.
-        context_length: places of a row, T.
-        pad: token of empty places.
+        context_length: tokens of a row, T.
+        pad: token that fills rows.
     """
 
     def __init__(self, tokens: Tokens, end: int, context_length: int, pad: int) -> None:
@@ -80,7 +80,7 @@ class Packed(Dataset):
         self.pad = pad
         ends = document_ends(tokens, end)
         first = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
-        places = ends - first  # of each document: those that have a next token in it
+        places = ends - first  # of each document: the number of its tokens that have a next one
         num_pieces = -(-places // context_length)
         self.num_cut = int((num_pieces > 1).sum())
         document = np.repeat(np.arange(len(ends)), num_pieces)
@@ -112,14 +112,14 @@ class Packed(Dataset):
 
 
 def document_ends(tokens: Tokens, end: int) -> np.ndarray:
-    """Places (D,) of the ends of all documents, without holding all tokens."""
+    """Positions (D,) of the ends of all documents, without loading all tokens."""
     blocks = range(0, len(tokens), BLOCK)
     ends = [np.flatnonzero(tokens[start : start + BLOCK] == end) + start for start in blocks]
     return np.concatenate(ends) if ends else np.empty(0, np.int64)
 
 
 class Prompts(Dataset):
-    """The first tokens of windows that lie evenly in the text."""
+    """The first tokens of windows that are spread evenly over the text."""
 
     def __init__(self, windows: Windows, length: int) -> None:
         step = max(len(windows) // NUM_PROMPTS, 1)

@@ -19,7 +19,7 @@ ROUNDING = 0.01  # what a normalised number may be beyond 0 or 1
 
 @dataclass(frozen=True)
 class Settings:
-    """What is known of a data set apart from its boxes.
+    """Settings of a data set, without its boxes.
 
     Args:
         file: the YAML, or the list of names.
@@ -37,10 +37,10 @@ class Settings:
 
 
 def read_settings(root: Path) -> Settings:
-    """Reads the YAML that is root or is in it; without one, the names in classes.txt.
+    """Reads the YAML at root or in it; without one, the names in classes.txt.
 
     Raises:
-        UserError: there are several YAMLs, or one that cannot be used.
+        UserError: there are several YAMLs, or the YAML cannot be used.
     """
     file = root if root.is_file() else _yaml_in(root)
     if file is None:
@@ -73,7 +73,7 @@ def _yaml_in(root: Path) -> Path | None:
     known = [file for name in YAML_NAMES for file in files if file.name == name]
     if len(files) > 1 and not known:
         names = ", ".join(file.name for file in files)
-        raise UserError(f"--data.root: {root.as_posix()}: expected one YAML, or its path; there are {names}")
+        raise UserError(f"--data.root: {root.as_posix()}: expected a single YAML, or its path; found {names}")
     return next(iter([*known, *files]), None)
 
 
@@ -85,9 +85,9 @@ def _names(value: Any, file: Path) -> dict[int, str]:
         names = {}
     if isinstance(value, str) or not names or not all(isinstance(name, str) for name in names.values()):
         shown = "" if isinstance(value, list | dict) else f", got {value}"
-        raise UserError(f"--data.root: {file.as_posix()}: names: expected a list, or names by their numbers{shown}")
+        raise UserError(f"--data.root: {file.as_posix()}: names: expected a list, or names by number{shown}")
     if doubled := sorted({name for name in names.values() if list(names.values()).count(name) > 1}):
-        raise UserError(f"--data.root: {file.as_posix()}: names: expected different ones, {doubled[0]} stands twice")
+        raise UserError(f"--data.root: {file.as_posix()}: names: expected different names, {doubled[0]} occurs twice")
     return dict(sorted(names.items()))
 
 
@@ -105,7 +105,7 @@ def _entries(content: dict[str, Any], file: Path) -> dict[str, list[str]]:
 
 
 def images_of(split: str, settings: Settings) -> list[Path]:
-    """Lists the images of a split; none if it is test and does not exist, as Roboflow always names one.
+    """Lists the images of a split; none for a test split that does not exist, as Roboflow always names one.
 
     Raises:
         UserError: a folder or a list does not exist.
@@ -119,7 +119,7 @@ def images_of(split: str, settings: Settings) -> list[Path]:
         if place is None and split == "test":
             continue
         if place is None:
-            hint = "; without val, images are cut from train" if split == "val" else ""
+            hint = "; without val, validation images are taken from train" if split == "val" else ""
             raise UserError(f"--data.root: {settings.file.as_posix()}: {split}: {entry} does not exist{hint}")
         if place.suffix == ".txt":
             images += [_listed(line, [place.parent, *settings.folders]) for line in lines_of(place)]
@@ -134,7 +134,7 @@ def _listed(line: str, folders: list[Path]) -> Path:
 
 
 def label_file(image: Path) -> Path:
-    """The file of an image's boxes: in labels where the image is in images, or beside it."""
+    """The file of an image's boxes: in the folder labels if the image is in images, or beside the image."""
     beside = image.with_suffix(".txt")
     parts = list(image.parts[:-1])
     if "images" not in parts or beside.is_file():
@@ -150,17 +150,17 @@ def read_yolo(
     may_lack_boxes: bool = False,
     has_keypoints: bool = False,
 ) -> list[Annotation]:
-    """Reads the annotations of a list of images; one without a file has no objects.
+    """Reads the annotations of a list of images; an image without a file has no objects.
 
     Args:
-        pairs: an image and its file of boxes each.
+        pairs: images, each with its file of boxes.
         names: names of the classes by number.
         checks: handles files and boxes that cannot be used.
         may_lack_boxes: whether all files may be missing, as in a published test set.
         has_keypoints: whether key points follow the four numbers of a box.
 
     Raises:
-        UserError: all files are missing, which is more likely to be a wrong path.
+        UserError: all files are missing, which usually means a wrong path.
     """
     lack_boxes = bool(pairs) and not any(file.is_file() for _, file in pairs)
     if lack_boxes and not may_lack_boxes:
@@ -198,10 +198,10 @@ def read_yolo(
 
 
 def _upright_size(file: Path) -> tuple[int, int]:
-    """Width and height, which the file of boxes does not tell."""
+    """Width and height, which the file of boxes does not contain."""
     with Image.open(file) as image:
         if (orientation := image.getexif().get(ORIENTATION, 1)) != 1:
-            raise ValueError(f"is stored turned or mirrored (EXIF orientation {orientation}), so boxes may not fit it")
+            raise ValueError(f"is rotated or mirrored (EXIF orientation {orientation}), so its boxes may not fit")
         return image.size
 
 

@@ -13,9 +13,9 @@ from src.data.yolo import read_settings, read_yolo
 class YOLODetection(_Detection):
     """Boxes in the format of Ultralytics' YOLO: data.yaml, and a text file per image, labels/… for images/….
 
-    The YAML holds names, a list or names by their numbers, and for train, val and test a folder of images, a list of
-    images in a text file, or several of these, relative to its path or to itself. Without a YAML, root holds
-    images/train and labels/train, train/images and train/labels, or images and labels alone, and names are in
+    The YAML contains `names`, a list or names by number, and for train, val and test a folder of images, a list of
+    images in a text file, or several of these, relative to `path` or to the YAML. Without a YAML, root contains
+    images/train and labels/train, train/images and train/labels, or only images and labels, and names are in
     classes.txt, as Label Studio writes it.
 
     A line of a text file is a class and the box's centre x, centre y, width and height, as shares of the image's width

@@ -31,7 +31,7 @@ class FasterRCNN(detection.FasterRCNN):
         weights: torchvision's name of the backbone's weights, such as DEFAULT or IMAGENET1K_V1. Defaults to random
             weights. Batch norms are frozen with published weights and trained without.
         trainable_layers: number of stages that are trained, counted from the end, in a backbone with published weights.
-        min_size: pixels that the shorter side of an image is resized to, as far as max_size allows.
+        min_size: length in pixels to which the shorter side of an image is resized, as far as max_size allows.
         max_size: largest length of the longer side after resizing, in pixels.
         anchor_sizes: sizes of anchors in pixels of the resized image, one for each feature map of strides 4, 8, 16, 32,
             64.
@@ -94,7 +94,7 @@ class RetinaNet(detection.RetinaNet):
         weights: torchvision's name of the backbone's weights, such as DEFAULT or IMAGENET1K_V1. Defaults to random
             weights. Batch norms are frozen with published weights and trained without.
         trainable_layers: number of stages that are trained, counted from the end, in a backbone with published weights.
-        min_size: pixels that the shorter side of an image is resized to, as far as max_size allows.
+        min_size: length in pixels to which the shorter side of an image is resized, as far as max_size allows.
         max_size: largest length of the longer side after resizing, in pixels.
         anchor_sizes: sizes of anchors in pixels of the resized image, one for each feature map of strides 8, 16, 32,
             64, 128. Anchors of 1.26 and 1.59 times each size are added.
@@ -181,7 +181,7 @@ def _pyramid(
 
 
 def _statistics(in_channels: int) -> dict[str, Any]:
-    """The mean and the deviation that torchvision's classes normalise each channel by."""
+    """The mean and standard deviation by which torchvision's classes normalise each channel."""
     values = {"image_mean": MEAN, "image_std": DEVIATION}
     return {name: list(rgb) if in_channels == 3 else [sum(rgb) / 3] * in_channels for name, rgb in values.items()}
 

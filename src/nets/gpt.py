@@ -1,4 +1,4 @@
-"""A GPT: a decoder of the Transformer as it is built today (Touvron et al. 2023)."""
+"""A GPT: a decoder-only Transformer in the style of Llama (Touvron et al. 2023)."""
 
 import math
 from typing import Any, Literal
@@ -15,35 +15,36 @@ from src.ops.attention import Cache, attend, rotate, rotation, visible, visible_
 
 
 class GPT(nn.Module):
-    """Predicts the next token at every place, from itself and the places before it.
+    """Predicts the next token at every position, from the tokens up to it.
 
     RMSNorm before attention and MLP (Zhang & Sennrich 2019), rotary positions (Su et al. 2021), gated MLPs (Shazeer
-    2020), key heads that several query heads share (Ainslie et al. 2023), no biases. With the defaults, logits equal
-    those of Hugging Face's Llama of the same weights.
+    2020), grouped-query attention (Ainslie et al. 2023), no biases. With the defaults, logits equal those of Hugging
+    Face's Llama with the same weights.
 
     Args:
         vocab_size: number of tokens V, at least 2.
-        context_length: largest number of places T.
+        context_length: largest number of tokens T.
         num_layers: number of blocks, at least 1.
-        dim: features of a place, D; a multiple of 2 num_heads.
+        dim: features of a token, D; a multiple of 2 num_heads.
         num_heads: attention heads H.
         num_kv_heads: heads of keys and values; a divisor of num_heads. Defaults to num_heads.
         mlp_dim: hidden units of a block's MLP. Defaults to 8/3 D for swiglu and 4 D otherwise, in multiples of 64.
-        activation: swiglu, two projections multiplied; relu2, the square of ReLU (So et al. 2021); gelu.
+        activation: swiglu, a projection gated by the SiLU of another; relu2, the square of ReLU (So et al. 2021); gelu.
         dropout: probability of dropping a feature after the embedding, attention and MLP, in [0, 1).
-        tie_weights: whether the head is the embedding (Press & Wolf 2017).
-        window: places that attention sees, its own included, as in Mistral (Jiang et al. 2023); all if None.
-        rope_theta: slowest wavelength of the rotary positions, in places / 2π.
-        norm_eps: added to the mean square before its root is taken.
-        qk_norm: root mean square that queries and keys of a head are brought to, which bounds the scores of attention
-            (Henry et al. 2020); 1.4 lets them be sharper than 1. None leaves them as they are.
+        tie_weights: whether head and embedding share one weight (Press & Wolf 2017).
+        window: number of tokens that a token attends to, itself included, as in Mistral (Jiang et al. 2023); all
+            previous ones if None.
+        rope_theta: longest wavelength of the rotary positions, in tokens / 2π.
+        norm_eps: term added to the mean square before its root is taken.
+        qk_norm: root mean square to which the queries and keys of each head are normalised, which bounds the attention
+            scores (Henry et al. 2020); 1.4 allows sharper attention than 1. None does not normalise them.
 
     Shapes:
         tokens (B, T) → logits (B, T, V). With packed documents also documents (B, T), their numbers, -1 for padding,
         and positions (B, T), which begin at 0 in each document.
 
     Raises:
-        ValueError: an argument is out of range, or there are more than context_length places.
+        ValueError: an argument is out of range, or there are more than context_length tokens.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class GPT(nn.Module):
             self.head.weight = self.embedding.weight
 
     def _initialise(self) -> None:
-        """As GPT-2 (Radford et al. 2019): deviation 0.02, less at the end of each of the 2 L branches that add up."""
+        """As GPT-2 (Radford et al. 2019): deviation 0.02, divided by √(2 L) in the last layers of the 2 L branches."""
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
                 ends_branch = name.endswith(("out.weight", "down.weight"))
@@ -135,7 +136,7 @@ class GPT(nn.Module):
         positions: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """What the head is applied to, (B, T, D); arguments as for `forward`."""
+        """Inputs of the head, (B, T, D); arguments as for `forward`."""
         return self._features(tokens, documents, positions, cache)
 
     def _features(
@@ -144,7 +145,7 @@ class GPT(nn.Module):
         start = 0 if cache is None else cache.filled
         num_new, num_places, device = tokens.shape[1], start + tokens.shape[1], tokens.device
         if num_places > self.context_length:
-            raise ValueError(f"context_length: expected at most {self.context_length} places, got {num_places}")
+            raise ValueError(f"context_length: expected at most {self.context_length} tokens, got {num_places}")
         if cache is not None:
             documents = cache.documents(documents, num_new, device)
         if positions is None:
@@ -165,11 +166,11 @@ class GPT(nn.Module):
         return self.norm(x)
 
     def make_cache(self, batch_size: int, length: int) -> Cache:
-        """For generation: `forward(new tokens, cache=cache)` goes on where the last call ended.
+        """Makes a cache for generation: `forward(new tokens, cache=cache)` continues after the tokens of the last call.
 
         Args:
             batch_size: rows B.
-            length: largest number of places, padding included, at most context_length.
+            length: largest number of tokens, padding included, at most context_length.
         """
         if length > self.context_length:
             raise ValueError(f"length: expected at most context_length {self.context_length}, got {length}")
@@ -182,8 +183,8 @@ class GPT(nn.Module):
             mesh: with the dimensions "data_parallel" and "tensor_parallel".
 
         Raises:
-            ValueError: heads or hidden units do not split evenly, or there is dropout, which ranks would draw
-                differently for what must be the same on all.
+            ValueError: heads or hidden units do not split evenly, or there is dropout, whose random numbers would
+                differ between ranks.
         """
         size = mesh["tensor_parallel"].size()
         for name in ("num_kv_heads", "mlp_dim"):
@@ -210,7 +211,7 @@ class GPT(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention to the places before, then an MLP on each place, both with a shortcut."""
+    """Causal attention, then an MLP on each token, both with a shortcut."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Pretrained models of Hugging Face's transformers, behind the same calls as the nets here."""
+"""Pretrained models of Hugging Face's transformers, with the interface of the nets here."""
 
 from typing import Any, Literal
 
@@ -20,28 +20,28 @@ MASKED = {"full_attention", "sliding_attention"}  # kinds of layers that a mask 
 
 
 class HuggingFace(nn.Module):
-    """A pretrained model of a local directory, read without any look at the network, or of the Hugging Face hub.
+    """A pretrained model from a local directory, without network access, or from the Hugging Face hub.
 
-    Weights come from safetensors or are read without running code; code that comes with a model is never run. Wrap it
-    into LoRA to train adapters alone.
+    Weights are read from safetensors, or in a way that cannot run code; code that comes with a model is never run. Wrap
+    the net in LoRA to train only adapters.
 
     Args:
-        name: directory that `save_pretrained` has written, or name of a repository of the hub, downloaded once.
-        head: causal_lm, logits of the next token at every place; masked_lm, logits at every place of a model that sees
-            both sides; sequence_classification, logits of classes; feature, features of every place.
+        name: directory written by `save_pretrained`, or name of a repository of the hub, which is downloaded once.
+        head: causal_lm, logits of the next token for every token; masked_lm, logits for every token of a bidirectional
+            model; sequence_classification, logits of classes; feature, features of every token.
         num_classes: number of classes K, for sequence_classification.
-        gradient_checkpointing: whether activations of the blocks are computed again for the gradient, which takes less
-            memory and about a third more time.
-        dtype: of the weights; train those of float32, under --trainer.precision bf16-mixed.
-        attention: implementation; by default sdpa where the model has it, else eager.
+        gradient_checkpointing: whether to recompute the activations of the blocks in the backward pass, which takes
+            less memory and about a third more time.
+        dtype: type of the weights; for training, use float32 with --trainer.precision bf16-mixed.
+        attention: implementation of attention. Defaults to sdpa if the model supports it, else to eager.
 
     Shapes:
         tokens (B, T) → logits (B, T, V), features (B, T, D) or logits (B, K). With packed documents also documents
-        (B, T), their numbers, -1 for padding, and positions (B, T), which begin at 0 in each document. Of models that
-        see both sides, mask (B, T), True at real tokens.
+        (B, T), their numbers, -1 for padding, and positions (B, T), which begin at 0 in each document. For
+        bidirectional models also mask (B, T), False for padding.
 
     Raises:
-        ValueError: an argument is out of range, or the model takes no packed documents.
+        ValueError: an argument is out of range, or the model does not support packed documents.
         UserError: there is no such model, or no network to fetch it.
     """
 
@@ -98,7 +98,7 @@ class HuggingFace(nn.Module):
 
     @property
     def head(self) -> nn.Module | None:
-        """What makes logits of features; None where there is none."""
+        """The layer that maps features to logits, or None."""
         return self.model.get_output_embeddings()
 
     def forward(
@@ -124,7 +124,7 @@ class HuggingFace(nn.Module):
         positions: Tensor | None = None,
         cache: "_Cache | None" = None,
     ) -> Tensor:
-        """What the head is applied to, (B, T, D); arguments as for `forward`."""
+        """Inputs of the head, (B, T, D); arguments as for `forward`."""
         scaling = [name for name in SCALED if getattr(self.model.config, name, None) not in (None, 1, 1.0)]
         if self.kind != "causal_lm" or scaling or getattr(self.head, "bias", None) is not None:
             why = f"has {scaling[0]}" if scaling else "has no head without bias"
@@ -136,18 +136,18 @@ class HuggingFace(nn.Module):
         return x
 
     def make_cache(self, batch_size: int, length: int) -> "_Cache":
-        """For generation: `forward(new tokens, cache=cache)` goes on where the last call ended.
+        """Makes a cache for generation: `forward(new tokens, cache=cache)` continues after the tokens of the last call.
 
         Args:
             batch_size: rows B.
-            length: largest number of places.
+            length: largest number of tokens.
         """
         return _Cache(batch_size, length)
 
     def _causal(
         self, tokens: Tensor, documents: Tensor | None, positions: Tensor | None, cache: "_Cache | None"
     ) -> dict[str, Any]:
-        """Arguments of a model that sees the places before."""
+        """Arguments of a causal model."""
         start, num_new = 0 if cache is None else cache.filled, tokens.shape[1]
         options: dict[str, Any] = {"input_ids": tokens, "use_cache": cache is not None}
         if cache is not None:
@@ -164,7 +164,7 @@ class HuggingFace(nn.Module):
         )
         if not attends or not kinds <= MASKED:
             raise ValueError(
-                f"documents: {self.source} takes no mask of packed documents; expected --data.packing false"
+                f"documents: {self.source} does not support packed documents; expected --data.packing false"
             )
         window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
         full = self._additive(visible(num_new, start + num_new, None, documents, tokens.device))
@@ -175,14 +175,14 @@ class HuggingFace(nn.Module):
             return {**options, "attention_mask": sliding}
         return {**options, "attention_mask": {"full_attention": full, "sliding_attention": sliding}}
 
-    def _additive(self, seen: Tensor | None) -> Tensor:
-        """What is added to scores, (B, 1, T, S): eager attention takes no truth values."""
-        assert seen is not None, "documents always make a mask"
+    def _additive(self, mask: Tensor | None) -> Tensor:
+        """Mask as a term of the attention scores, (B, 1, T, S): eager attention takes no boolean mask."""
+        assert mask is not None, "documents always make a mask"
         dtype = self.model.dtype
-        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
 
     def _masked(self, tokens: Tensor, mask: Tensor | None) -> dict[str, Any]:
-        """Arguments of a model that sees both sides, or of a classifier."""
+        """Arguments of a bidirectional model or a classifier."""
         if mask is None:
             return {"input_ids": tokens}
         config = self.model.config
@@ -194,7 +194,7 @@ class HuggingFace(nn.Module):
 
 
 class _Cache(Cache):
-    """Documents of all places, beside the keys and values that transformers keeps."""
+    """Documents of all tokens, in addition to the keys and values that transformers keeps."""
 
     def __init__(self, batch_size: int, length: int) -> None:
         from transformers import DynamicCache

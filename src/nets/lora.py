@@ -1,4 +1,4 @@
-"""Low-rank adaptation of any net: few weights are trained beside those of a base, and stand in checkpoints alone."""
+"""Low-rank adaptation of any net: trains few weights in addition to frozen ones; checkpoints hold only the new ones."""
 
 import copy
 import hashlib
@@ -13,33 +13,33 @@ from torch import Tensor, nn
 
 from playbook import UserError, is_restored, load_run, nearest
 
-NUM_SAMPLED = 1024  # values of each weight that tell one base from another
+NUM_SAMPLED = 1024  # values of each weight that identify a base
 HIDDEN = ("parallelize",)  # by names of modules, which adapters change
 
 
 class LoRA(nn.Module):
-    """Adapters of low rank beside the linear layers of a net (Hu et al. 2022), or DoRA (Liu et al. 2024), by peft.
+    """Low-rank adapters for the layers of a net (Hu et al. 2022), or DoRA (Liu et al. 2024), by peft.
 
-    Only the adapters and `modules_to_save` are trained. With a `base`, and around HuggingFace, checkpoints hold these
-    alone; the base is read again from where it was, and must be the same. `export` writes the merged weights, under the
-    names of the net alone.
+    Only the adapters and `modules_to_save` are trained. With a `base`, and around HuggingFace, checkpoints hold only
+    these; the base is read again from its original place, and must be unchanged. `export` writes the merged weights,
+    with the parameter names of the net.
 
     Args:
-        net: what is adapted.
-        rank: of the adapters, at least 1.
+        net: net to adapt.
+        rank: rank of the adapters, at least 1.
         alpha: adapters are multiplied by alpha / rank.
         dropout: probability of dropping an input of an adapter, in [0, 1).
         target_modules: names of modules to adapt, or the ends of their names, as in [query, value]; linear,
-            convolutional and embedding layers. All-linear takes every linear layer but the head and tied ones.
-        dora: whether the length of each row is trained apart from its direction.
-        base: run directory or checkpoint of the net's weights; for nets that do not bring their own.
-        modules_to_save: names of modules, or their ends, that are trained as a whole, such as a new [head].
+            convolutional and embedding layers. all-linear adapts every linear layer except the head and tied ones.
+        dora: whether the magnitude of each row is trained separately from its direction.
+        base: run directory or checkpoint with the net's weights, for nets that do not load weights themselves.
+        modules_to_save: names of modules, or the ends of their names, to train fully, such as a new [head].
 
     Shapes:
         As those of the net.
 
     Raises:
-        ValueError: a value is out of range, a name fits no module, or an adapter could not be merged.
+        ValueError: a value is out of range, a name matches no module, or an adapter could not be merged.
         UserError: there is no such base, or it does not fit the net.
     """
 
@@ -62,7 +62,7 @@ class LoRA(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
         if isinstance(net, LoRA):
-            raise ValueError("net: has adapters already, expected one without")  # noqa: TRY004 - the user's mistake
+            raise ValueError("net: already has adapters, expected a net without")  # noqa: TRY004 - the user's mistake
         try:
             from peft import LoraConfig, inject_adapter_in_model
         except ImportError as error:
@@ -122,11 +122,11 @@ class LoRA(nn.Module):
                 raise
         net = super().__getattr__("net")
         if name == "features" and hasattr(getattr(net, "head", None), "base_layer"):
-            raise AttributeError("features: the head is adapted, and its weight alone would not make the logits")
+            raise AttributeError("features: the head has an adapter, so its weight alone does not give the logits")
         return getattr(net, name)
 
     def merged(self) -> dict[str, Tensor]:
-        """The weights with the adapters added to them, under the names that they have in the net alone."""
+        """The weights with the adapters merged into them, with the parameter names of the net."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         net = copy.deepcopy(self.net)
@@ -138,7 +138,7 @@ class LoRA(nn.Module):
         return net.state_dict()
 
     def _load(self, base: str) -> None:
-        """Copies the weights of the base; those of modules that are trained as a whole may be missing or differ."""
+        """Copies the weights of the base; those of fully trained modules may be missing or differ."""
         run = load_run(base, "--model.net.base")
         weights = getattr(run.module, "net", run.module).state_dict()
         own = self.net.state_dict()
@@ -146,10 +146,10 @@ class LoRA(nn.Module):
         for name, value in own.items():
             if name in fitting or _is_below(name, self.trained_modules):
                 continue
-            found = f"shape {tuple(weights[name].shape)}" if name in weights else f"none{nearest(name, weights)}"
+            actual = f"shape {tuple(weights[name].shape)}" if name in weights else f"none{nearest(name, weights)}"
             raise UserError(
-                f"--model.net.base {base}: expected {name} of shape {tuple(value.shape)}, got {found}; "
-                "name modules that begin anew in modules_to_save"
+                f"--model.net.base {base}: expected {name} of shape {tuple(value.shape)}, got {actual}; "
+                "list modules to train from scratch in modules_to_save"
             )
         self.net.load_state_dict(fitting, strict=False)
 
@@ -171,7 +171,7 @@ def _keep_trained(module: nn.Module, state_dict: dict[str, Any], prefix: str, lo
 
 
 def _complete(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Adds the base to what is loaded, once it is known to be the same."""
+    """Adds the base to the loaded weights, after checking that it is the same."""
     assert isinstance(module, LoRA)
     if module.holds_base:
         return
@@ -179,8 +179,8 @@ def _complete(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: An
     own: Any = module.base_fingerprint
     if saved is not None and not saved.is_meta and not torch.equal(saved.cpu(), own.cpu()):
         raise UserError(
-            f"--model.net: {module.base} holds other weights ({_hex(own)}) than those that the checkpoint's adapters "
-            f"were trained beside ({_hex(saved)}); expected the same base"
+            f"--model.net: the weights of {module.base} ({_hex(own)}) differ from those that the checkpoint's adapters "
+            f"were trained with ({_hex(saved)}); expected the same base"
         )
     for name, value in module.net.state_dict().items():
         if not module._is_trained(name):
@@ -188,10 +188,10 @@ def _complete(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: An
 
 
 def _named(net: nn.Module, names: Iterable[str], option: str) -> list[str]:
-    """Full names of the modules that names, or ends of names, mean.
+    """Full names of the modules that match names, or ends of names.
 
     Raises:
-        ValueError: of a name that means none.
+        ValueError: a name matches none.
     """
     known = [name for name, _ in net.named_modules() if name]
     result: list[str] = []
@@ -200,7 +200,7 @@ def _named(net: nn.Module, names: Iterable[str], option: str) -> list[str]:
         if not hits:
             ends = sorted({name.rpartition(".")[2] for name in known if not name.rpartition(".")[2].isdigit()})
             raise ValueError(
-                f"{option}: {wanted} is no module of {type(net).__name__}{nearest(wanted, ends)}; "
+                f"{option}: {type(net).__name__} has no module {wanted}{nearest(wanted, ends)}; "
                 f"it has {', '.join(ends)}"
             )
         result += [name for name in hits if name not in result]
@@ -211,7 +211,7 @@ def _targets(net: nn.Module, wanted: str | Sequence[str], trained: Sequence[str]
     """Full names of the modules to adapt.
 
     Raises:
-        ValueError: a name means no module, or one that cannot be adapted and merged.
+        ValueError: a name matches no module, or one that cannot be adapted and merged.
     """
     from transformers.pytorch_utils import Conv1D
 
@@ -232,21 +232,21 @@ def _targets(net: nn.Module, wanted: str | Sequence[str], trained: Sequence[str]
                 raise ValueError(f"target_modules: {name} is a {kind}, expected a linear layer")  # noqa: TRY004
             if name in tied:
                 raise ValueError(
-                    f"target_modules: {name} shares its weight with {tied[name]}, so an adapter of it could not be "
-                    "merged; leave it out, name it in modules_to_save, or take a net whose weights are not tied"
+                    f"target_modules: {name} shares its weight with {tied[name]}, so its adapter could not be merged; "
+                    "remove it, list it in modules_to_save, or use a net whose weights are not tied"
                 )
     for name in names:  # torch's own blocks read the weights of their layers past these in evaluation
         parents = [modules[name.rsplit(".", depth)[0]] for depth in range(1, name.count(".") + 1)]
         if any(isinstance(parent, nn.MultiheadAttention | nn.TransformerEncoderLayer) for parent in parents):
-            raise ValueError(f"target_modules: {name} is inside a block of torch.nn that would pass its adapter over")
+            raise ValueError(f"target_modules: {name} is in a block of torch.nn that would ignore its adapter")
     names = [name for name in names if not _is_below(name, trained)]
     if not names:
-        raise ValueError(f"target_modules: {type(net).__name__} has no layer left to adapt")
+        raise ValueError(f"target_modules: {type(net).__name__} has no layer to adapt")
     return names
 
 
 def _tied(net: nn.Module) -> dict[str, str]:
-    """Modules whose weight is another module's too, by name, with the name of the other."""
+    """Modules that share their weight with another module, by name, with the name of the other."""
     owners: dict[int, list[str]] = {}
     for name, module in net.named_modules():
         if isinstance(weight := getattr(module, "weight", None), nn.Parameter):
@@ -260,7 +260,7 @@ def _is_below(name: str, modules: Iterable[str]) -> bool:
 
 
 def _fingerprint(net: nn.Module, trained: Sequence[str]) -> Tensor:
-    """A SHA-256 of names, shapes and some values of the weights that stay as they are, (16,) bytes."""
+    """A SHA-256 of names, shapes and some values of the frozen weights, (16,) bytes."""
     digest = hashlib.sha256()
     for name, value in sorted(net.state_dict().items()):
         if _is_below(name, trained):

@@ -76,6 +76,6 @@ class MLP(nn.Module):
             mesh: with the dimensions "data_parallel" and "tensor_parallel".
 
         Raises:
-            ValueError: "tensor_parallel" is larger than 1; the norms go over all features of a layer.
+            ValueError: "tensor_parallel" is larger than 1; the norms need all features of a layer.
         """
         spread(self, mesh, [layer for layer in self.hidden if isinstance(layer, nn.Linear)])

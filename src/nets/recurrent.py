@@ -13,7 +13,7 @@ POOLINGS = ("max", "mean", "last")
 
 
 class Recurrent(nn.Module):
-    """Reads a text token by token, in one or both directions, then one vector for the text and its classes.
+    """Reads a text token by token, in one or both directions, pools the states and classifies the text.
 
     Args:
         num_classes: number of classes K, at least 1.
@@ -25,12 +25,12 @@ class Recurrent(nn.Module):
         bidirectional: whether each layer also reads from the end to the beginning.
         dropout: probability of dropping a feature between layers and before the classifier, in [0, 1).
         embedding_dropout: probability of dropping a feature of an embedding, in [0, 1).
-        word_dropout: probability of dropping the embedding of a token as a whole, in [0, 1) (Iyyer et al. 2015).
-        pooling: max or mean over the states at a text's tokens, or last, the state at the end of each direction.
+        word_dropout: probability of dropping the whole embedding of a token, in [0, 1) (Iyyer et al. 2015).
+        pooling: max or mean over the states of all tokens, or last, the final state of each direction.
 
     Shapes:
-        tokens (B, T) and mask (B, T), True at tokens and False at padding behind them → logits (B, K). Padding changes
-        nothing; a row of padding alone is pooled to zeros.
+        tokens (B, T) and mask (B, T), True for tokens and False for padding after them → logits (B, K). Padding has no
+        effect; a row of padding only is pooled to zeros.
 
     Raises:
         ValueError: an argument is out of range.

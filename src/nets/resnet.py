@@ -24,7 +24,7 @@ class ResNet(nn.Module):
         depth: number of layers with weights: 18, 34, 50, 101 or 152, or 20, 32, 44, 56 or 110 for the paper's CIFAR
             nets. Shortcuts that change the width are projections in all of them.
         stem: imagenet reduces the resolution to a quarter before the first block; cifar keeps it, for images of about
-            32 pixels, and is the only stem of CIFAR nets; auto chooses by depth.
+            32 pixels, and is the only stem for CIFAR nets; auto chooses by depth.
         in_channels: 1 for grey images, 3 for RGB.
         width: channels of the first stage, at least 1. Defaults to 64, or 16 for CIFAR nets.
 

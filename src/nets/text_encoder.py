@@ -13,13 +13,13 @@ THETA = 10_000.0  # slowest wavelength of rotary positions, in places / 2π
 
 
 class TextEncoder(nn.Module):
-    """Attention among all tokens of a text, then one vector for the text and its classes.
+    """Bidirectional attention over the tokens of a text, then pools them and classifies the text.
 
     Layer norms come before attention and MLP, and after the last block. Without dropout and positions, features equal
     those of torch's TransformerEncoder with `norm_first`.
 
     Args:
-        num_classes: number of classes K; 0 for no classifier, as where a task trains `features` alone.
+        num_classes: number of classes K; 0 for no classifier, for tasks that use only `features`.
         vocab_size: number of tokens V.
         max_length: largest number of tokens T, with learned positions.
         num_layers: number of blocks, at least 1.
@@ -28,14 +28,14 @@ class TextEncoder(nn.Module):
         mlp_dim: hidden units of a block's MLP. Defaults to 4 D.
         dropout: probability of dropping a feature after attention, in the MLP and before the classifier, in [0, 1).
         embedding_dropout: probability of dropping a feature of an embedding, in [0, 1).
-        word_dropout: probability of dropping the embedding of a token as a whole, in [0, 1) (Iyyer et al. 2015).
-        position: learned, a trained vector for each place; rope, queries and keys rotated by place (Su et al. 2021);
-            none, where the order of tokens does not count.
+        word_dropout: probability of dropping the whole embedding of a token, in [0, 1) (Iyyer et al. 2015).
+        position: learned, a trained vector for each position; rope, queries and keys rotated by position (Su et al.
+            2021); none, which ignores the order of tokens.
         pooling: mean or max over the tokens of a text, or first, the first token's vector.
 
     Shapes:
-        tokens (B, T) and mask (B, T), True at tokens and False at padding → logits (B, K), or (B, D) for K = 0.
-        Padding changes nothing; a row of padding alone is pooled to zeros.
+        tokens (B, T) and mask (B, T), True for tokens and False for padding → logits (B, K), or (B, D) for K = 0.
+        Padding has no effect; a row of padding only is pooled to zeros.
 
     Raises:
         ValueError: an argument is out of range, or there are more than max_length tokens with learned positions.
@@ -112,7 +112,7 @@ class TextEncoder(nn.Module):
         return self.head(self.dropout(x))  # (B, K)
 
     def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """A vector for each token, (B, T, D); those at padding mean nothing."""
+        """A vector for each token, (B, T, D); those of padding are meaningless."""
         length = tokens.shape[1]
         if length > self.max_length and (self.position is not None or self.rotary_dim):
             raise ValueError(f"max_length: expected at most {self.max_length} tokens, got {length}")
@@ -122,14 +122,14 @@ class TextEncoder(nn.Module):
         if self.position is not None:
             x = x + self.position.weight[:length]
         x = self.embedding_dropout(x)
-        seen = (mask | ~mask.any(dim=1, keepdim=True))[:, None, None]  # (B, 1, 1, T); no row sees nothing at all
+        key_mask = (mask | ~mask.any(dim=1, keepdim=True))[:, None, None]  # (B, 1, 1, T); no row is masked entirely
         turns = None
         if self.rotary_dim:
             places = torch.arange(length, device=x.device)
             precision = torch.promote_types(x.dtype, torch.float32)
             turns = rotation(places, self.rotary_dim, THETA, precision)  # (T, D / 2 H) each
         for block in self.blocks:
-            x = block(x, seen, turns)
+            x = block(x, key_mask, turns)
         return self.norm(x)
 
 
@@ -149,16 +149,16 @@ class _Block(nn.Module):
         self.down = nn.Linear(mlp_dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, seen: Tensor, turns: Tensor | None) -> Tensor:
-        x = x + self.dropout(self._attention(self.attention_norm(x), seen, turns))
+    def forward(self, x: Tensor, mask: Tensor, turns: Tensor | None) -> Tensor:
+        x = x + self.dropout(self._attention(self.attention_norm(x), mask, turns))
         hidden = self.dropout(nn.functional.gelu(self.up(self.mlp_norm(x))))  # (B, T, hidden units)
         return x + self.dropout(self.down(hidden))
 
-    def _attention(self, x: Tensor, seen: Tensor, turns: Tensor | None) -> Tensor:
+    def _attention(self, x: Tensor, mask: Tensor, turns: Tensor | None) -> Tensor:
         linears = (self.query, self.key, self.value)
         q, k, v = (linear(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for linear in linears)  # (B, H, T, D/H)
         if turns is not None:
             cos, sin = turns
             q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        x = attend(q, k, v, seen)
+        x = attend(q, k, v, mask)
         return self.out(x.transpose(1, 2).flatten(2))  # (B, T, D)

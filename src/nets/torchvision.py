@@ -23,7 +23,7 @@ class TorchvisionClassifier(nn.Module):
         name: name in torchvision.models.list_models(), such as resnet18, convnext_tiny or vit_b_16.
         num_classes: number of classes K, at least 1. If the published weights have K classes, their head is kept.
         weights: name of published weights, such as IMAGENET1K_V1 or DEFAULT. Defaults to random weights.
-        freeze: train the head alone; frozen batch norms keep their statistics.
+        freeze: whether to train only the head; frozen batch norms keep their statistics.
         in_channels: channels of the images. For 1, the first layer's weights are summed over its channels, so that an
             image gets the features it would have in RGB; for others, they are repeated in turn and scaled by 3 / C.
         dropout: probability of dropping a feature before the last layer, in addition to the net's own dropout, in [0,
@@ -82,15 +82,15 @@ class TorchvisionClassifier(nn.Module):
         return self
 
     def parameter_stages(self) -> list[list[nn.Parameter]]:
-        """Parameters from the head to the stem, in the order in which gradual unfreezing takes them.
+        """Parameters from the head to the stem, in the order of gradual unfreezing.
 
-        The head is alone in the first stage. After a change of requires_grad, call train() for the batch norms.
+        The first stage is the head. After changing requires_grad, call train() to update the batch norms.
         """
         return parameter_stages(self.net, head=self.net.get_submodule(self.head))
 
 
 class TorchvisionSegmentation(nn.Module):
-    """DeepLabV3, FCN or LR-ASPP of torchvision by name, for K classes and, optionally, with published weights.
+    """DeepLabV3, FCN or LR-ASPP of torchvision by name, for K classes, optionally with published weights.
 
     Args:
         name: name in torchvision.models.list_models(), such as deeplabv3_resnet50, fcn_resnet50 or
@@ -138,7 +138,7 @@ class TorchvisionSegmentation(nn.Module):
 
 
 def published(option: str, name: str, weights: str | None) -> Any:
-    """Looks up published weights by name; returns None if a checkpoint brings the weights.
+    """Looks up published weights by name; returns None if a checkpoint contains the weights.
 
     The file is downloaded and read here with `weights_only=True`: torchvision itself would unpickle any object in it.
 
@@ -149,7 +149,7 @@ def published(option: str, name: str, weights: str | None) -> Any:
 
     Raises:
         ValueError: the net has no weights of this name.
-        UserError: the weights are neither cached nor can be downloaded, or the file holds more than tensors.
+        UserError: the weights are not cached and cannot be downloaded, or the file contains more than tensors.
     """
     if weights is None:
         return None
@@ -216,7 +216,7 @@ def _replace(net: nn.Module, path: str, num_classes: int, dropout: float = 0.0) 
 
 
 def _initialise(layer: nn.Linear | nn.Conv2d) -> None:
-    """Krizhevsky et al. 2012: deviation 0.01, so that a training begins with every class as likely as any other."""
+    """Krizhevsky et al. 2012: deviation 0.01, so that all classes are about equally likely at the start of training."""
     nn.init.normal_(layer.weight, std=0.01)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)

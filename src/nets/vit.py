@@ -14,7 +14,7 @@ EPS = 1e-6  # of the layer norms, as in the published weights
 
 
 class ViT(nn.Module):
-    """Attention over square patches of an image and a class token (Dosovitskiy et al. 2021).
+    """Attention over the square patches of an image and a class token (Dosovitskiy et al. 2021).
 
     Layer norms come before attention and MLP. With learned positions, outputs equal those of torchvision's
     VisionTransformer.
@@ -119,8 +119,8 @@ class ViT(nn.Module):
             mesh: with the dimensions "data_parallel" and "tensor_parallel".
 
         Raises:
-            ValueError: the heads do not split evenly, or there is dropout, which ranks would draw differently for what
-                must be the same on all.
+            ValueError: the heads do not split evenly, or there is dropout, whose random numbers would differ between
+                ranks.
         """
         size = mesh["tensor_parallel"].size()
         if self.num_heads % size:

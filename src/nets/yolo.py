@@ -39,10 +39,11 @@ class YOLO(nn.Module):
         num_classes: number of classes K, at least 1.
         size: size of the net: n, s or m.
         in_channels: 1 for grey images, 3 for RGB.
-        strides: strides of the feature maps, consecutive ones of 4, 8, 16, 32. Use 4 for objects below about 30 pixels.
+        strides: strides of the feature maps, consecutive ones among 4, 8, 16, 32. Use 4 for objects below about 30
+            pixels.
         num_bins: number of values 0, 1, … (in strides) over which a distance is distributed, at least 2; they must
             reach the sides of the largest object. 0 predicts the distance itself.
-        top_k: largest number of points that learn an object, at least 1.
+        top_k: largest number of points that are assigned to an object in training, at least 1.
         score_threshold: boxes with lower scores are dropped.
         nms_iou: IoU above which the lower-scoring of two boxes of one class is dropped.
         max_detections: largest number of boxes per image; those with the highest scores are returned.
@@ -53,7 +54,8 @@ class YOLO(nn.Module):
         losses, else a list of B dicts of boxes (M, 4) in the image's own pixels, labels (M,) and scores (M,).
 
     Raises:
-        ValueError: an argument is out of range, an image has other channels, or targets are missing in training.
+        ValueError: an argument is out of range, an image has a different number of channels, or targets are missing in
+            training.
     """
 
     bins: Tensor
@@ -79,7 +81,7 @@ class YOLO(nn.Module):
             raise ValueError(f"size: expected one of {', '.join(SIZES)}, got {size}")
         known = list(STAGES)
         if not strides or list(strides) != [s for s in known if min(strides) <= s <= max(strides)]:
-            raise ValueError(f"strides: expected neighbours out of {known} in this order, got {list(strides)}")
+            raise ValueError(f"strides: expected consecutive ones of {known} in this order, got {list(strides)}")
         if num_bins < 0 or num_bins == 1:
             raise ValueError(f"num_bins: expected 0 or at least 2, got {num_bins}")
         for name, share in {"score_threshold": score_threshold, "nms_iou": nms_iou}.items():

@@ -13,8 +13,8 @@ def task_aligned(
     """Assigns to every object the predictions that both classify and locate it best (Feng et al. 2021, section 3.2).
 
     An object ranks its candidates by score^α · IoU^β and takes the first k, where k is the sum of its top_k largest
-    IoUs, rounded down, but at least 1 (Ge et al. 2021, section 2.1). A prediction that several objects take goes to the
-    one that it overlaps most. The computation is vectorised over images and objects.
+    IoUs, rounded down, but at least 1 (Ge et al. 2021, section 2.1). A prediction that several objects claim goes to
+    the one that it overlaps most. The computation is vectorised over images and objects.
 
     Args:
         scores: probabilities of the classes (B, N, K).
@@ -24,7 +24,7 @@ def task_aligned(
         top_k: largest number of predictions per object, at least 1.
 
     Returns:
-        owner (B, N), the object that a prediction learns, or -1; and quality (B, N), its target score: its rank as a
+        owner (B, N), the object assigned to each prediction, or -1; and quality (B, N), its target score: its rank as a
         share of the object's best rank, times the object's best IoU, or 0.
     """
     of_class = scores.mT.gather(1, labels[..., None].expand_as(overlaps))  # (B, M, N)
@@ -33,11 +33,11 @@ def task_aligned(
     best, index = rank.masked_fill(~candidates, -1).topk(min(top_k, rank.shape[-1]))  # (B, M, k)
     total = overlaps.topk(best.shape[-1]).values.sum(-1, keepdim=True)  # (B, M, 1)
     place = torch.arange(best.shape[-1], device=rank.device)
-    taken = torch.zeros_like(candidates).scatter(-1, index, (best >= 0) & (place < total.floor().clamp(min=1)))
-    owner = overlaps.masked_fill(~taken, -1).argmax(1, keepdim=True)  # (B, 1, N)
-    taken &= torch.zeros_like(taken).scatter(1, owner, True)
-    rank, overlaps = rank * taken, overlaps * taken
+    is_taken = torch.zeros_like(candidates).scatter(-1, index, (best >= 0) & (place < total.floor().clamp(min=1)))
+    owner = overlaps.masked_fill(~is_taken, -1).argmax(1, keepdim=True)  # (B, 1, N)
+    is_taken &= torch.zeros_like(is_taken).scatter(1, owner, True)
+    rank, overlaps = rank * is_taken, overlaps * is_taken
     # of boxes that overlap next to nothing, the sixth power may vanish
     share = rank / rank.amax(-1, keepdim=True).clamp(min=torch.finfo(rank.dtype).tiny)
     quality = (share * overlaps.amax(-1, keepdim=True)).sum(1)  # (B, N), of one owner at most
-    return torch.where(taken.any(1), owner[:, 0], -1), quality
+    return torch.where(is_taken.any(1), owner[:, 0], -1), quality

@@ -11,37 +11,37 @@ PADDING = -1  # as a document: invisible
 
 
 class Cache:
-    """Keys and values of the places that a net has seen, for generation.
+    """Keys and values of the tokens that a net has processed, for generation.
 
     Args:
         batch_size: rows B.
-        length: largest number of places.
+        length: largest number of tokens.
         num_layers: blocks of the net, each with its own keys and values.
     """
 
     def __init__(self, batch_size: int, length: int, num_layers: int) -> None:
         self.batch_size = batch_size
         self.length = length
-        self.filled = 0  # places that were seen
+        self.filled = 0  # tokens that were processed
         self._keys: list[Tensor | None] = [None] * num_layers
         self._values: list[Tensor | None] = [None] * num_layers
         self._documents: Tensor | None = None
 
     def documents(self, new: Tensor | None, num_new: int, device: torch.device) -> Tensor | None:
-        """Documents of all places, (B, filled + num_new); None where all are one document."""
+        """Documents of all tokens, (B, filled + num_new); None if all are one document."""
         if self.filled + num_new > self.length:
-            raise ValueError(f"cache: expected at most {self.length} places, got {self.filled + num_new}")
+            raise ValueError(f"cache: expected at most {self.length} tokens, got {self.filled + num_new}")
         if new is None and self._documents is None:
             return None
         if self._documents is None:
             self._documents = torch.zeros(self.batch_size, self.filled, dtype=torch.long, device=device)
-        if new is None:  # a new place belongs to the last document
+        if new is None:  # a new token belongs to the last document
             new = self._documents[:, -1:].expand(-1, num_new)
         self._documents = torch.cat([self._documents, new], dim=1)
         return self._documents
 
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds keys and values (B, H, T, D / H) of new places, and returns those of all places."""
+        """Adds keys and values (B, H, T, D / H) of new tokens, and returns those of all tokens."""
         keys, values = self._keys[layer], self._values[layer]
         if keys is None or values is None:
             shape = (self.batch_size, key.shape[1], self.length, key.shape[3])
@@ -59,44 +59,44 @@ def visible(
     documents: Tensor | None,
     device: torch.device,
 ) -> Tensor | None:
-    """Which keys each query sees; None where it is all up to its own place.
+    """Attention mask; None for plain causal attention.
 
-    The queries are the last of the places. Place t sees place s if s ≤ t, both are of one document, and t − s < window.
-    Padding sees itself alone, so that no row is empty.
+    The queries are the last positions. Position t attends to position s if s ≤ t, both are in the same document, and
+    t − s < window. Padding attends only to itself, so that no row is empty.
 
     Args:
-        num_queries: places that ask.
-        num_keys: places that may be seen, at least as many.
-        window: places that a query sees, its own included; None for all.
+        num_queries: number of query positions.
+        num_keys: number of key positions, at least num_queries.
+        window: number of positions that a query attends to, its own included; None for all.
         documents: (B, num_keys), -1 for padding; None for one document.
         device: of the result.
 
     Returns:
-        (1 or B, 1, num_queries, num_keys), True where it is seen.
+        (1 or B, 1, num_queries, num_keys), True where a query attends to a key.
     """
     if documents is None and window is None and num_queries == num_keys:
         return None
     key = torch.arange(num_keys, device=device)  # (S,)
     query = key[num_keys - num_queries :, None]  # (T, 1)
-    seen = key <= query  # (T, S)
+    is_seen = key <= query  # (T, S)
     if window is not None:
-        seen = seen & (query - key < window)
+        is_seen = is_seen & (query - key < window)
     if documents is None:
-        return seen[None, None]
+        return is_seen[None, None]
     own = documents[:, num_keys - num_queries :, None]  # (B, T, 1)
     same = (own == documents[:, None]) & (own != PADDING)  # (B, T, S)
-    return ((seen & same) | (key == query))[:, None]
+    return ((is_seen & same) | (key == query))[:, None]
 
 
 def visible_blocks(length: int, window: int | None, documents: Tensor | None, device: torch.device) -> Any:
-    """The mask of `visible` for FlexAttention (Dong et al. 2024), which leaves out blocks that no query sees.
+    """The mask of `visible` for FlexAttention (Dong et al. 2024), which skips blocks that are masked entirely.
 
-    On a CPU it has no backward (torch 2.15), and took ten times as long as SDPA where it was not compiled: there it is
-    for comparison alone.
+    On a CPU, FlexAttention has no backward (torch 2.15), and uncompiled it took ten times as long as SDPA: use it there
+    only for comparison.
 
     Args:
-        length: places, each of them query and key.
-        window: places that a query sees, its own included; None for all.
+        length: number of positions, each of them query and key.
+        window: number of positions that a query attends to, its own included; None for all.
         documents: (B, length), -1 for padding; None for one document.
         device: of the result.
 
@@ -106,12 +106,12 @@ def visible_blocks(length: int, window: int | None, documents: Tensor | None, de
     from torch.nn.attention.flex_attention import create_block_mask
 
     def is_visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        seen = k <= q
+        is_seen = k <= q
         if window is not None:
-            seen = seen & (q - k < window)
+            is_seen = is_seen & (q - k < window)
         if documents is not None:
-            seen = (seen & (documents[b, q] == documents[b, k]) & (documents[b, q] != PADDING)) | (k == q)
-        return seen
+            is_seen = (is_seen & (documents[b, q] == documents[b, k]) & (documents[b, q] != PADDING)) | (k == q)
+        return is_seen
 
     batch_size = None if documents is None else len(documents)
     return create_block_mask(is_visible, batch_size, None, length, length, device=device.type)
@@ -120,13 +120,13 @@ def visible_blocks(length: int, window: int | None, documents: Tensor | None, de
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
     """Attention of H query heads over H or fewer key heads.
 
-    On a CPU in float32, whatever the precision around it: the backward of bf16 took 3.5 to 5 times as long there.
+    Computed in float32 on a CPU, whatever the autocast precision: the backward of bf16 took 3.5 to 5 times as long.
 
     Args:
         query: (B, H, T, D / H).
         key: (B, G, S, D / H), where G divides H.
         value: as key.
-        mask: of `visible`, where None is causal, or of `visible_blocks`.
+        mask: returned by `visible`, where None means causal, or by `visible_blocks`.
 
     Returns:
         (B, H, T, D / H) in the precision of the value.
@@ -154,8 +154,8 @@ def rotation(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype)
     Args:
         positions: (…).
         head_dim: features of a head, D / H.
-        theta: slowest wavelength, in positions / 2π.
-        dtype: of the result; not bf16, which does not tell position 256 from 257.
+        theta: longest wavelength, in positions / 2π.
+        dtype: of the result; not bf16, which cannot distinguish position 256 from 257.
 
     Returns:
         (…, D / 2 H) each.
@@ -166,6 +166,6 @@ def rotation(positions: Tensor, head_dim: int, theta: float, dtype: torch.dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns the pairs (i, i + D / 2 H) of (B, H, T, D / H) by their places' angles, in the precision of the angles."""
+    """Rotates the pairs (i, i + D / 2 H) of (B, H, T, D / H) by their positions' angles, in the angles' precision."""
     a, b = x.chunk(2, dim=-1)  # (B, H, T, D / 2 H) each
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)

@@ -13,10 +13,10 @@ IGNORED = -100
 def chunked_cross_entropy(
     features: Tensor, weight: Tensor, target: Tensor, chunk: int, ignore_index: int = IGNORED
 ) -> Tensor:
-    """The cross-entropy of `features @ weight.T` summed over places, of which `chunk` have logits at a time.
+    """The cross-entropy of `features @ weight.T`, summed over rows, with the logits of `chunk` rows at a time.
 
-    The loss and both gradients of a chunk are computed together, in the forward pass, so that its logits can go before
-    the next chunk's are there (Wijmans et al. 2024; Hsu et al. 2024): memory grows with chunk × V, not with N × V. The
+    The loss and both gradients of a chunk are computed together, in the forward pass, so that its logits are freed
+    before the next chunk (Wijmans et al. 2024; Hsu et al. 2024): memory grows with chunk × V, not with N × V. The
     backward pass only scales the gradients. Precision is that of a linear layer and F.cross_entropy: under autocast,
     products are in its precision, and softmax is in float32. Divide by `(target != ignore_index).sum()` for the mean.
 
@@ -26,8 +26,8 @@ def chunked_cross_entropy(
         features: (N, D).
         weight: (V, D), as of nn.Linear.
         target: (N,) int64, in [0, V) or `ignore_index`.
-        chunk: places whose logits are held at a time, at least 1.
-        ignore_index: target of places that do not count.
+        chunk: number of rows whose logits are computed at a time, at least 1.
+        ignore_index: target of rows that do not count.
 
     Returns:
         () in float32, or in float64 if the features are.
@@ -38,7 +38,7 @@ def chunked_cross_entropy(
         RuntimeError: in a backward pass with create_graph.
     """
     if chunk < 1:
-        raise ValueError(f"chunk: expected at least 1 place, got {chunk}")
+        raise ValueError(f"chunk: expected at least 1 row, got {chunk}")
     return _ChunkedCrossEntropy.apply(features, weight, target, chunk, ignore_index, torch.is_grad_enabled())
 
 

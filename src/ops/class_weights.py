@@ -1,4 +1,4 @@
-"""Weights of classes: where they come from, and what a target weighs."""
+"""Weights of classes, and the weights of targets by their classes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from playbook import UserError, nearest
 
 
 def inverse_frequency(counts: Sequence[int]) -> list[float]:
-    """Weighs each class by N / (K n), for its n of N samples and the K classes that occur.
+    """Weights each class by N / (K n), for its n of N samples and the K classes that occur.
 
-    All classes together then weigh the same, and the mean weight of a sample is 1. A class without samples weighs 0.
+    All classes then have the same total weight, and the mean weight of a sample is 1. Classes without samples weigh 0.
 
     Args:
-        counts: samples of each class, at least one in all.
+        counts: number of samples of each class, not all 0.
     """
     num_present = sum(count > 0 for count in counts)
     return [sum(counts) / (num_present * count) if count else 0.0 for count in counts]
@@ -29,10 +29,10 @@ def check_weights(weights: Mapping[str, float]) -> None:
 
 
 def weights_by_name(weights: Mapping[str, float], classes: Sequence[str]) -> list[float]:
-    """Puts weights in the order of the classes; those that are not named weigh 1.
+    """Sorts weights in the order of the classes; classes without a weight get 1.
 
     Raises:
-        UserError: a name is no class, or no class is left with a weight above 0.
+        UserError: a name is not a class, or no class has a weight above 0.
     """
     weights = {str(name): weight for name, weight in weights.items()}  # YAML reads 3 as a number
     for name in weights:
@@ -41,15 +41,15 @@ def weights_by_name(weights: Mapping[str, float], classes: Sequence[str]) -> lis
             raise UserError(f"class_weights: no class is called {name}, expected {known}{nearest(name, classes)}")
     ordered = [float(weights.get(name, 1.0)) for name in classes]
     if not any(ordered):
-        raise UserError("class_weights: every class weighs 0, expected at least one above it")
+        raise UserError("class_weights: every class weighs 0, expected at least one weight above 0")
     return ordered
 
 
 def weights_of(target: Tensor, weight: Tensor, ignore_index: int | None = None) -> Tensor:
-    """What each target weighs.
+    """The weight of each target.
 
     Args:
-        target: class numbers (B, …), or probabilities (B, K), which weigh the mean of the classes' weights under them.
+        target: class numbers (B, …), or probabilities (B, K), whose weight is the expected weight of the class.
         weight: of the classes (K,).
         ignore_index: class number that weighs 0. Defaults to none.
 
@@ -65,5 +65,5 @@ def weights_of(target: Tensor, weight: Tensor, ignore_index: int | None = None) 
 
 
 def divided(total: Tensor, weight: Tensor) -> Tensor:
-    """A sum over its weight, or as it is where nothing weighs: the value does not count, its gradient stays finite."""
+    """A sum divided by its weight; unchanged for a weight of 0, so that the gradient stays finite."""
     return total / torch.where(weight > 0, weight, 1)

@@ -1,4 +1,4 @@
-"""Text that goes on from prompts, token by token."""
+"""Generation of text after prompts, token by token."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ Streamer = Callable[[int, list[int]], Any]
 
 
 def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: float, min_p: float) -> None:
-    """Refuses options of `generate` that are out of range.
+    """Checks the ranges of options of `generate`.
 
     Raises:
-        ValueError: of the option, the value and what was expected.
+        ValueError: an option is out of range.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens: expected at least 1, got {max_new_tokens}")
@@ -45,31 +45,31 @@ def generate(
     seed: int = 0,
     streamer: Streamer | None = None,
 ) -> list[list[int]]:
-    """Lets a language model go on from each prompt.
+    """Generates tokens after each prompt.
 
-    What is drawn for a prompt is a function of it and the seed, whatever else is in the batch. When prompt and answer
-    outgrow the net's `context_length`, all but the last half of the context is forgotten, and the model goes on from
-    there: half, so that the rest is read again once in many tokens and not for each.
+    The tokens of a prompt depend only on the prompt and the seed, not on the rest of the batch. When prompt and answer
+    exceed the net's `context_length`, generation continues from the last half of the context. Half, so that the rest is
+    processed again once in many tokens, not for each.
 
     Args:
-        net: tokens (B, T) → logits (B, T, V). One with `make_cache` reads each token once.
+        net: tokens (B, T) → logits (B, T, V). A net with `make_cache` processes each token once.
         prompts: tokens, at least one each.
-        max_new_tokens: largest number of tokens that follow, at least 1.
-        temperature: divides the logits; 0 takes the likeliest token.
-        top_k: number of likeliest tokens to draw from; 0 for all.
-        top_p: draw from the likeliest tokens whose probabilities reach this share, in (0, 1] (Holtzman et al. 2020).
-        min_p: leave out tokens less likely than this share of the likeliest one's probability, in [0, 1).
+        max_new_tokens: largest number of tokens to generate, at least 1.
+        temperature: divides the logits; 0 always takes the most likely token.
+        top_k: number of most likely tokens to sample from; 0 for all.
+        top_p: sample from the most likely tokens whose probabilities add up to this share, in (0, 1] (Holtzman et al.
+            2020).
+        min_p: exclude tokens whose probability is below this share of the most likely one's, in [0, 1).
         stop: tokens, or lists of them, that end an answer. The answer is returned without them.
-        seed: of the draws.
-        streamer: called with row and new tokens as they come, but not with what may turn out to be a stop. A true
-            answer ends the row.
+        seed: of the random draws.
+        streamer: called with a row and its new tokens, except those that may begin a stop. Returning True ends the row.
 
     Returns:
-        The tokens that follow each prompt.
+        The generated tokens of each prompt.
 
     Raises:
         ValueError: an option is out of range.
-        UserError: a prompt is empty, or longer than the context.
+        UserError: a prompt is empty or longer than the context.
     """
     check_sampling(max_new_tokens, temperature, top_k, top_p, min_p)
     ends = [[token] if isinstance(token, int) else list(token) for token in stop]
@@ -116,7 +116,7 @@ def _check_prompts(prompts: Sequence[list[int]], context: int | None) -> None:
 
 
 class _Answer:
-    """What follows one prompt. Finds its end, and streams the tokens that are certain to belong to it."""
+    """The answer to one prompt. Finds its end, and streams the tokens that certainly belong to it."""
 
     def __init__(self, row: int, ends: list[list[int]], streamer: Streamer | None) -> None:
         self.row = row
@@ -146,14 +146,14 @@ class _Answer:
         return self.tokens
 
     def _stream(self, end: int) -> bool:
-        """Streams up to a token; whether the streamer ends the row."""
+        """Streams tokens up to a position; returns whether the streamer ends the row."""
         new_tokens = self.tokens[self.num_streamed : end]
         self.num_streamed = max(self.num_streamed, end)
         return bool(self.streamer is not None and new_tokens and self.streamer(self.row, new_tokens))
 
 
 class _Reader:
-    """Gives the logits of the last place of each row; reads every token once where the net has a cache."""
+    """Computes the logits of the last token of each row; processes every token once if the net has a cache."""
 
     def __init__(self, net: nn.Module, num_rows: int, context: int | None, max_new_tokens: int) -> None:
         self.net = net
@@ -161,8 +161,8 @@ class _Reader:
         self.context = context
         self.max_new_tokens = max_new_tokens
         self.cache: Any = None
-        self.num_read = 0  # places in the cache, padding included
-        self.starts = [0] * num_rows  # the first token of each row that is still seen
+        self.num_read = 0  # tokens in the cache, padding included
+        self.starts = [0] * num_rows  # the first token of each row that is still in the context
 
     def read(self, rows: list[list[int]]) -> Tensor:
         """Logits (B, V); each row is one token longer than in the call before."""
@@ -179,12 +179,12 @@ class _Reader:
             for number, row in enumerate(rows):  # by its own length, so that other rows make no difference
                 if len(row) - self.starts[number] > self.context:
                     self.starts[number] = len(row) - num_kept
-        seen = [row[start:] for row, start in zip(rows, self.starts, strict=True)]
-        width = max(map(len, seen))
-        tokens = torch.tensor([[0] * (width - len(row)) + row for row in seen], device=self.device)  # (B, T)
+        contexts = [row[start:] for row, start in zip(rows, self.starts, strict=True)]
+        width = max(map(len, contexts))
+        tokens = torch.tensor([[0] * (width - len(row)) + row for row in contexts], device=self.device)  # (B, T)
         options: dict[str, Any] = {}
-        if any(len(row) < width for row in seen):
-            num_padded = torch.tensor([[width - len(row)] for row in seen], device=self.device)  # (B, 1)
+        if any(len(row) < width for row in contexts):
+            num_padded = torch.tensor([[width - len(row)] for row in contexts], device=self.device)  # (B, 1)
             positions = torch.arange(width, device=self.device) - num_padded  # (B, T)
             options["documents"] = torch.where(positions < 0, PADDING, 0)
             options["positions"] = positions.clamp(min=0)
@@ -197,7 +197,7 @@ class _Reader:
 
 
 class _Draws:
-    """Numbers in [0, 1) that are a function of the seed and the prompt."""
+    """Random numbers in [0, 1) that depend only on the seed and the prompt."""
 
     def __init__(self, seed: int, prompt: list[int]) -> None:
         digest = hashlib.sha256(f"{seed}:{prompt}".encode()).digest()
@@ -208,16 +208,16 @@ class _Draws:
 
 
 def filtered(probability: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
-    """Leaves out unlikely tokens; the rest keep their proportions, and the likeliest always stays.
+    """Excludes unlikely tokens; the rest keep their proportions, and the most likely one always stays.
 
     Args:
         probability: (B, V).
-        top_k: number of likeliest tokens that stay; 0 for all.
-        top_p: share that those which stay reach together, after top_k.
-        min_p: least share of the likeliest one's probability.
+        top_k: number of most likely tokens to keep; 0 for all.
+        top_p: keep the most likely tokens whose probabilities add up to this share, after top_k.
+        min_p: keep tokens with at least this share of the most likely one's probability.
 
     Returns:
-        (B, V), adding up to 1 in each row.
+        (B, V), with the sum 1 in each row.
     """
     if not top_k and top_p == 1 and not min_p:
         return probability
@@ -234,7 +234,7 @@ def filtered(probability: Tensor, top_k: int = 0, top_p: float = 1.0, min_p: flo
 
 
 def pick(probability: Tensor, number: Tensor) -> Tensor:
-    """The token at which the cumulated probabilities pass a number.
+    """The token at which the cumulative probability exceeds a number.
 
     Args:
         probability: (B, V).

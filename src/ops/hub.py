@@ -1,4 +1,4 @@
-"""Where a pretrained model or tokenizer lies: a local directory, or a copy of a repository of the Hugging Face hub."""
+"""Finds a pretrained model or tokenizer in a local directory, or downloads it from the Hugging Face hub."""
 
 import re
 from pathlib import Path
@@ -13,18 +13,18 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def local_folder(name: str, option: str, tokenizer_alone: bool = False) -> Path:
-    """The local directory of a pretrained model; one of the hub is downloaded once.
+    """The local directory of a pretrained model; a model of the hub is downloaded once.
 
-    A directory on this machine comes first, and is read without any look at the network. So is what was downloaded
-    before.
+    Local directories have precedence. Neither they nor earlier downloads need network access.
 
     Args:
-        name: a directory that `save_pretrained` has written, or the name of a repository of the hub.
-        option: what the user calls the name, for messages.
-        tokenizer_alone: whether weights are not needed.
+        name: a directory written by `save_pretrained`, or the name of a repository of the hub.
+        option: name of the option, for messages.
+        tokenizer_alone: whether only the tokenizer is needed, not the weights.
 
     Raises:
-        UserError: there is no such directory, it holds no model, or the hub has no such repository or is out of reach.
+        UserError: there is no such directory, it contains no model, the hub has no such repository or cannot be
+            reached.
     """
     path = Path(name).expanduser()
     if path.exists():
@@ -49,7 +49,7 @@ def _from_hub(name: str, option: str, tokenizer_alone: bool) -> Path:
             return folder
     except LocalEntryNotFoundError:
         pass
-    advice = "expected a local folder that save_pretrained has written, or a name that was downloaded before"
+    advice = "expected a local folder written by save_pretrained, or the name of an earlier download"
     if constants.HF_HUB_OFFLINE:
         raise UserError(f"{option} {name}: no such folder, and HF_HUB_OFFLINE forbids a download; {advice}")
     try:

@@ -10,16 +10,16 @@ from src.ops.class_weights import divided, weights_of
 def cross_entropy_loss(
     logits: Tensor, target: Tensor, ignore_index: int | None = None, weight: Tensor | None = None
 ) -> Tensor:
-    """Negative log-likelihood of the target, averaged over all places.
+    """Negative log-likelihood of the target, averaged over all pixels.
 
     Args:
         logits: (B, K, …).
-        target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places to ignore. Defaults to none.
-        weight: weights of the classes (K,), by which the average weighs places. Defaults to 1 each.
+        target: class of every pixel (B, …), from 0 to K - 1.
+        ignore_index: class of pixels to ignore. Defaults to none.
+        weight: weights of the classes (K,) for the average over pixels. Defaults to 1 each.
 
     Returns:
-        A scalar; 0 if every place is ignored, where PyTorch's own mean is NaN.
+        A scalar; 0 if every pixel is ignored, for which PyTorch's own mean is NaN.
     """
     ignored = -100 if ignore_index is None else ignore_index  # PyTorch's default, which is no class
     logits = _precise(logits)
@@ -39,11 +39,11 @@ def dice_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -
 
     Args:
         logits: (B, K, …).
-        target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places to ignore. Defaults to none.
+        target: class of every pixel (B, …), from 0 to K - 1.
+        ignore_index: class of pixels to ignore. Defaults to none.
 
     Returns:
-        A scalar in [0, 1]; 0 if every place is ignored.
+        A scalar in [0, 1]; 0 if every pixel is ignored.
     """
     probability, is_class, counts = _places(logits, target, ignore_index)
     size = is_class.sum(dim=1)  # (K,)
@@ -58,19 +58,19 @@ def focal_loss(
     weight: Tensor | None = None,
     gamma: float = 2.0,
 ) -> Tensor:
-    """Cross-entropy that weighs confident places less (Lin et al. 2017), averaged over all places.
+    """Cross-entropy with less weight on confident pixels (Lin et al. 2017), averaged over all pixels.
 
-    -(1 - p)^γ log p, where p is the probability of the target; times its class's weight, the paper's α, if there are.
+    -(1 - p)^γ log p, where p is the probability of the target, times the weight of its class, the paper's α, if given.
 
     Args:
         logits: (B, K, …).
-        target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places to ignore. Defaults to none.
-        weight: weights of the classes (K,), by which the average weighs places. Defaults to 1 each.
+        target: class of every pixel (B, …), from 0 to K - 1.
+        ignore_index: class of pixels to ignore. Defaults to none.
+        weight: weights of the classes (K,) for the average over pixels. Defaults to 1 each.
         gamma: exponent of the weight; 0 gives cross-entropy, the paper uses 2.
 
     Returns:
-        A scalar; 0 if every place is ignored.
+        A scalar; 0 if every pixel is ignored.
     """
     log_p, is_class, counts = _places(logits, target, ignore_index, log=True)
     log_p = (log_p * is_class).sum(dim=0)  # (P,), 0 where nothing counts
@@ -84,18 +84,18 @@ def focal_loss(
 def lovasz_softmax(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
     """The Lovász extension of one minus the Jaccard index (Berman et al. 2018), averaged over the target's classes.
 
-    The errors of a class are 1 - p at its own places and p elsewhere. They are sorted from the largest, and each is
-    weighted by how much the Jaccard loss grows if its place is wrong as well as those before it, over the whole batch.
+    The errors of a class are 1 - p at its own pixels and p elsewhere. They are sorted from the largest, and each is
+    weighted by how much the Jaccard loss grows if its pixel is wrong as well as those before it, over the whole batch.
     Sorting is slow: 212 ms with the gradient for 32 × 11 × 64², against 8 for cross-entropy (one busy CPU thread,
     medians of 9).
 
     Args:
         logits: (B, K, …).
-        target: class of every place (B, …), from 0 to K - 1.
-        ignore_index: class of places to ignore. Defaults to none.
+        target: class of every pixel (B, …), from 0 to K - 1.
+        ignore_index: class of pixels to ignore. Defaults to none.
 
     Returns:
-        A scalar in [0, 1]; 0 if every place is ignored.
+        A scalar in [0, 1]; 0 if every pixel is ignored.
     """
     probability, is_class, counts = _places(logits, target, ignore_index)
     error = (is_class.float() - probability).abs() * counts  # (K, P)
@@ -104,7 +104,7 @@ def lovasz_softmax(logits: Tensor, target: Tensor, ignore_index: int | None = No
 
 
 def distillation_loss(logits: Tensor, taught: Tensor, temperature: float, counts: Tensor | None = None) -> Tensor:
-    """T² KL(softmax(taught / T) ‖ softmax(logits / T)), averaged over all places (Hinton et al. 2015).
+    """T² KL(softmax(taught / T) ‖ softmax(logits / T)), averaged over samples or pixels (Hinton et al. 2015).
 
     The factor T² keeps the size of the gradient, which the temperature T divides twice.
 
@@ -112,10 +112,10 @@ def distillation_loss(logits: Tensor, taught: Tensor, temperature: float, counts
         logits: of the student (B, K, …).
         taught: logits of the teacher (B, K, …).
         temperature: T, above 0.
-        counts: whether a place enters the mean (B, …). Defaults to all of them.
+        counts: whether a sample or pixel enters the mean (B, …). Defaults to all of them.
 
     Returns:
-        A scalar; 0 if no place counts.
+        A scalar; 0 if none counts.
     """
     student, teacher = ((_precise(x) / temperature).log_softmax(dim=1) for x in (logits, taught))
     divergence = kl_div(student, teacher, reduction="none", log_target=True).sum(dim=1)  # (B, …)
@@ -125,23 +125,23 @@ def distillation_loss(logits: Tensor, taught: Tensor, temperature: float, counts
 
 
 def _jaccard_growth(error: Tensor, is_class: Tensor) -> Tensor:
-    """How much every place adds to the Jaccard loss of its class, after those with larger errors (K, P)."""
+    """How much every pixel adds to the Jaccard loss of its class, after those with larger errors (K, P)."""
     order = error.argsort(dim=1, descending=True)
     is_class = is_class.gather(1, order)
     size = is_class.sum(dim=1, keepdim=True)  # (K, 1)
     # after n mistakes: the places left of the class, over those places and all that were taken for it
-    left, union = size - is_class.cumsum(dim=1), size + (~is_class).cumsum(dim=1)  # (K, P)
-    # differences of 1 - left / union, without subtracting numbers that are almost the same
-    growth = torch.where(is_class, 1, left.to(error.dtype) / (union - 1).clamp(min=1)) / union
+    num_left, union = size - is_class.cumsum(dim=1), size + (~is_class).cumsum(dim=1)  # (K, P)
+    # differences of 1 - num_left / union, without subtracting numbers that are almost the same
+    growth = torch.where(is_class, 1, num_left.to(error.dtype) / (union - 1).clamp(min=1)) / union
     return torch.zeros_like(error).scatter(1, order, growth)  # from the order of errors to that of places
 
 
 def _places(
     logits: Tensor, target: Tensor, ignore_index: int | None, log: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities or their logarithms (K, P), whether each place is of a class (K, P), whether it counts (P,).
+    """Probabilities or their logarithms (K, P), whether each pixel is of a class (K, P), whether it counts (P,).
 
-    Ignored places are of no class; removing them instead would make the host wait for the device.
+    Ignored pixels are of no class; removing them instead would make the host wait for the device.
     """
     logits, target = _precise(logits.transpose(0, 1).flatten(1)), target.flatten()  # (K, P), (P,)
     counts = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index

@@ -35,11 +35,11 @@ def parameter_stages(net: nn.Module, head: nn.Module | None = None) -> list[list
         if isinstance(largest, nn.Sequential | nn.ModuleList):
             whole.update(layers)  # a block is one stage
     stages: list[list[nn.Parameter]] = []
-    taken: set[nn.Parameter] = set()
+    assigned: set[nn.Parameter] = set()
     for group in [[head] if head is not None else [], *reversed(groups), [net]]:
         parameters = [parameter for part in group for parameter in part.parameters()]
-        stages.append([parameter for parameter in dict.fromkeys(parameters) if parameter not in taken])
-        taken.update(parameters)
+        stages.append([parameter for parameter in dict.fromkeys(parameters) if parameter not in assigned])
+        assigned.update(parameters)
     rest = stages.pop()  # parameters of the net itself
     stages = [stage for stage in stages if stage] or [[]]
     stages[-1].extend(rest)

@@ -65,9 +65,9 @@ def _spans(length: int, size: int) -> list[tuple[int, int]]:
 def tiled_logits(net: Callable[[Tensor], Tensor], image: Tensor, size: int) -> Tensor:
     """Logits (1, K, H, W) of an image (1, C, H, W), tile by tile.
 
-    Neighbouring tiles are blended over the middle quarter of their overlap. Closer to its seam than that, a tile does
-    not count: there its edge changes what the net sees. Where no tile's edge is within the net's reach, the result is
-    that of the whole image.
+    Neighbouring tiles are blended over the middle quarter of their overlap. Closer to its edge, a tile is not used, as
+    the edge changes the net's outputs there. Pixels whose receptive field contains no edge of a tile have the same
+    logits as in the whole image.
 
     Args:
         net: maps images to logits of the same height and width.
@@ -93,7 +93,7 @@ def tiled_logits(net: Callable[[Tensor], Tensor], image: Tensor, size: int) -> T
 
 
 def _weights(start: int, end: int, length: int, overlap: int, like: Tensor) -> Tensor:
-    """How much the pixels of a tile count along one side, (end - start,); in full at the image's own edges."""
+    """Weights of the pixels of a tile along one side, (end - start,); 1 at the image's own edges."""
     place = torch.arange(end - start, device=like.device, dtype=like.dtype) + 0.5
     weight = torch.ones_like(place)
     for from_seam, is_seam in ((place, start > 0), (end - start - place, end < length)):
@@ -103,10 +103,10 @@ def _weights(start: int, end: int, length: int, overlap: int, like: Tensor) -> T
 
 
 def tiled_boxes(net: Callable[[list[Tensor]], list[dict[str, Any]]], image: Tensor, size: int) -> dict[str, Tensor]:
-    """Boxes, labels and scores in an image (C, H, W), tile by tile; an object that several tiles see is one box.
+    """Boxes, labels and scores in an image (C, H, W), tile by tile; an object in several tiles gives one box.
 
     Args:
-        net: a detector as torchvision has them, in evaluation mode.
+        net: a detector with torchvision's interface, in evaluation mode.
         image: of any size.
         size: of the tiles in pixels.
     """
@@ -127,7 +127,7 @@ def tiled_boxes(net: Callable[[list[Tensor]], list[dict[str, Any]]], image: Tens
 
 
 def _merged(parts: list[dict[str, Tensor]], tiles: list[Tile], height: int, width: int) -> dict[str, Tensor]:
-    """Puts the boxes of all tiles together, one for each object."""
+    """Merges the boxes of all tiles, one per object."""
     if len(parts) == 1:
         return parts[0]
     boxes, labels, scores = (torch.cat([part[name] for part in parts]) for name in ("boxes", "labels", "scores"))

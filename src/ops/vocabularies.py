@@ -1,4 +1,4 @@
-"""Vocabularies: text as numbers of tokens, and back. Each is told by plain values, which travel in a run's facts."""
+"""Vocabularies map text to token numbers and back. Their plain values are saved in a run's facts."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
 
 
 class Vocabulary(Protocol):
-    """What the rest of the project asks of a vocabulary."""
+    """Interface of a vocabulary."""
 
     @property
     def size(self) -> int:
@@ -33,12 +33,12 @@ class Vocabulary(Protocol):
 
     @property
     def end(self) -> int | None:
-        """Token between documents; None where there is none."""
+        """Token between documents, or None."""
         ...
 
     @property
     def pad(self) -> int:
-        """Token that fills rows up; its place is masked."""
+        """Token that pads rows; it is masked."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Vocabulary(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text; names of special tokens in it are text like any other."""
+        """Tokens of a text; names of special tokens in it are treated as text."""
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -55,15 +55,15 @@ class Vocabulary(Protocol):
         ...
 
     def plain(self) -> dict[str, Any]:
-        """Plain values from which `vocabulary_from` makes it again."""
+        """Plain values from which `vocabulary_from` rebuilds the vocabulary."""
         ...
 
 
 def vocabulary_from(plain: Mapping[str, Any]) -> Vocabulary:
-    """Makes a vocabulary from what `plain` has returned.
+    """Rebuilds a vocabulary from its plain values.
 
     Args:
-        plain: with the `kind`.
+        plain: returned by `plain`.
 
     Raises:
         UserError: the kind is unknown.
@@ -89,7 +89,7 @@ def learn_vocabulary(
 
     Args:
         kind: characters, bytes, bpe or words.
-        texts: of the training part alone; read once.
+        texts: the training texts; read once.
         vocab_size: largest number of tokens, special ones included, for bpe and words; bpe has at least 256 + 2.
         min_count: how often a word must occur to have a token of its own.
         special: names of further special tokens; bytes have none.
@@ -109,24 +109,24 @@ def learn_vocabulary(
 
 
 def fingerprint(vocabulary: Vocabulary) -> str:
-    """Tells vocabularies apart: the first 16 hexadecimal digits of a SHA-256 of all that makes them."""
+    """Identifies a vocabulary: the first 16 hexadecimal digits of a SHA-256 of its plain values."""
     return hashlib.sha256(json.dumps(vocabulary.plain(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def describe(vocabulary: Vocabulary) -> str:
-    """A few words for messages, such as `65 characters`."""
+    """A short description for messages, such as `65 characters`."""
     return f"{vocabulary.size:,} {vocabulary.plain()['kind']} ({fingerprint(vocabulary)})"
 
 
 def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
-    """Looks whether a net that says its `vocab_size` knows all tokens of the data.
+    """Checks that a net with a `vocab_size` has all tokens of the data.
 
     Args:
         net: any module.
-        facts: with the `tokenizer`; nothing is looked at without.
+        facts: with the `tokenizer`; without it, nothing is checked.
 
     Raises:
-        UserError: the vocabulary is larger.
+        UserError: the vocabulary of the data is larger.
     """
     known = getattr(net, "vocab_size", None)
     if known is None or "tokenizer" not in facts:
@@ -134,7 +134,7 @@ def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
     vocabulary = vocabulary_from(facts["tokenizer"])
     if known < vocabulary.size:
         raise UserError(
-            f"vocab_size: the data has {describe(vocabulary)}, the net knows {known} tokens; "
+            f"vocab_size: the data has {describe(vocabulary)}, but the net has {known} tokens; "
             f"expected --model.net.vocab_size {vocabulary.size}"
         )
 
@@ -143,8 +143,8 @@ class Characters:
     """A token for each character of the training text, then the special tokens.
 
     Args:
-        characters: each once, in the order of their tokens.
-        special: names of special tokens, after the characters; none by default, as plain text needs none.
+        characters: all characters, in the order of their tokens.
+        special: names of special tokens, after the characters. Defaults to none, as plain text needs none.
 
     Raises:
         UserError: on encoding, a character that has no token.
@@ -169,7 +169,7 @@ class Characters:
             line = text.count("\n", 0, place) + 1
             raise UserError(
                 f"vocabulary: the character {error.args[0]!r} (line {line}, {text[max(0, place - 20) : place + 20]!r}) "
-                f"is none of the {len(self.characters)} of the training text; vocabulary bytes or bpe knows every text"
+                f"is not among the {len(self.characters)} of the training text; expected vocabulary bytes or bpe"
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -205,7 +205,7 @@ class BytePairs:
         tokenizer: content of a tokenizer.json, with the special tokens <|end|> and <|pad|>.
 
     Raises:
-        UserError: it is no tokenizer of bytes, or has no such special tokens.
+        UserError: it is not a tokenizer of bytes, or lacks these special tokens.
     """
 
     def __init__(self, tokenizer: str) -> None:
@@ -243,8 +243,8 @@ def learn_byte_pairs(texts: Iterable[str], vocab_size: int, special: Sequence[st
     """Trains a byte-pair encoding.
 
     Args:
-        texts: to count pairs in.
-        vocab_size: number of tokens at most, the 256 bytes and special ones included.
+        texts: texts to learn from.
+        vocab_size: largest number of tokens, the 256 bytes and special ones included.
         special: names of special tokens besides <|end|> and <|pad|>.
 
     Raises:
@@ -274,15 +274,15 @@ def learn_byte_pairs(texts: Iterable[str], vocab_size: int, special: Sequence[st
 
 
 class Pretrained:
-    """The tokenizer of a pretrained model, by Hugging Face's transformers; a checkpoint holds its name alone.
+    """The tokenizer of a pretrained model, by Hugging Face's transformers; a checkpoint holds its name and digest.
 
     Args:
-        name: directory that `save_pretrained` has written, or name of a repository of the hub, downloaded once.
-        digest: 16 hexadecimal digits that tell it apart; those that it has if None.
-        option: what the user calls the name, for messages.
+        name: directory written by `save_pretrained`, or name of a repository of the hub, which is downloaded once.
+        digest: 16 hexadecimal digits that identify the tokenizer. Defaults to its own, without a check.
+        option: name of the option, for messages.
 
     Raises:
-        UserError: there is no such tokenizer, no network to fetch it, or it is another one by its digest.
+        UserError: there is no such tokenizer, it cannot be downloaded, or its digest differs.
     """
 
     def __init__(self, name: str, digest: str | None = None, option: str = "tokenizer") -> None:
@@ -294,7 +294,7 @@ class Pretrained:
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
-            raise UserError(f"{option} {name}: holds no tokenizer: {str(error).splitlines()[0]}") from None
+            raise UserError(f"{option} {name}: contains no tokenizer: {str(error).splitlines()[0]}") from None
         if not self.tokenizer.is_fast:
             raise UserError(f"{option} {name}: expected a tokenizer with a tokenizer.json")
         self.name = name
@@ -302,8 +302,8 @@ class Pretrained:
         self.digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         if digest is not None and digest != self.digest:
             raise UserError(
-                f"{option} {name}: holds another tokenizer ({self.digest}) than the checkpoint's ({digest}); "
-                "expected the one of the training"
+                f"{option} {name}: its tokenizer ({self.digest}) differs from the checkpoint's ({digest}); "
+                "expected the tokenizer used in training"
             )
         self.size = len(self.tokenizer)
         tokens = self.tokenizer.added_tokens_decoder
@@ -334,11 +334,11 @@ def _num_bytes(token: str, is_bytes: bool) -> int:
 
 
 class Words:
-    """A token for each lower-case word or sign, one for words that are not known; for classification.
+    """A token for each lower-case word or punctuation mark, and one for unknown words; for classification.
 
     Args:
-        words: those with a token of their own.
-        special: names of further special tokens, behind the words.
+        words: words with a token of their own.
+        special: names of further special tokens, after the words.
     """
 
     end = None
@@ -365,6 +365,6 @@ class Words:
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-case words, numbers and signs; contractions are cut as in the Penn Treebank, don't into do and n't."""
+    """Lower-case words, numbers and punctuation; contractions are split as in the Penn Treebank: do n't."""
     text = re.sub(r"(?<=\w)(n't|'(?:s|re|ve|ll|d|m))\b", r" \1", text.lower().replace("’", "'"))
     return re.findall(r"n't\b|\w+(?:'\w+)*|'\w+|[^\w\s]", text)

@@ -29,21 +29,22 @@ class Classification(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
-        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
-            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
+        parameter_groups: rules for parameters by name; the last matching rule applies. Each has a `pattern` such as
+            net.stem.*, and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in
+            [{pattern: net.head, lr_factor: 10}].
         label_smoothing: share of the target that is spread over all classes, in [0, 1] (Szegedy et al. 2016).
-        top_k: if above 1, also log how often the target is among the k most likely classes, as `top5_accuracy`.
+        top_k: if above 1, also log how often the target is among the k most likely classes, as `top5_accuracy` for 5.
         calibration_bins: if above 0, also log in validation and test the expected calibration error with this many
             bins of confidence, as `calibration_error` (Guo et al. 2017 use 15).
         test_views: number of views of each image (B, C, H, W) over which test and prediction average the logits: 1, the
-            image; 2, also mirrored (Page 2018); 6, both also moved by a pixel down and right, and up and left, where
-            the unmoved views weigh as much as the moved ones together (Jordan 2024).
-        class_weights: how much samples of each class count in the training loss. auto takes N / (K n) for a class
-            with n of the N training samples; a dict names classes, as in {daisy: 2.0}, with weights of at least 0,
-            and the others weigh 1. Validation and test losses stay unweighted. Defaults to 1 for every class. On a
-            long-tailed Fashion-MNIST, auto raised test/macro_accuracy from 0.696 to 0.809 (3 seeds), and lowered the
-            accuracy on validation images as unequal as those to train with from 0.904 to 0.816.
-        macro_accuracy: whether to also log the mean of the classes' accuracies, as `macro_accuracy`.
+            image; 2, also mirrored (Page 2018); 6, both also shifted by a pixel down and right, and up and left. The
+            unshifted views together weigh as much as the shifted ones (Jordan 2024).
+        class_weights: weights of the classes in the training loss. auto uses N / (K n) for a class with n of the N
+            training samples; a dict sets weights of at least 0 by name, as in {daisy: 2.0}, and 1 for the others.
+            Validation and test losses stay unweighted. Defaults to 1 for every class. On a long-tailed Fashion-MNIST,
+            auto raised test/macro_accuracy from 0.696 to 0.809 (3 seeds), and lowered the accuracy on validation
+            images as imbalanced as the training images from 0.904 to 0.816.
+        macro_accuracy: whether to also log the mean per-class accuracy, as `macro_accuracy`.
 
     Raises:
         ValueError: a value is out of range, the net does not have K outputs, or a label is outside 0 … K - 1.
@@ -111,7 +112,7 @@ class Classification(Task):
         self.class_weight = self.class_weight.new_tensor(weights)
 
     def weight(self, batch: Batch) -> Tensor | float:
-        """Samples of a batch, or the sum of what their classes weigh."""
+        """Number of samples in a batch, or the sum of their class weights."""
         _, target = batch
         return len(target) if self.class_weight is None else weights_of(target, self.class_weight).sum()
 
@@ -129,17 +130,17 @@ class Classification(Task):
         return {"label": logits.argmax(dim=-1), "target": target}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch, -1 if it is not known."""
+        """Returns: `label` (B,), `probability` (B, K) and the `target` (B,) of the batch, -1 if unknown."""
         inputs, target = batch
         probability = self._from_views(inputs).softmax(dim=-1)  # (B, K)
         return {"label": probability.argmax(dim=-1), "probability": probability, "target": target}
 
     def answer(self, outputs: dict[str, Tensor], facts: dict[str, Any], top: int = 5) -> list[dict[str, Any]]:
-        """Names the likeliest classes.
+        """Names the most likely classes.
 
         Args:
-            outputs: of predict_step.
-            facts: with `classes`; numbers stand in for names that are not known.
+            outputs: returned by predict_step.
+            facts: with `classes`; without them, numbers are used as names.
             top: number of classes in an answer, at least 1; the second one is `class_2` with `probability_2`.
         """
         if top < 1:
@@ -165,7 +166,7 @@ class Classification(Task):
         if self.test_views == 1:
             return self(inputs)
         if not isinstance(inputs, Tensor) or inputs.ndim != 4:
-            raise UserError("test_views: expected images (B, C, H, W); leave it out for other inputs")
+            raise UserError("test_views: expected images (B, C, H, W); use 1 for other inputs")
 
         def both(image: Tensor) -> Tensor:
             return (self(image) + self(image.flip(-1))) / 2
@@ -187,7 +188,7 @@ class Classification(Task):
         return loss
 
     def _loss(self, logits: Tensor, target: Tensor, class_weight: Tensor | None) -> tuple[Tensor, Tensor | float]:
-        """The mean loss, and what it is a mean over."""
+        """The mean loss, and the weight over which it is a mean."""
         if class_weight is None:
             return cross_entropy(logits, target, label_smoothing=self.label_smoothing), len(target)
         # not torch's mean: of probabilities it is one over samples, whatever they weigh
@@ -200,7 +201,7 @@ class Classification(Task):
         if logits.shape != (len(target), self.num_classes):
             raise UserError(
                 f"num_classes: expected logits of shape ({len(target)}, {self.num_classes}), "
-                f"the net returned {tuple(logits.shape)}; set --model.num_classes and the net's own alike"
+                f"the net returned {tuple(logits.shape)}; set --model.num_classes and the net's num_classes to the same"
             )
         if target.ndim > 1:
             if target.shape != logits.shape:

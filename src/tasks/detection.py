@@ -17,7 +17,7 @@ from src.ops.pictures import as_image, with_boxes
 from src.ops.tiles import tiled_boxes
 
 SIDES = ("left", "top", "right", "bottom")
-Target = dict[str, Any]  # boxes (N, 4), labels (N,) and what else is known of an image
+Target = dict[str, Any]  # boxes (N, 4), labels (N,) and further data of an image
 Batch = tuple[list[Tensor], list[Target]]
 # torchvision divides their losses by the proposals, or the objects, of all images of a batch together
 MEANS_OVER_BATCH = (GeneralizedRCNN, FCOS, SSD)
@@ -27,8 +27,8 @@ class Detection(Task):
     """Sum of a detector's losses, measured by COCO's mean average precision (Lin et al. 2014).
 
     `val/map` is the mean over IoU thresholds from 0.50 to 0.95; `val/map_50` and `val/map_75` are at a single one. The
-    test adds `test/map_<class>` for every class with objects in the test set. Detectors compute losses in training mode
-    only, in which batch norms would learn from the validation data, so there is no `val/loss`.
+    test adds `test/map_<class>` for every class with objects in the test set. Detectors compute losses only in training
+    mode, in which batch norms would be updated with the validation data, so there is no `val/loss`.
 
     Args:
         net: maps images and targets to a dict of scalar losses in training mode, else images to a list of dicts of
@@ -37,14 +37,15 @@ class Detection(Task):
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
-        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
-            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
+        parameter_groups: rules for parameters by name; the last matching rule applies. Each has a `pattern` such as
+            net.stem.*, and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in
+            [{pattern: net.head, lr_factor: 10}].
         loss_weights: factors of the net's losses by name. Default to 1.
         class_names: names of the K classes in metrics and answers. Default to those of the data, or else numbers.
 
     Raises:
-        ValueError: a value is out of range, the net has another K, a weight names no loss of the net, boxes are
-            malformed, or a label is outside 0 … K - 1.
+        ValueError: a value is out of range, the net has a different K, a weight names a loss that the net does not
+            have, boxes are malformed, or a label is outside 0 … K - 1.
     """
 
     loss_name = "the detector's losses"
@@ -62,9 +63,9 @@ class Detection(Task):
         if num_classes < 1:
             raise ValueError(f"num_classes: expected at least 1, got {num_classes}")
         if (of_net := getattr(net, "num_classes", num_classes)) != num_classes:
-            raise ValueError(f"num_classes: expected {of_net} as the net has, got {num_classes}")
+            raise ValueError(f"num_classes: expected {of_net} as in the net, got {num_classes}")
         if class_names is not None and len(class_names) != num_classes:
-            raise ValueError(f"class_names: expected {num_classes} as num_classes, got {len(class_names)}")
+            raise ValueError(f"class_names: expected num_classes = {num_classes} names, got {len(class_names)}")
         if class_names is not None and len(set(class_names)) != num_classes:
             raise ValueError(f"class_names: expected different names, got {class_names}")
         super().__init__(net, optimizer, schedule, MetricCollection({"losses": _MeanLosses()}), parameter_groups)
@@ -77,7 +78,7 @@ class Detection(Task):
         self.test_metrics = MetricCollection({"map": _AveragePrecision(names)}, prefix="test/")
 
     def weight(self, batch: Batch) -> int | None:
-        """Images, as the losses of YOLO and RetinaNet are means over them; None with a detector of MEANS_OVER_BATCH."""
+        """Number of images, over which the losses of YOLO and RetinaNet are means; None for MEANS_OVER_BATCH."""
         images, _ = batch
         return None if isinstance(self.net, MEANS_OVER_BATCH) else len(images)
 
@@ -86,7 +87,7 @@ class Detection(Task):
         self._check(targets, batch_idx)
         losses = self.net(images, targets)
         if unknown := self.loss_weights.keys() - losses.keys():
-            raise ValueError(f"loss_weights: expected names out of {', '.join(losses)}, got {', '.join(unknown)}")
+            raise ValueError(f"loss_weights: expected names among {', '.join(losses)}, got {', '.join(unknown)}")
         loss = torch.stack([self.loss_weights.get(name, 1.0) * value for name, value in losses.items()]).sum()
         self.log_step("train", loss, len(images), losses=losses)
         return loss
@@ -98,19 +99,19 @@ class Detection(Task):
         self._measure(self.test_metrics, batch, batch_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
-        """Returns: a dict an image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` (M,), `scores` (M,)."""
+        """Returns: a dict per image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` and `scores` (M,)."""
         images, targets = batch
         tile = self.tile
-        found = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
-        return [_in_file(*one) for one in zip(found, images, targets, strict=True)]
+        detections = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
+        return [_in_file(*one) for one in zip(detections, images, targets, strict=True)]
 
     def answer(self, outputs: list[dict[str, Any]], facts: dict[str, Any], score: float = 0.25) -> list[dict[str, Any]]:
-        """Names what is in each image: `boxes`, each with class, score, left, top, right and bottom in pixels.
+        """Names the objects in each image: `boxes`, each with class, score, left, top, right and bottom in pixels.
 
         Args:
-            outputs: of predict_step.
-            facts: with `classes`; numbers stand in for names that are not known.
-            score: least score of a box in an answer, in [0, 1].
+            outputs: returned by predict_step.
+            facts: with `classes`; without them, numbers are used as names.
+            score: lowest score of a box in an answer, in [0, 1].
         """
         if not 0 <= score <= 1:
             raise UserError(f"score: expected a number in [0, 1], got {score}")
@@ -127,13 +128,13 @@ class Detection(Task):
     def results(
         self, outputs: list[dict[str, Any]], facts: dict[str, Any], ids: list[str]
     ) -> list[list[dict[str, Any]]] | None:
-        """Entries for the evaluation tools of COCO, of all boxes; None where no COCO data has given category ids.
+        """Entries for COCO's evaluation tools, for all boxes; None without the category ids of COCO data.
 
         Args:
-            outputs: of predict_step.
+            outputs: returned by predict_step.
             facts: with `category_ids` by class number.
             ids: names of the images. The number in a name such as 000000000139.jpg is the image's id in COCO; other
-                names stand for themselves.
+                names are used as ids.
         """
         if "category_ids" not in facts:
             return None
@@ -156,7 +157,7 @@ class Detection(Task):
         return entries
 
     def _named(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """The facts with the names that class_names gives, if it does."""
+        """The facts, with class_names if they are set."""
         return facts if self.class_names is None else {**facts, "classes": self.class_names}
 
     def setup(self, stage: str) -> None:
@@ -186,7 +187,7 @@ class Detection(Task):
 
 
 class _MeanLosses(Metric):
-    """The mean over samples of every loss in a dict; its names need not be known before."""
+    """The mean over samples of every loss in a dict, whose names may be unknown in advance."""
 
     total: Tensor
     weight: Tensor
@@ -199,7 +200,7 @@ class _MeanLosses(Metric):
 
     @property
     def metric_state(self) -> dict[str, Any]:
-        """What a checkpoint amid an epoch keeps."""
+        """State that a checkpoint within an epoch saves."""
         return {**super().metric_state, "names": self.names}
 
     def update(self, losses: dict[str, Tensor], weight: int) -> None:
@@ -212,7 +213,7 @@ class _MeanLosses(Metric):
 
 
 def _named_boxes(output: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Boxes of one image as dicts, the surest first."""
+    """Boxes of one image as dicts, the highest score first."""
     order = output["scores"].argsort(descending=True)
     values = (output[name][order].tolist() for name in ("boxes", "labels", "scores"))
     return [
@@ -221,17 +222,17 @@ def _named_boxes(output: dict[str, Any], facts: dict[str, Any]) -> list[dict[str
     ]
 
 
-def _in_file(found: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:
-    """Detections on the image as its file has it, where the data has resized it, and which image it is."""
+def _in_file(detections: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:
+    """Detections in pixels of the image's file, which the data may have resized, with the id of the image."""
     if "file_size" in target:
         width, height = target["file_size"]
-        scale = found["boxes"].new_tensor([width / image.shape[2], height / image.shape[1]] * 2)
-        found = {**found, "boxes": found["boxes"] * scale}
-    return {"image_id": target["image_id"], **found} if "image_id" in target else found
+        scale = detections["boxes"].new_tensor([width / image.shape[2], height / image.shape[1]] * 2)
+        detections = {**detections, "boxes": detections["boxes"] * scale}
+    return {"image_id": target["image_id"], **detections} if "image_id" in target else detections
 
 
 class _AveragePrecision(MeanAveragePrecision):
-    """The mean average precision of COCO's evaluation, and for each class if their names are given."""
+    """The mean average precision of COCO's evaluation, and that of each class if their names are set."""
 
     def __init__(self, class_names: list[str] | None = None) -> None:
         import pycocotools  # noqa: F401  # an optional extra; torchmetrics would not name it alone
@@ -241,16 +242,16 @@ class _AveragePrecision(MeanAveragePrecision):
         self.class_names = class_names or []
 
     def compute(self) -> dict[str, Tensor]:
-        found = super().compute()
-        measured = {name: found[name] for name in ("map", "map_50", "map_75")}
+        results = super().compute()
+        measured = {name: results[name] for name in ("map", "map_50", "map_75")}
         if self.class_names:
             # -1 for a class of false alarms only, which is left out of the mean as well
-            of_classes = zip(found["classes"].tolist(), found["map_per_class"], strict=True)
+            of_classes = zip(results["classes"].tolist(), results["map_per_class"], strict=True)
             measured |= {f"map_{self.class_names[label]}": value for label, value in of_classes if value >= 0}
         return measured
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
-        """Puts together what all processes have; torchmetrics would wait for as many images in each of them."""
+        """Gathers the state of all processes; torchmetrics would expect as many images in each of them."""
         states: list[Any] = [None] * distributed.get_world_size(process_group)
         distributed.all_gather_object(states, self.metric_state, process_group)
         for name in self.metric_state:

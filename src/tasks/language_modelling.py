@@ -1,4 +1,4 @@
-"""Language modelling: the next token at every place, and text that goes on from a prompt."""
+"""Language modelling: predicts the next token at every position, and generates text from prompts."""
 
 import math
 from collections.abc import Sequence
@@ -14,37 +14,40 @@ from src.ops.chunked_cross_entropy import chunked_cross_entropy
 from src.ops.generation import check_sampling, generate
 from src.ops.vocabularies import check_vocab_size, vocabulary_from
 
-IGNORED = -100  # as a target: nothing is to be learnt here
+IGNORED = -100  # as a target: does not count in the loss
 Batch = tuple[dict[str, Tensor], Tensor]
 
 
 class LanguageModelling(Task):
-    """Cross-entropy of the next token, pretraining and chat tuning alike, as the mean over supervised tokens.
+    """Cross-entropy of the next token, for pretraining and chat tuning, as the mean over supervised tokens.
 
     A step's loss is the mean over all its supervised tokens, whatever their number in each batch, micro-batch and
-    process. Logged beside it are perplexity, its exponential, and bits per byte, the bits that the model needs to tell
-    the text (log₂ of 1 / probability) by the bytes of the text in UTF-8: it compares vocabularies, and compressors.
+    process. Also logged are perplexity, its exponential, and bits per byte: the bits that the model needs to encode the
+    text (log₂ of 1 / probability) per byte of its UTF-8, which allows comparing vocabularies and compressors.
 
-    `predict` writes how each prompt goes on. Draws are a function of the seed and the prompt.
+    `predict` generates text after each prompt. Random draws depend only on the seed and the prompt.
 
     Args:
-        net: maps tokens (B, T) to logits (B, T, V); `documents` and `positions` (B, T) come with packed documents.
+        net: maps tokens (B, T) to logits (B, T, V); with packed documents, it also takes `documents` and `positions`
+            (B, T).
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
-        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.blocks.*,
-            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
-        loss_chunk: number of places whose logits are held at a time; 0 holds those of the whole batch. For nets with
-            `features` and `head`: less memory where V is large, for the same loss (Wijmans et al. 2024).
-        exact_match: whether the test also lets the model answer each prompt greedily, and logs the share of answers
-            that equal the reference, token by token, as `test/exact_match`.
-        max_new_tokens: largest number of tokens that go on from a prompt, at least 1.
-        temperature: divides the logits that tokens are drawn by; 0 takes the likeliest.
-        top_k: number of likeliest tokens to draw from; 0 for all.
-        top_p: draw from the likeliest tokens whose probabilities reach this share, in (0, 1] (Holtzman et al. 2020).
-        min_p: leave out tokens less likely than this share of the likeliest one's probability, in [0, 1).
-        stop: texts at which an answer ends, without them; the end of a document always ends it.
-        stream: whether to print an answer while it is generated, where a batch has a single prompt.
+        parameter_groups: rules for parameters by name; the last matching rule applies. Each has a `pattern` such as
+            net.blocks.*, and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in
+            [{pattern: net.head, lr_factor: 10}].
+        loss_chunk: number of tokens whose logits are computed at a time, to save memory if V is large; the loss is the
+            same (Wijmans et al. 2024). 0 computes those of the whole batch. Needs a net with `features` and `head`.
+        exact_match: whether the test also answers each prompt greedily, and logs the share of answers that equal the
+            reference, token by token, as `test/exact_match`.
+        max_new_tokens: largest number of tokens to generate, at least 1.
+        temperature: divides the logits before sampling; 0 always takes the most likely token.
+        top_k: number of most likely tokens to sample from; 0 for all.
+        top_p: sample from the most likely tokens whose probabilities add up to this share, in (0, 1] (Holtzman et al.
+            2020).
+        min_p: exclude tokens whose probability is below this share of the most likely one's, in [0, 1).
+        stop: texts that end an answer; they are not part of it. The end of a document always ends it.
+        stream: whether to print an answer while it is generated, if a batch has a single prompt.
 
     Raises:
         ValueError: an argument is out of range.
@@ -70,9 +73,9 @@ class LanguageModelling(Task):
         stream: bool = False,
     ) -> None:
         if loss_chunk < 0:
-            raise ValueError(f"loss_chunk: expected at least 0 places, got {loss_chunk}")
+            raise ValueError(f"loss_chunk: expected at least 0 tokens, got {loss_chunk}")
         if loss_chunk and not (hasattr(net, "features") and hasattr(net, "head")):
-            raise ValueError(f"loss_chunk: {type(net).__name__} has no features and head; expected 0 for it")
+            raise ValueError(f"loss_chunk: expected 0, as {type(net).__name__} has no features and head")
         if any(not text for text in stop):
             raise ValueError("stop: expected texts, got an empty one")
         self.sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -104,13 +107,13 @@ class LanguageModelling(Task):
         return (target != IGNORED).sum()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Refuses batches that teach nothing; on an accelerator the first one alone, as looking would wait for it."""
+        """Refuses batches without targets; on an accelerator only the first one, as checking synchronises with it."""
         target = batch[1]
         looks = batch_idx == 0 or target.device.type == "cpu"
         if looks and not (target != IGNORED).any():  # doctor: ignore[host-sync] of all steps on the CPU alone
             raise UserError(
                 f"--data: a training batch of shape {tuple(target.shape)} has no supervised token: every target is "
-                f"{IGNORED}. Prompts may fill the context (--data.context_length), or a chat template may lack its "
+                f"{IGNORED}. Prompts may fill the context (--data.context_length), or a chat template may lack "
                 "generation marks"
             )
 
@@ -125,14 +128,14 @@ class LanguageModelling(Task):
         self._step("test", batch, batch_idx, **measured)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, list[list[int]]]:
-        """Lets the model go on.
+        """Generates an answer to each prompt.
 
         Args:
-            batch: `tokens` (B, T), the prompts; with `documents` (B, T), places of -1 are padding.
+            batch: `tokens` (B, T), the prompts; with `documents` (B, T), tokens of document -1 are padding.
             batch_idx: its number.
 
         Returns:
-            `prompt` and `tokens`, a list of tokens a sample.
+            `prompt` and `tokens`, one list of tokens per sample.
         """
         inputs, _ = batch
         tokens = inputs["tokens"]
@@ -141,10 +144,10 @@ class LanguageModelling(Task):
         return {"prompt": prompts, "tokens": self._generate(prompts, self.max_new_tokens, **self.sampling)}
 
     def answer(self, outputs: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
-        """Tells prompt and text that follows.
+        """Decodes each prompt and its answer.
 
         Args:
-            outputs: of predict_step.
+            outputs: returned by predict_step.
             facts: with the `tokenizer`.
         """
         if "tokenizer" not in facts:
@@ -160,7 +163,7 @@ class LanguageModelling(Task):
         shown = ""
 
         def follow(row: int, new: list[int]) -> bool:
-            """Prints what is new, and says whether a text to stop at has come."""
+            """Prints new text, and returns whether a stop text has been generated."""
             nonlocal shown
             rows[row] += new
             text = self._text(rows[row])
@@ -189,21 +192,21 @@ class LanguageModelling(Task):
         return self.vocabulary.decode(tokens)
 
     def _num_held(self, text: str) -> int:
-        """Characters at the end that may be the beginning of a text to stop at."""
+        """Number of characters at the end that may begin a stop text."""
         lengths = [n for stop in self.stop for n in range(1, len(stop)) if text.endswith(stop[:n])]
         return max(lengths, default=0)
 
     def _ends(self) -> list[int]:
-        """Tokens that end an answer: that between documents, and what the data says."""
+        """Tokens that end an answer: the one between documents, and those of the data."""
         end = getattr(self.vocabulary, "end", None)
         return [*self.facts.get("stop_tokens", []), *([] if end is None else [end])]
 
     def _cut(self, text: str) -> str:
-        """The text before the first text to stop at."""
+        """The text before the first stop text."""
         return text[: min([text.index(stop) for stop in self.stop if stop in text], default=len(text))]
 
     def _matches(self, inputs: dict[str, Tensor], target: Tensor) -> Tensor:
-        """Whether each prompt of a batch is answered as its first supervised span of tokens says, (number,)."""
+        """Whether the answer to each prompt of a batch equals its first span of supervised tokens, (number,)."""
         documents = inputs.get("documents", torch.zeros_like(target))
         prompts, references = [], []
         for tokens, numbers, targets in zip(inputs["tokens"], documents, target, strict=True):
@@ -246,7 +249,7 @@ class LanguageModelling(Task):
     def _check(self, tokens: Tensor) -> None:
         size = getattr(self.net, "vocab_size", None)
         if size is not None and (largest := int(tokens.max())) >= size:
-            raise UserError(f"vocab_size: the data holds the token {largest}, the net knows {size} tokens")
+            raise UserError(f"vocab_size: the data contains the token {largest}, but the net has {size} tokens")
 
 
 class _Perplexity(MeanMetric):
@@ -257,7 +260,7 @@ class _Perplexity(MeanMetric):
 
 
 class _BitsPerByte(Metric):
-    """Bits of all tokens by bytes of all tokens, (); nothing but special tokens gives nan."""
+    """Bits of all tokens divided by bytes of all tokens, (); nan if there are only special tokens."""
 
     nats: Tensor
     num_bytes: Tensor

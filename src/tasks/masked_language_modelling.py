@@ -1,4 +1,4 @@
-"""Masked language modelling: words that are hidden in a text, from those on both sides (Devlin et al. 2019)."""
+"""Masked language modelling: predicts masked words of a text from those on both sides (Devlin et al. 2019)."""
 
 from typing import Any
 
@@ -10,35 +10,36 @@ from torchmetrics import MeanMetric, MetricCollection
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 from src.ops.vocabularies import MASK, check_vocab_size, vocabulary_from
 
-NUM_CHOICES = 5  # words that an answer names for each gap
-IGNORED = -100  # as a target: nothing is hidden here
+NUM_CHOICES = 5  # words in an answer for each gap
+IGNORED = -100  # as a target: not masked
 EXPECTED = "expected one with a mask token, as UnlabelledText makes"
 Inputs = dict[str, Tensor]
 
 
 class MaskedLanguageModelling(Task):
-    """Cross-entropy of hidden tokens, as the mean over them; pretrains an encoder of texts without labels.
+    """Mean cross-entropy of masked tokens; pretrains a text encoder without labels.
 
-    Of each text a share of the tokens is hidden, at least one: 80 % become the mask token, 10 % another token, 10 %
-    stay as they are. Training draws them anew in every epoch. In validation, what is hidden is a function of the text
-    alone, so that losses compare between epochs and runs. Unknown words are never hidden.
+    A share of the tokens of each text is masked, at least one: 80 % become the mask token, 10 % another token, 10 %
+    stay as they are. Training chooses them anew in every epoch. In validation, they depend only on the text, so that
+    losses are comparable between epochs and runs. Unknown words are never masked.
 
-    The head is a layer of its own and the encoder's embedding, transposed. `--init_from` carries the encoder and
-    its vocabulary into a classifier with the same net. `predict` fills in each <mask> of a text; in a text without any,
-    it hides words as validation does.
+    The head is one layer followed by the encoder's transposed embedding. `--init_from` loads the encoder and its
+    vocabulary into a classifier with the same net. `predict` fills in each <mask> of a text; in a text without any, it
+    masks words as in validation.
 
     Args:
         net: encoder with `features(tokens, mask)` of shape (B, T, D) and an `embedding` (V, D), such as TextEncoder.
-        mask_share: share of the tokens of a text that are hidden, in (0, 1).
+        mask_share: share of the tokens of a text that are masked, in (0, 1).
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
-        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.blocks.*,
-            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: transform, lr_factor: 2}].
+        parameter_groups: rules for parameters by name; the last matching rule applies. Each has a `pattern` such as
+            net.blocks.*, and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in
+            [{pattern: transform, lr_factor: 2}].
 
     Raises:
-        ValueError: mask_share is out of range, or the net is no such encoder.
-        UserError: the vocabulary has no mask token, or is larger than the net's; or a text has nothing to hide.
+        ValueError: mask_share is out of range, or the net is not such an encoder.
+        UserError: the vocabulary has no mask token or is larger than the net's, or a text has no token to mask.
     """
 
     loss_name = "cross-entropy"
@@ -87,13 +88,13 @@ class MaskedLanguageModelling(Task):
         return self._logits(self.net.features(**inputs))  # type: ignore[operator]  # checked above
 
     def weight(self, batch: Inputs) -> Tensor:
-        """Hidden tokens of a batch; their number does not depend on which they are."""
+        """Number of masked tokens in a batch; it does not depend on which ones they are."""
         return self._counts(self._can_be_hidden(batch)).sum()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Refuses a first batch that teaches nothing; others of that kind change nothing, and looking takes time."""
+        """Refuses a first batch without targets; later ones change nothing, and checking takes time."""
         if batch_idx == 0 and not self.weight(batch):
-            raise UserError("--data: no text of a training batch has a known word that could be hidden")
+            raise UserError("--data: no text of a training batch has a known word to mask")
 
     def training_step(self, batch: Inputs, batch_idx: int) -> Tensor:
         tokens = batch["tokens"]
@@ -109,8 +110,8 @@ class MaskedLanguageModelling(Task):
         """Fills gaps.
 
         Returns:
-            for each text a list of its `tokens` with gaps, of the likeliest `choices` for each gap, and of the
-            `probability` of each choice.
+            for each text its `tokens` with gaps, the most likely `choices` for each gap, and the `probability` of each
+            choice.
         """
         tokens, mask = batch["tokens"], batch["mask"]
         is_gap = tokens == self.mask_token
@@ -130,10 +131,10 @@ class MaskedLanguageModelling(Task):
         }
 
     def answer(self, outputs: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
-        """Tells the text with its gaps filled, and what the likeliest words for each gap are.
+        """Decodes the text with its gaps filled, and names the most likely words for each gap.
 
         Args:
-            outputs: of predict_step.
+            outputs: returned by predict_step.
             facts: with the `tokenizer`.
         """
         vocabulary = self.vocabulary or vocabulary_from(facts["tokenizer"])
@@ -169,18 +170,18 @@ class MaskedLanguageModelling(Task):
     def _can_be_hidden(self, batch: Inputs) -> Tensor:
         """Ordinary tokens, (B, T)."""
         if self.vocabulary is None:
-            raise UserError(f"--data: tells no vocabulary; {EXPECTED}")
+            raise UserError(f"--data: has no vocabulary; {EXPECTED}")
         return self.is_ordinary[batch["tokens"]] & batch["mask"]
 
     def _counts(self, can_be_hidden: Tensor) -> Tensor:
-        """How many tokens of each text are hidden, (B,); as in BERT, their number is not drawn."""
+        """Number of masked tokens in each text, (B,); as in BERT, it is not random."""
         number = can_be_hidden.sum(dim=1)
         return (self.mask_share * number).round().long().clamp(min=1).minimum(number)
 
     def _chosen(self, batch: Inputs, draws: Tensor) -> tuple[Tensor, Tensor]:
-        """Places in each text, and whether they are hidden, (B, N): those that have drawn the lowest numbers.
+        """Positions in each text, and whether they are masked, (B, N): those with the lowest random numbers.
 
-        N depends on T alone, so that an accelerator need not be waited for.
+        N depends only on T, which avoids synchronising with an accelerator.
         """
         can_be_hidden = self._can_be_hidden(batch)
         length = draws.shape[1]
@@ -189,12 +190,12 @@ class MaskedLanguageModelling(Task):
         return places, torch.arange(most, device=draws.device) < self._counts(can_be_hidden)[:, None]
 
     def _hidden(self, batch: Inputs, draws: Tensor) -> Tensor:
-        """Where tokens are hidden, (B, T)."""
+        """Whether each token is masked, (B, T)."""
         places, is_hidden = self._chosen(batch, draws)
         return torch.zeros_like(batch["mask"]).scatter(1, places, is_hidden)
 
     def _corrupted(self, tokens: Tensor, hidden: Tensor, draws: Tensor) -> Tensor:
-        """Hidden tokens replaced: 80 % by the mask token, 10 % by any ordinary one, 10 % not."""
+        """Replaces masked tokens: 80 % by the mask token, 10 % by a random ordinary one, 10 % not at all."""
         kind, other = draws
         others = self.ordinary[(other * len(self.ordinary)).long()]
         shown = torch.where(hidden & (kind < 0.9), others, tokens)
@@ -202,7 +203,7 @@ class MaskedLanguageModelling(Task):
 
 
 def draws_of(tokens: Tensor, mask: Tensor) -> Tensor:
-    """Three numbers in [0, 1) for each token, (3, B, T), as a function of its text and place, whatever the padding."""
+    """Three numbers in [0, 1) per token, (3, B, T), as a function of its text and position, whatever the padding."""
     places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     texts = _mixed(tokens * 0x9E3779B1 + places).masked_fill(~mask, 0).sum(dim=1, keepdim=True)  # (B, 1)
     kinds = torch.arange(3, device=tokens.device)[:, None, None] * 0x85EBCA6B
@@ -219,7 +220,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 class _Accuracy(MeanMetric):
-    """Share of hidden tokens that are found."""
+    """Share of masked tokens that are predicted correctly."""
 
     def update(self, hits: Tensor, is_hidden: Tensor) -> None:
         super().update(hits.float(), is_hidden.float())

@@ -17,32 +17,32 @@ from src.ops.pictures import as_image, with_mask
 from src.ops.tiles import tiled_logits
 
 Batch = tuple[Tensor, Tensor]
-ROWS = 64  # of an image whose classes are found at a time
+ROWS = 64  # of an image, interpolated at a time
 
 
 class Segmentation(Task):
     """Logits (B, K, H, W) against class masks (B, H, W), measured by intersection over union and pixel accuracy.
 
     Both are computed over all pixels of the set together. miou is the mean over the classes that occur in a mask or a
-    prediction; other classes have no value and are left out.
+    prediction.
 
     Args:
         net: maps images (B, C, H, W) to logits (B, K, H, W).
         num_classes: number of classes K, at least 2.
         loss: loss to minimise; losses joined by + are added.
-        ignore_index: class of the pixels that enter neither loss nor metrics, often 255. Defaults to none.
+        ignore_index: class of pixels to exclude from loss and metrics, often 255. Defaults to none.
         class_names: K names for metrics and answers, as in val/iou_pet. Default to those of the data, or else numbers.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
         schedule: callable that builds a learning-rate schedule from the optimizer. Defaults to a constant rate.
-        parameter_groups: rules for parameters by name, of which the last counts: each a `pattern` such as net.stem.*,
-            and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in [{pattern: net.head, lr_factor: 10}].
-        class_weights: how much pixels of each class count in the cross-entropy or focal loss of training, at least 0,
-            by name, as in {pet: 2.0}; the others weigh 1. Validation and test losses stay unweighted. Defaults to 1 for
-            every class.
+        parameter_groups: rules for parameters by name; the last matching rule applies. Each has a `pattern` such as
+            net.stem.*, and any of lr_factor, lr, layer_decay, weight_decay and frozen, as in
+            [{pattern: net.head, lr_factor: 10}].
+        class_weights: weights of the classes in the cross-entropy or focal loss of training, at least 0, by name, as in
+            {pet: 2.0}, and 1 for the others. Validation and test losses stay unweighted. Defaults to 1 for every class.
 
     Raises:
-        ValueError: a value is out of range, logits have another shape, or a mask holds a class outside 0 … K - 1.
+        ValueError: a value is out of range, logits have another shape, or a mask has a class outside 0 … K - 1.
     """
 
     class_weight: Tensor | None  # a buffer
@@ -72,7 +72,7 @@ class Segmentation(Task):
         if class_weights is not None:
             check_weights(class_weights)
             if MEANS_OVER_PIXELS.isdisjoint(loss.split("+")):
-                raise ValueError(f"class_weights: weigh cross-entropy and focal losses alone, got loss {loss}")
+                raise ValueError(f"class_weights: expected a cross-entropy or focal loss, got loss {loss}")
         scores = _Scores(names, ignore_index)
         super().__init__(net, optimizer, schedule, MetricCollection({"scores": scores}), parameter_groups)
         self.tile: int | None = None  # side of the tiles of `predict --tile`
@@ -86,9 +86,9 @@ class Segmentation(Task):
         self.register_buffer("class_weight", weight, persistent=False)  # (K,), in the order of the classes
 
     def weight(self, batch: Batch) -> Tensor | int | None:
-        """Pixels that count, or the sum of what their classes weigh.
+        """Number of pixels that count in the loss, or the sum of their class weights.
 
-        None with Dice and Lovász losses, which are ratios over the whole batch.
+        None for Dice and Lovász losses, which are ratios over the whole batch.
         """
         return self._weight(batch, self.class_weight)
 
@@ -110,7 +110,7 @@ class Segmentation(Task):
         self._step("test", batch, batch_idx)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Any:
-        """Returns: `mask`, the likeliest class of every pixel, as bytes if K is at most 256.
+        """Returns: `mask`, the most likely class of every pixel, as bytes if K is at most 256.
 
         (B, H, W) for a batch of images and masks. A list of dicts of (H, W) for images whose target is the size of
         their files, `file_size` (B, 2), to which the logits are scaled.
@@ -124,11 +124,11 @@ class Segmentation(Task):
         return {"mask": _likeliest(logits).to(kind)}
 
     def answer(self, outputs: Any, facts: dict[str, Any]) -> list[dict[str, Any]]:
-        """Names the classes in each image: `mask` (H, W), and `area`, the share of the pixels that each class has.
+        """Names the classes in each image: `mask` (H, W), and `area`, the share of the pixels of each class.
 
         Args:
-            outputs: of predict_step.
-            facts: with `classes`; numbers stand in for names that are not known.
+            outputs: returned by predict_step.
+            facts: with `classes`; without them, numbers are used as names.
         """
         masks = [output["mask"] for output in outputs] if isinstance(outputs, list) else outputs["mask"]
         names = self._names(facts)
@@ -173,22 +173,22 @@ class Segmentation(Task):
         if logits.shape != expected:
             raise ValueError(
                 f"num_classes: expected logits of shape {expected}, the net returned {tuple(logits.shape)}; "
-                f"set --model.num_classes and the net's own alike"
+                f"set --model.num_classes and the net's num_classes to the same"
             )
         wrong = (mask < 0) | (mask >= self.num_classes)
         if self.ignore_index is not None:
             wrong &= mask != self.ignore_index
         if wrong.any():  # doctor: ignore[host-sync] a class that is none must be named, not trained on
-            found = ", ".join(str(k) for k in mask[wrong].unique().tolist()[:5])
-            kept = "none is ignored" if self.ignore_index is None else f"{self.ignore_index} is ignored"
+            unknown_classes = ", ".join(str(k) for k in mask[wrong].unique().tolist()[:5])
+            exception = "none is ignored" if self.ignore_index is None else f"{self.ignore_index} is ignored"
             raise ValueError(
-                f"num_classes: masks hold {found}, expected 0 to {self.num_classes - 1}; "
-                f"{kept}, see --model.num_classes and --model.ignore_index"
+                f"num_classes: masks contain {unknown_classes}, expected 0 to {self.num_classes - 1}; "
+                f"{exception}, see --model.num_classes and --model.ignore_index"
             )
 
 
 class _Scores(MulticlassConfusionMatrix):
-    """What is read from one confusion matrix of all pixels: mean and single intersection over union, accuracy."""
+    """Scores of one confusion matrix over all pixels: mean and per-class intersection over union, and accuracy."""
 
     def __init__(self, names: list[str], ignore_index: int | None) -> None:
         super().__init__(len(names), ignore_index=ignore_index, validate_args=False)  # Segmentation looks at the masks
@@ -207,7 +207,7 @@ class _Scores(MulticlassConfusionMatrix):
 
 
 def likeliest_at(logits: Tensor, size: Sequence[int]) -> Tensor:
-    """The likeliest class of every pixel (H', W') of a larger or smaller image, from logits (K, H, W).
+    """The most likely class of every pixel (H', W') of a larger or smaller image, from logits (K, H, W).
 
     Logits are interpolated bilinearly, a strip of rows at a time: all of them at once would take gigabytes for a
     photograph and many classes.

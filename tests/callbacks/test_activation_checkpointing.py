@@ -128,7 +128,7 @@ def test_forward_of_the_instance_comes_back() -> None:
     ("layers", "message"),
     [
         ("*stage.*", r"layers: no module is named \*stage\.\*\. Nearest: \*stages\.\*"),
-        ("*blocks.*", r"layers: no module is named \*blocks\.\*\. There are \*stages\.\*, "),
+        ("*blocks.*", r"layers: no module is named \*blocks\.\*\. Patterns that match: \*stages\.\*, "),
     ],
 )
 def test_pattern_that_matches_nothing(layers: str, message: str) -> None:

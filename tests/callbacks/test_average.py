@@ -277,7 +277,7 @@ def test_swa_says_when_it_came_to_nothing(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_one_average_at_a_time(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^trainer\.callbacks: expected one average of the weights, got EMA, SWA$"):
+    with pytest.raises(ValueError, match=r"^trainer\.callbacks: expected one weight average, got EMA, SWA$"):
         train(tmp_path, EMA(), callbacks=[SWA()])
 
 
@@ -290,7 +290,7 @@ def test_sharded_weights_are_refused(tmp_path: Path) -> None:
 
     module = Line()
     module.net.weight = Sharded(torch.zeros(1, 1))
-    with pytest.raises(ValueError, match=r"^trainer\.strategy: EMA needs whole weights, these are sharded$"):
+    with pytest.raises(ValueError, match=r"^trainer\.strategy: EMA does not support sharded weights$"):
         train(tmp_path, EMA(), module=module)
 
 

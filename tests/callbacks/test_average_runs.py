@@ -28,7 +28,7 @@ def sweep(cli: Cli, steps: Iterable[int], *args: str) -> None:
         cut(cli, CNN_DIGITS, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
         done = resume(cli, CNN_DIGITS, f"cut-{step}", *args)
         assert done.code == 0, done.err
-        assert "starting afresh" not in done.out
+        assert "starting a new run" not in done.out
         assert_same_ending(f"cut-{step}", "whole")
         assert_same(load(Path(f"cut-{step}/checkpoints/last.ckpt"))[RAW], whole[RAW])
 

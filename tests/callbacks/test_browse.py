@@ -37,7 +37,7 @@ def test_run_leaves_a_picture_of_its_mixed_batches(cli: Cli, figures: list[Figur
     mix = ("--trainer.callbacks+=Browse", "--trainer.callbacks.num_images=20", "--trainer.callbacks+=Mix")
     done = cli("fit", "--config", CNN_DIGITS, *mix, "--run_dir", "run", "--trainer.max_epochs", "1")
     assert done.code == 0, done.err
-    assert done.out.count("what the model sees: run/browse.png") == 1
+    assert done.out.count("pictures of the model's inputs: run/browse.png") == 1
     assert matplotlib.image.imread("run/browse.png").shape[:2] == (552, 1280)
     [figure] = figures
     assert sum(len(axes.images) for axes in figure.axes) == 20

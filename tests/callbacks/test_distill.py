@@ -173,7 +173,7 @@ def test_micro_batches_make_the_same_step(tmp_path: Path, capsys: pytest.Capture
             return super()._teach(inputs)
 
     parts = change(student(), Tight(str(tmp_path / "teacher.ckpt")))
-    assert "going on with 4 parts of at most 2" in capsys.readouterr().out
+    assert "continuing with 4 parts of at most 2" in capsys.readouterr().out
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-6)
 
 
@@ -278,9 +278,7 @@ def test_classes_are_matched_by_name(tmp_path: Path) -> None:
 def test_a_teacher_of_other_classes(tmp_path: Path) -> None:
     file = tmp_path / "teacher.ckpt"
     write_teacher(file, facts={"classes": ["ant", "bee", "cow", "dog"]})
-    message = (
-        f"--trainer.callbacks.teacher {file}: does not know cat, classes of the data; it was trained on ant, bee, "
-    )
+    message = f"--trainer.callbacks.teacher {file}: lacks cat, classes of the data; it was trained on ant, bee, "
     with pytest.raises(UserError, match=f"^{re.escape(message)}cow, dog$"):
         change_with(NAMES, file)
     write_teacher(file, num_classes=7)
@@ -290,7 +288,7 @@ def test_a_teacher_of_other_classes(tmp_path: Path) -> None:
 
 def test_a_teacher_of_other_inputs(tmp_path: Path) -> None:
     write_teacher(tmp_path / "teacher.ckpt", in_channels=9)
-    message = r"teacher.ckpt: does not take inputs of shape \(5,\) as this data has: .*mat1 and mat2 .*$"
+    message = r"teacher.ckpt: does not accept inputs of shape \(5,\) of this data: .*mat1 and mat2 .*$"
     with pytest.raises(UserError, match=message) as raised:
         train(student(), Distill(str(tmp_path / "teacher.ckpt")))
     assert "\n" not in str(raised.value)
@@ -362,7 +360,7 @@ def test_command_line(cli: Cli) -> None:
     again = cli("fit", "--run_dir", "run", "--ckpt_path", "last", "--trainer.max_epochs", "2", *DISTILL, "run")
     assert (again.code, again.err) == (
         2,
-        "error: --trainer.callbacks.teacher run: this is the run itself, expected another one\n",
+        "error: --trainer.callbacks.teacher run: this is the run itself, expected another run\n",
     )
     Path("teacher").rename("moved")
     tested = cli("test", "--ckpt_path", "run")

@@ -50,7 +50,10 @@ def test_a_run_that_had_stopped_trains_no_further(cli: Cli) -> None:
     assert steps_of("run") == STEPS
     done = resume(cli, CNN_DIGITS, "run", *STOPPING)
     assert done.code == 0, done.err
-    assert "EarlyStopping: val/loss had ended the training; train on with a patience above 2" in done.out
+    assert (
+        "EarlyStopping: training has already stopped because of val/loss; set a patience above 2 to continue"
+        in done.out
+    )
     assert steps_of("run") == STEPS
     assert json.loads(Path("run/metrics.json").read_text())["status"] == "finished"
 

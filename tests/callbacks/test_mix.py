@@ -130,8 +130,8 @@ def test_a_batch_of_another_form_is_an_error_in_words(given: Any, got: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mixup": -0.1}, "mixup, cutmix: expected at least 0 and one above it, got -0.1 and 1.0"),
-        ({"mixup": 0.0, "cutmix": 0.0}, "mixup, cutmix: expected at least 0 and one above it, got 0.0 and 0.0"),
+        ({"mixup": -0.1}, "mixup, cutmix: expected at least 0 and one of them above 0, got -0.1 and 1.0"),
+        ({"mixup": 0.0, "cutmix": 0.0}, "mixup, cutmix: expected at least 0 and one of them above 0, got 0.0 and 0.0"),
         ({"probability": 0.0}, r"probability: expected a share in \(0, 1\], got 0.0"),
         ({"probability": 1.5}, r"probability: expected a share in \(0, 1\], got 1.5"),
         ({"num_classes": 1}, "num_classes: expected at least 2, got 1"),

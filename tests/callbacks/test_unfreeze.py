@@ -96,7 +96,7 @@ def test_continues_exactly(cli: Cli, step: int) -> None:
 
 def test_a_net_of_one_stage_is_an_error(cli: Cli) -> None:
     done = fit(cli, "run", "--model.net", "MLP", "--model.net.widths", "[]")
-    assert done.err == "error: trainer.callbacks: Unfreeze needs a net of two stages or more, MLP has 1\n"
+    assert done.err == "error: trainer.callbacks: Unfreeze needs a net of two stages or more; MLP has 1\n"
 
 
 @pytest.mark.parametrize("name", ["start", "every_n_epochs"])
@@ -114,7 +114,7 @@ def test_stages_of_its_own_must_hold_every_parameter_once(repeats: int, text: st
 
     module: Any = LightningModule()
     module.net = Wrong()
-    with pytest.raises(UserError, match=rf"every parameter in one stage, Wrong.parameter_stages\(\) has {text}"):
+    with pytest.raises(UserError, match=rf"every parameter in one stage; Wrong.parameter_stages\(\) has {text}"):
         Unfreeze().setup(Trainer(accelerator="cpu", logger=False), module, "fit")
 
 
@@ -220,5 +220,5 @@ def test_frozen_parameter_groups_are_an_error(cli: Cli) -> None:
     done = cli("fit", "--config", "recipe.yaml", "--model.parameter_groups", "[{pattern: net.stem, frozen: true}]")
     assert done.code == 2
     assert done.err == (
-        "error: trainer.callbacks: Unfreeze and frozen parameter_groups decide the same, expected one of them\n"
+        "error: trainer.callbacks: Unfreeze and frozen parameter_groups conflict, expected one of them\n"
     )

@@ -160,7 +160,7 @@ def test_alpha_of_a_tiff_is_left_out_and_other_channels_are_not(tmp_path: Path) 
     assert_read(tmp_path / "alpha.tif", 4, scaled(values))
     tifffile.imwrite(tmp_path / "infrared.tif", stored, photometric="rgb", extrasamples=["unspecified"])
     with pytest.raises(
-        UserError, match=r"infrared.tif: has 4 channels of 9 × 12 pixels, expected 3 as --data.channels"
+        UserError, match=r"infrared.tif: has 4 channels of 9 × 12 pixels, expected 3 as in --data.channels"
     ):
         ChannelReader(3)(tmp_path / "infrared.tif")
 
@@ -173,7 +173,7 @@ def test_pages_of_grey_are_channels(tmp_path: Path, channels: int) -> None:
     if channels == 3:
         assert_read(tmp_path / "a.tif", 3, scaled(values))
     write_tiff(tmp_path / "b.tif", values_of(2, np.uint8), "pages")
-    with pytest.raises(UserError, match=rf"b.tif: has 2 channels of 9 × 12 pixels, expected {channels} as --data.ch"):
+    with pytest.raises(UserError, match=rf"b.tif: has 2 channels of 9 × 12 pixels, expected {channels} as in --data"):
         ChannelReader(channels)(tmp_path / "b.tif")
 
 
@@ -234,7 +234,7 @@ def test_pictures_to_draw_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("asked", "channels"), [(5, 3), (5, 6), (3, 5), (1, 7), (4, 2)])
 def test_another_number_of_channels_names_the_file_and_both(tmp_path: Path, asked: int, channels: int) -> None:
     write_tiff(tmp_path / "a.tif", values_of(channels))
-    message = rf"^\S*/a.tif: has {channels} channels of 9 × 12 pixels, expected {asked} as --data.channels says$"
+    message = rf"^\S*/a.tif: has {channels} channels of 9 × 12 pixels, expected {asked} as in --data.channels$"
     with pytest.raises(UserError, match=message):
         ChannelReader(asked)(tmp_path / "a.tif")
 
@@ -252,7 +252,7 @@ def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     values = np.ones((5, 4, 4), np.float32)
     values[2, 1, 1] = np.nan
     write_tiff(tmp_path / "a.tif", values)
-    with pytest.raises(UserError, match=r"a.tif: holds values that are not finite"):
+    with pytest.raises(UserError, match=r"a.tif: has values that are not finite"):
         ChannelReader(5, [0, 1])(tmp_path / "a.tif")
 
 
@@ -291,7 +291,7 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "tifffile", None)
     assert_read(tmp_path / "grey.tif", 1, scaled(grey))
     for channels in (3, 5):
-        with pytest.raises(UserError, match=r"a.tif: this kind of TIFF is read by tifffile: uv sync --extra tiff"):
+        with pytest.raises(UserError, match=r"a.tif: this kind of TIFF needs tifffile: uv sync --extra tiff"):
             ChannelReader(channels)(tmp_path / "a.tif")
 
 
@@ -302,7 +302,7 @@ def test_a_missing_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise ValueError("<COMPRESSION.LZW: 5> requires the 'imagecodecs' package")
 
     monkeypatch.setattr(tifffile.TiffPageSeries, "asarray", lack_imagecodecs)
-    with pytest.raises(UserError, match=r"a.tif: its compression LZW is read by imagecodecs: uv sync --extra tiff"):
+    with pytest.raises(UserError, match=r"a.tif: its compression LZW needs imagecodecs: uv sync --extra tiff"):
         ChannelReader(5)(tmp_path / "a.tif")
 
 
@@ -445,7 +445,7 @@ def test_five_bands_are_learnt_tested_and_refused_by_others(cli: Cli, workdir: P
     refused = cli("test", "--ckpt_path", "run")
     assert refused.code == 2
     assert refused.err.endswith(
-        "bands/test/dark/1.tif: has 4 channels of 9 × 12 pixels, expected 5 as --data.channels says\n"
+        "bands/test/dark/1.tif: has 4 channels of 9 × 12 pixels, expected 5 as in --data.channels\n"
     ), refused.err
     assert len(refused.err.splitlines()) == 1, refused.err
 

@@ -164,8 +164,8 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
     assert len(inputs["tokens"]) == 40
     assert (target >= 0).sum() == 40 - len("User: a|Assistant:") + 1
     text = capsys.readouterr()
-    assert "cut 2 of the conversations for train after 40 tokens, as train.jsonl:21" in text.out
-    assert "left out 1 conversations for train without a token to learn, as train.jsonl:22" in text.err
+    assert "truncated 2 conversations of train to 40 tokens, such as train.jsonl:21" in text.out
+    assert "left out 1 conversations of train without a target token, such as train.jsonl:22" in text.err
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
         ([{"messages": [{"content": "a"}]}], "chat.jsonl:1: message 1 has no role; expected one of system, user"),
         ([{"messages": [{"role": "usr", "content": "a"}]}], "message 1: role: .* got 'usr'.*user"),
         ([{"messages": [{"role": "user"}]}], "message 1: content: expected text, got None"),
-        ([{"messages": TALK[:2]}] * 9, "none of the 7 conversations for train has a token to learn"),
+        ([{"messages": TALK[:2]}] * 9, "none of the 7 conversations of train has a target token"),
         (
             [{"prompt": "a" * 999, "completion": "b"}] * 9,
-            "no conversation for train has a token to learn; .* 256 tokens",
+            "no conversation of train has a target token; .* 256 tokens",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_bad_options(tmp_path: Path) -> None:
         Chat(str(tmp_path / "chat.json")).setup("fit")
     with pytest.raises(UserError, match=r"expected train\.jsonl in it, found chat\.jsonl"):
         Chat(str(tmp_path)).setup("fit")
-    with pytest.raises(UserError, match="only tokenizers of Hugging Face take one"):
+    with pytest.raises(UserError, match="only Hugging Face tokenizers take a template"):
         Chat(str(tmp_path / "chat.jsonl"), template="x.jinja").setup("fit")
     with pytest.raises(UserError, match=r"--data\.tokenizer .*: no such folder"):
         Chat(str(tmp_path / "chat.jsonl"), tokenizer="./nowhere/llama").setup("fit")

@@ -139,7 +139,7 @@ def test_images_of_other_formats_and_names_with_spaces(folder: Path, suffix: str
 
 def test_an_empty_list_is_named(folder: Path) -> None:
     (folder / "ImageSets/Main/train.txt").write_text("")
-    with pytest.raises(UserError, match=r"^--data: VOCDetection has found no train samples$"):
+    with pytest.raises(UserError, match=r"^--data: VOCDetection found no train samples$"):
         voc(folder, class_names=["cat", "dog"]).train_dataloader()
     with pytest.raises(
         UserError, match=r"^--data.root: .*train.txt.*: train has no images, so the classes are unknown"
@@ -204,7 +204,7 @@ def test_there_is_no_test_without_a_list(folder: Path) -> None:
     (folder / "ImageSets/Main/test.txt").unlink()
     data = voc(folder)
     assert data.test_set is None
-    with pytest.raises(ValueError, match="VOCDetection has found no test data"):
+    with pytest.raises(ValueError, match="VOCDetection found no test data"):
         data.predict_dataloader()
 
 
@@ -469,8 +469,8 @@ def test_a_missing_list_is_named(folder: Path) -> None:
         ({"zoom_out": 0.5}, "zoom_out: expected at least 1, got 0.5"),
         ({"colour": 1.5}, r"colour: expected a share in \[0, 1\], got 1.5"),
         ({"val_share": 0.0}, r"val_share: expected a share in \(0, 1\), got 0.0"),
-        ({"test_share": -0.1}, r"test_share: expected a share in \[0, 0.8\) beside val_share, got -0.1"),
-        ({"test_share": 0.8}, r"test_share: expected a share in \[0, 0.8\) beside val_share, got 0.8"),
+        ({"test_share": -0.1}, r"test_share: expected a share in \[0, 0.8\) with val_share 0.2, got -0.1"),
+        ({"test_share": 0.8}, r"test_share: expected a share in \[0, 0.8\) with val_share 0.2, got 0.8"),
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str) -> None:

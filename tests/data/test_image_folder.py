@@ -151,7 +151,7 @@ def test_no_test_folder_is_a_training_without_a_test(cli: Cli, root: Path) -> No
     assert "test " not in done.out.partition("Results")[2].partition("\n")[0]
     tested = cli("test", "--ckpt_path", "run")
     assert tested.code == 2
-    assert re.fullmatch(r"error: --data: ImageFolder has found no test data in .*/pictures\n", tested.err)
+    assert re.fullmatch(r"error: --data: ImageFolder found no test data in .*/pictures\n", tested.err)
 
 
 def test_broken_image_is_named_and_can_be_left_out(cli: Cli, root: Path) -> None:

@@ -139,7 +139,7 @@ def test_validation_is_cut_from_train_and_the_test_stays(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("train.csv", "", r"train.csv: is empty, expected a row for each text"),
+        ("train.csv", "", r"train.csv: is empty, expected one row per text"),
         ("train.csv", "text,label\n", r"train.csv: is empty"),
         ("train.csv", "text,label\na,x\nb\n", r"train.csv:3: expected 2 fields \(text, label\), got 1"),
         ("train.csv", "text,label\na,x\n ,y\n", r"train.csv:3: the text is empty; --data.on_error skip leaves such"),
@@ -223,7 +223,7 @@ def test_longer_texts_are_cut_and_counted_once(root: Path, capsys: pytest.Captur
     assert data.counts["cut_texts"] == expected > 0
     assert data.train_set.lengths.max() == 4  # type: ignore[attr-defined]
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"warning: --data.max_length 4: cut {expected} texts that are longer"]
+    assert told == [f"warning: --data.max_length 4: truncated {expected} longer texts"]
 
 
 def test_classes_and_vocabulary_of_a_checkpoint_count(root: Path) -> None:
@@ -242,7 +242,7 @@ def test_another_vocabulary_than_the_checkpoints_is_an_error(root: Path) -> None
     data = LabelledText(str(root), vocabulary="bytes")
     data.facts = dict(made(root).facts)
     with pytest.raises(
-        UserError, match=r"--data.vocabulary bytes: the checkpoint knows \d+ words \(\w+\); expected words"
+        UserError, match=r"--data.vocabulary bytes: the checkpoint has \d+ words \(\w+\); expected words"
     ):
         data.setup("fit")
 
@@ -281,10 +281,10 @@ def test_a_run_from_training_to_predictions_of_rows(cli: Cli, root: Path) -> Non
     assert all(line.split(",")[1] in ("bad", "good") for line in table[1:])
     done = cli("test", "--ckpt_path", "run", "--data.vocabulary", "bytes")
     assert done.code == 2
-    assert "--data.vocabulary bytes: the checkpoint knows" in done.err
+    assert "--data.vocabulary bytes: the checkpoint has" in done.err
     done = cli("fit", "--config", "recipe.yaml", *options[:2], "--run_dir", "small", "--model.net.vocab_size", "5")
     assert done.code == 2
-    assert re.search(r"vocab_size: the data has \d+ words .*, the net knows 5 tokens", done.err), done.err
+    assert re.search(r"vocab_size: the data has \d+ words .*, but the net has 5 tokens", done.err), done.err
 
 
 @pytest.mark.parametrize(

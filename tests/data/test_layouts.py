@@ -357,7 +357,7 @@ def test_validation_is_cut_where_there_is_no_list(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write(WHOLE[kind], tmp_path, val_share=0.3, test_share=0.2)
-    told = "6 train, 3 val (cut from train), 2 test (cut from train) images"
+    told = "6 train, 3 val (from train), 2 test (from train) images"
     assert capsys.readouterr().err == f"data: {WHOLE[kind][2]}, {told} in {tmp_path.as_posix()}\n"
     parts = content(data)
     names = [name for part in parts.values() for name in part]
@@ -462,7 +462,7 @@ def test_root_may_be_the_yaml(tmp_path: Path) -> None:
     for writer in writers:
         writer(tmp_path)
     (tmp_path / "other.yaml").write_text("names: [a]\ntrain: b\n")
-    with pytest.raises(UserError, match=r": expected one YAML, or its path; there are other.yaml, pets.yaml$"):
+    with pytest.raises(UserError, match=r": expected a single YAML, or its path; found other.yaml, pets.yaml$"):
         read(module, tmp_path)
     assert [len(part) for part in content(read(module, tmp_path / "pets.yaml")).values()] == [6, 3, 2]
 
@@ -653,7 +653,7 @@ def turn(file: Path) -> None:
 BROKEN: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "bytes": ("labels/val/{}.txt", lambda file: file.write_bytes(b"\xff\xfe0"), "'utf-8' codec can't decode"),
     "no image": ("images/val/{}.png", lambda file: file.write_text("none"), "cannot identify image file"),
-    "turned": ("images/val/{}.png", turn, r"is stored turned or mirrored \(EXIF orientation 6\), so boxes may not fit"),
+    "turned": ("images/val/{}.png", turn, r"is rotated or mirrored \(EXIF orientation 6\), so its boxes may not fit"),
 }
 
 
@@ -675,16 +675,16 @@ def test_a_broken_file_is_an_error_or_a_sample_less(tmp_path: Path, kind: str) -
 YAMLS: dict[str, tuple[str, str]] = {
     "broken": ("names: [cat\ntrain: images", "is not valid YAML in line 2: expected ',' or ']', but got ':'"),
     "list": ("- cat", "expected keys and values, such as names and train"),
-    "number": ("names: 7", "names: expected a list, or names by their numbers, got 7"),
-    "words as keys": ("names: {cat: 0}", "names: expected a list, or names by their numbers"),
-    "nested": ("names: [[cat]]", "names: expected a list, or names by their numbers"),
-    "twice": ("names: [cat, dog, cat]", "names: expected different ones, cat stands twice"),
+    "number": ("names: 7", "names: expected a list, or names by number, got 7"),
+    "words as keys": ("names: {cat: 0}", "names: expected a list, or names by number"),
+    "nested": ("names: [[cat]]", "names: expected a list, or names by number"),
+    "twice": ("names: [cat, dog, cat]", "names: expected different names, cat occurs twice"),
     "count": ("names: [cat, dog]\nnc: 3", "nc is 3, but there are 2 names"),
     "train": ("names: [cat]\ntrain: {a: b}", "train: expected a folder, a list of images or several"),
     "no train": ("names: [cat, dog]\ntrain: photos", "train: photos does not exist"),
     "no val": (
         "names: [cat, dog]\ntrain: images/train\nval: v",
-        "val: v does not exist; without val, images are cut from train",
+        "val: v does not exist; without val, validation images are taken from train",
     ),
 }
 
@@ -733,7 +733,7 @@ def test_a_run_tells_the_layout_once(cli: Cli) -> None:
     data = ("--data", module.__name__, "--data.root", "pets", "--data.image_size", "[32, 32]")
     done = cli("fit", "--config", str(ROOT / "configs/debug/one-batch.yaml"), *model, *data, "--run_dir", "run")
     assert done.code == 0, done.err
-    told = f"data: {layout}, 9 train, 2 val (cut from train) images in pets"
+    told = f"data: {layout}, 9 train, 2 val (from train) images in pets"
     assert [line for line in (done.out + done.err).splitlines() if line.startswith("data: ")] == [told]
     assert "val/map" in json.loads(Path("run/metrics.json").read_text())["metrics"]
 
@@ -741,6 +741,6 @@ def test_a_run_tells_the_layout_once(cli: Cli) -> None:
 def test_help_says_what_every_option_is(cli: Cli) -> None:
     for module in ("VOCDetection", "COCODetection", "YOLODetection"):
         text = cli("fit", "--data.help", module).out
-        options = re.findall(r"^  --data\.(\w+)[^\n]*\n?\s+(\S+)", text, re.MULTILINE)
+        options = re.findall(r"^  --data\.(\w+) \S+\s+(\S+)", text, re.MULTILINE)
         assert {"image_size", "val_share", "test_share"} <= {name for name, _ in options}
         assert not [name for name, word in options if word.startswith("(type:")], text

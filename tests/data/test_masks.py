@@ -323,12 +323,12 @@ BROKEN: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "value": (
         "masks",
         lambda file: Image.fromarray(regions(2) + 2).save(file),
-        r": .*masks/02.png: holds 3, 4, expected 0, 1, 2 alone; see --data.num_classes",
+        r": .*masks/02.png: contains 3, 4, expected only 0, 1, 2; see --data.num_classes",
     ),
     "colours": (
         "masks",
         lambda file: Image.fromarray(COLOURS[regions(2)]).save(file),
-        r": .*masks/02.png: expected palette or grey values, it is RGB",
+        r": .*masks/02.png: expected palette or grey values, got RGB",
     ),
 }
 
@@ -398,14 +398,14 @@ def test_a_mask_of_jpeg_is_not_taken(root: Path) -> None:
     read_image(root / "val/masks/00.png").save(root / "val/masks/00.jpg")
     assert len(made(root).val_set) == 3  # type: ignore[arg-type]
     (root / "val/masks/00.png").unlink()
-    message = r"1 files without a mask \(JPEG changes what masks hold, expected PNG\): \S*val/images/00.png"
+    message = r"1 files without a mask \(JPEG changes the values of masks, expected PNG\): \S*val/images/00.png"
     with pytest.raises(ValueError, match=message):
         made(root)
 
 
 def test_two_images_of_one_name_are_an_error(root: Path) -> None:
     read_image(root / "val/images/00.png").save(root / "val/images/00.jpg")
-    with pytest.raises(ValueError, match=r"--data.root: 1 files of a name that another image has: .*/val/images/00"):
+    with pytest.raises(ValueError, match=r"--data.root: 1 files with the name of another image: .*/val/images/00"):
         made(root)
 
 
@@ -497,7 +497,7 @@ def test_missing_pets_are_named(tmp_path: Path) -> None:
 def test_pets_have_no_number_of_classes(tmp_path: Path) -> None:
     write_pets(tmp_path)
     Image.fromarray(regions(0)).save(tmp_path / "oxford-iiit-pet/annotations/trimaps/test_0.png")
-    with pytest.raises(ValueError, match=r"test_0.png: holds 0, expected 1, 2, 3 alone$"):
+    with pytest.raises(ValueError, match=r"test_0.png: contains 0, expected only 1, 2, 3$"):
         pets(tmp_path).test_set[0]  # type: ignore[index]
 
 
@@ -508,7 +508,7 @@ def test_pets_that_cannot_be_downloaded_are_an_error_in_one_line(
         raise OSError("<urlopen error no route\nto host>")
 
     monkeypatch.setattr("torchvision.datasets.utils.urllib.request.urlopen", unreachable)
-    missing = r"holds no OxfordIIITPet \(oxford-iiit-pet/images and annotations\)"
+    missing = r"contains no OxfordIIITPet \(oxford-iiit-pet/images and annotations\)"
     message = f"{missing}, and it cannot be downloaded: .*no route to host"
     with pytest.raises(ValueError, match=message) as caught:
         pets(tmp_path)

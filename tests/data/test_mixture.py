@@ -204,7 +204,7 @@ def test_a_checkpoints_facts_go_to_all_parts(texts: tuple[str, str]) -> None:
     assert all(part.facts == facts for part in data.parts.values())
     other = mixed_texts(texts, "bytes")
     other.facts = dict(facts)
-    with pytest.raises(UserError, match=r"--data.parts.zero.vocabulary bytes: the checkpoint knows 8 characters"):
+    with pytest.raises(UserError, match=r"--data.parts.zero.vocabulary bytes: the checkpoint has 8 characters"):
         other.setup("test")
 
 
@@ -287,9 +287,7 @@ def test_image_folders_mix_if_classes_and_sizes_agree(tmp_path: Path) -> None:
 
 def test_contexts_of_different_lengths_are_told(texts: tuple[str, str]) -> None:
     parts: Any = {str(size): Text(texts[0], context_length=size) for size in (16, 32)}
-    with pytest.raises(
-        UserError, match=r"--data.parts.32: has the context_length 32, the parts before it 16; expected"
-    ):
+    with pytest.raises(UserError, match=r"--data.parts.32: has the context_length 32, earlier parts 16; expected"):
         ready(Mixture(parts))
 
 
@@ -305,8 +303,8 @@ class Whole(ResidentImages):
         ({"a": Numbered(0, 3), "b": Whole()}, {}, "parts: b: Whole makes whole batches"),
         ({"a": Numbered(0, 3), "b": Numbered(0, 3, balanced=True)}, {}, "parts: b: balanced has no effect"),
         ({"a": Numbered(0, 3), "b": Text()}, {}, r"parts: a \(Numbered\) and b \(Text\) have different .* `collate`"),
-        (None, {"weights": {"book": 1}}, "weights: there is no part book. Nearest: books"),
-        (None, {"weights": {"x": 1}}, "weights: there is no part x; expected books, code"),
+        (None, {"weights": {"book": 1}}, "weights: no part is called book. Nearest: books"),
+        (None, {"weights": {"x": 1}}, "weights: no part is called x; expected books, code"),
         (None, {"weights": {"books": 1, "code": -0.1}}, "weights: code: expected a number of at least 0, got -0.1"),
         (None, {"weights": {"books": 1, "code": float("nan")}}, "weights: code: expected .* got nan"),
         (None, {"weights": {"books": 0, "code": 0}}, "weights: expected at least one above 0"),
@@ -320,9 +318,9 @@ def test_bad_options_are_told(parts: Any, options: dict[str, Any], message: str)
 
 
 def test_a_part_without_samples_or_without_a_share_is_told() -> None:
-    with pytest.raises(UserError, match=r"--data.parts.b: Numbered has found no train samples"):
+    with pytest.raises(UserError, match=r"--data.parts.b: Numbered found no train samples"):
         mixture(sizes={"a": 3, "b": 0})
-    with pytest.raises(UserError, match=r"--data.weights: b gets less than one of the 20 samples of an epoch"):
+    with pytest.raises(UserError, match=r"--data.weights: b gets less than one of the 20 samples per epoch"):
         mixture({"a": 100, "b": 1}, {"a": 3, "b": 3}, samples_per_epoch=20)
 
 

@@ -88,7 +88,7 @@ def test_a_checkpoints_vocabulary_wins(file: str, tmp_path: Path) -> None:
     assert second.facts["tokenizer"] == first.facts["tokenizer"]
     third = Text(str(other), "bytes", context_length=16)
     third.facts = dict(first.facts)
-    with pytest.raises(UserError, match=r"--data.vocabulary bytes: the checkpoint knows 26 characters .*expected char"):
+    with pytest.raises(UserError, match=r"--data.vocabulary bytes: the checkpoint has 26 characters .*expected char"):
         third.setup("test")
 
 
@@ -145,7 +145,7 @@ def test_text_that_does_not_do_is_told(tmp_path: Path, content: bytes, options: 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--data.root .*nowhere: no such file or folder"):
         set_up(str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match="expected a file or more for each part, found 0"):
+    with pytest.raises(UserError, match="expected at least one file per split, found 0"):
         set_up(str(tmp_path))
 
 

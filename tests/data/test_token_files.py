@@ -144,10 +144,10 @@ def test_a_resumed_run_uses_the_same_files(corpus: Path) -> None:
 def test_broken_files_of_tokens_are_told(corpus: Path) -> None:
     path = set_up(corpus).train_tokens.path
     content = path.read_bytes()
-    with pytest.raises(UserError, match=r"has tokens of 258 bytes .* the checkpoint knows 3 characters"):
+    with pytest.raises(UserError, match=r"has tokens of 258 bytes .* the checkpoint has 3 characters"):
         open_tokens(path.parent, Characters("abc"))
     path.write_bytes(content[:-4])
-    with pytest.raises(UserError, match=r"train\.bin: has .* bytes, expected .*: it is cut short; delete"):
+    with pytest.raises(UserError, match=r"train\.bin: has .* bytes, expected .*: it is truncated; delete"):
         set_up(corpus)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(UserError, match=r"train\.bin: is damaged"):
@@ -186,7 +186,7 @@ def test_packed_documents_come_as_the_task_expects(corpus: Path) -> None:
     assert target.shape == (4, 16)
     assert data.counts["documents_in_pieces"] > 0
     (corpus.parent / "one.txt").write_text("abc" * 500)
-    with pytest.raises(UserError, match=r"--data.packing: 3 characters .* has no end of a document"):
+    with pytest.raises(UserError, match=r"--data.packing: 3 characters .* have no end-of-document token"):
         Text(str(corpus.parent / "one.txt"), context_length=16, packing=True).setup("fit")
 
 

@@ -72,7 +72,7 @@ def test_byte_pairs(root: Path) -> None:
 def test_another_vocabulary_than_the_checkpoints_is_an_error(root: Path) -> None:
     data = UnlabelledText([str(root / "rows.jsonl")], vocabulary="bpe", val_share=0.3)
     data.facts = dict(made(root / "rows.jsonl").facts)
-    with pytest.raises(UserError, match=r"--data.vocabulary bpe: the checkpoint knows .* words"):
+    with pytest.raises(UserError, match=r"--data.vocabulary bpe: the checkpoint has .* words"):
         data.setup("fit")
 
 
@@ -92,7 +92,7 @@ def test_faults_are_named(root: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sources": []}, "sources: expected a file or folder or more, got none"),
+        ({"sources": []}, "sources: expected at least one file or folder, got none"),
         ({"vocabulary": "word"}, "vocabulary: expected words or bpe, got word"),
         ({"vocab_size": 3}, "vocab_size: expected at least 4 for words, got 3"),
         ({"min_count": 0}, "min_count: expected at least 1, got 0"),

@@ -248,7 +248,7 @@ def test_no_data_and_no_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     done = cli("fit", "--model", "Classification", "--model.net", "MLP", "--data", "MNIST", *options)
     assert done.code == 2
     assert done.err.startswith(
-        "error: --data.root nowhere: holds no MNIST (raw/train-images-idx3-ubyte), and it cannot be downloaded: "
+        "error: --data.root nowhere: contains no MNIST (raw/train-images-idx3-ubyte), and it cannot be downloaded: "
     )
     assert done.err.count("\n") == 1
 

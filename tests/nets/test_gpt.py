@@ -173,17 +173,17 @@ def test_left_padding_and_cache_change_nothing(variant: str) -> None:
 
 def test_too_many_places() -> None:
     net = build()
-    with pytest.raises(ValueError, match=r"^context_length: expected at most 32 places, got 33$"):
+    with pytest.raises(ValueError, match=r"^context_length: expected at most 32 tokens, got 33$"):
         net(draw(1, 33))
     with pytest.raises(ValueError, match=r"^length: expected at most context_length 32, got 33$"):
         net.make_cache(1, 33)
     cache = net.make_cache(1, 32)
     net(draw(1, 32), cache=cache)
-    with pytest.raises(ValueError, match=r"^context_length: expected at most 32 places, got 33$"):
+    with pytest.raises(ValueError, match=r"^context_length: expected at most 32 tokens, got 33$"):
         net(draw(1, 1), cache=cache)
     cache = net.make_cache(1, 5)
     net(draw(1, 5), cache=cache)
-    with pytest.raises(ValueError, match=r"^cache: expected at most 5 places, got 6$"):
+    with pytest.raises(ValueError, match=r"^cache: expected at most 5 tokens, got 6$"):
         net(draw(1, 1), cache=cache)
 
 

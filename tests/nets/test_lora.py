@@ -127,7 +127,7 @@ def test_adapters_load_beside_the_same_base_strictly() -> None:
 
 def test_adapters_of_another_base_are_refused() -> None:
     state = LoRA(Known(), rank=4).state_dict()
-    with pytest.raises(UserError, match="known holds other weights"):
+    with pytest.raises(UserError, match=r"the weights of .*known .* differ"):
         LoRA(Known(seed=4), rank=4).load_state_dict(state)
 
 
@@ -180,11 +180,11 @@ def test_layers_that_torch_reads_past_are_refused() -> None:
         ({"rank": 0}, "rank: expected at least 1, got 0"),
         ({"alpha": 0.0}, "alpha: expected more than 0, got 0.0"),
         ({"dropout": 1.0}, r"dropout: expected a probability in \[0, 1\), got 1.0"),
-        ({"target_modules": ["quary"]}, "target_modules: quary is no module of GPT.*query"),
+        ({"target_modules": ["quary"]}, "target_modules: GPT has no module quary.*query"),
         ({"target_modules": "linear"}, "target_modules: expected all-linear or a list"),
         ({"target_modules": ["attention_norm"]}, "attention_norm is a RMSNorm, expected a linear layer"),
-        ({"modules_to_save": ["haed"]}, "modules_to_save: haed is no module of GPT.*head"),
-        ({"target_modules": ["query"], "modules_to_save": ["blocks"]}, "has no layer left to adapt"),
+        ({"modules_to_save": ["haed"]}, "modules_to_save: GPT has no module haed.*head"),
+        ({"target_modules": ["query"], "modules_to_save": ["blocks"]}, "has no layer to adapt"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
@@ -193,5 +193,5 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_adapters_are_not_nested() -> None:
-    with pytest.raises(ValueError, match="has adapters already"):
+    with pytest.raises(ValueError, match="already has adapters"):
         LoRA(LoRA(gpt()))

@@ -284,7 +284,7 @@ def test_two_images_are_learnt_by_heart(num_bins: int) -> None:
         ({"top_k": 0}, "top_k: expected at least 1, got 0"),
         ({"max_detections": 0}, "max_detections: expected at least 1, got 0"),
         ({"size": "x"}, "size: expected one of n, s, m, got x"),
-        ({"strides": []}, r"strides: expected neighbours out of \[4, 8, 16, 32\] in this order, got \[\]"),
+        ({"strides": []}, r"strides: expected consecutive ones of \[4, 8, 16, 32\] in this order, got \[\]"),
         ({"strides": [8, 32]}, r"in this order, got \[8, 32\]"),
         ({"strides": [16, 8]}, r"in this order, got \[16, 8\]"),
         ({"strides": [2, 4]}, r"in this order, got \[2, 4\]"),

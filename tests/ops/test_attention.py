@@ -139,5 +139,5 @@ def test_new_places_belong_to_the_last_document() -> None:
 def test_a_full_cache_is_an_error() -> None:
     cache: Any = Cache(1, 4, num_layers=1)
     cache.filled = 3
-    with pytest.raises(ValueError, match=r"^cache: expected at most 4 places, got 5$"):
+    with pytest.raises(ValueError, match=r"^cache: expected at most 4 tokens, got 5$"):
         cache.documents(None, 2, CPU)

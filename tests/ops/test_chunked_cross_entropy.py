@@ -129,7 +129,7 @@ def test_compiles_without_a_break() -> None:
 
 def test_mistakes() -> None:
     features, weight, target = example()
-    with pytest.raises(ValueError, match="chunk: expected at least 1 place, got 0"):
+    with pytest.raises(ValueError, match="chunk: expected at least 1 row, got 0"):
         chunked_cross_entropy(features, weight, target, 0)
     for wrong in (V, -1):
         target[0] = wrong

@@ -28,7 +28,7 @@ def test_weights_by_name_follow_the_order_of_the_classes() -> None:
     [
         ({"dig": 2.0}, "class_weights: no class is called dig, expected cat, dog, owl. Nearest: dog"),
         ({"zebra": 2.0}, "class_weights: no class is called zebra, expected cat, dog, owl"),
-        ({"cat": 0, "dog": 0, "owl": 0}, "class_weights: every class weighs 0, expected at least one above it"),
+        ({"cat": 0, "dog": 0, "owl": 0}, "class_weights: every class weighs 0, expected at least one weight above 0"),
     ],
 )
 def test_names_that_cannot_be_used(weights: dict[str, float], message: str) -> None:

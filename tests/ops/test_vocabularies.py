@@ -77,7 +77,7 @@ def test_byte_pairs_shorten_the_text() -> None:
 
 
 def test_an_unknown_character_is_named_with_its_line() -> None:
-    with pytest.raises(UserError, match=r"the character 'z' \(line 2, .*is none of the 3"):
+    with pytest.raises(UserError, match=r"the character 'z' \(line 2, .*is not among the 3"):
         Characters("\nab").encode("a\nbz")
 
 

@@ -138,7 +138,7 @@ def test_a_sample_that_fails_on_another_process_is_told(own: Path) -> None:
     codes = group.wait()
     assert codes == [1, 2], group.output()
     lost, told = sorted(line for line in group.output().splitlines() if line.startswith("error"))[::-1]
-    assert lost == "error: another process of this training has ended, what it said stands above"
+    assert lost == "error: another process of this training has ended; see its message above"
     assert re.fullmatch(r"error: --data: train sample \d+: ValueError: a broken file", told)
     assert group.output().count("Traceback") == 1  # of the user's own data, on the process that read the sample
 

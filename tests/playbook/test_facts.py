@@ -25,11 +25,11 @@ def test_a_checkpoint_without_facts_has_none() -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"version": 2, "values": {}}, r"x\.ckpt: its facts are of version 2, this Playbook reads up to 1"),
+        ({"version": 2, "values": {}}, r"x\.ckpt: its facts have version 2, this Playbook reads up to 1"),
         ({"classes": ["a"]}, r"x\.ckpt: its facts are damaged"),
         ({"version": 1, "values": ["a"]}, r"x\.ckpt: its facts are damaged"),
         ("{", r"x\.ckpt: its facts are not valid JSON"),
-        ({"version": 1, "values": {"classes": ["a", "b", "a"]}}, r"x\.ckpt: class 'a' is given twice"),
+        ({"version": 1, "values": {"classes": ["a", "b", "a"]}}, r"x\.ckpt: class 'a' occurs twice"),
         ({"version": 1, "values": {"classes": "ab"}}, r"x\.ckpt: facts: classes: expected a list of names, got 'ab'"),
     ],
 )
@@ -50,7 +50,7 @@ def test_classes_are_matched_by_name() -> None:
     require_same_classes({"classes": ["cat", "dog", "owl"]}, model, "Pets")
     require_same_classes({}, model, "Pets")
     require_same_classes({"classes": ["cat"]}, {}, "Pets")
-    with pytest.raises(UserError, match=r"Pets has the class dig, the checkpoint knows cat, dog, owl\. Nearest: dog"):
+    with pytest.raises(UserError, match=r"Pets has the class dig, but the checkpoint has cat, dog, owl\. Nearest: dog"):
         require_same_classes({"classes": ["cat", "dig"]}, model, "Pets")
     with pytest.raises(UserError, match="Pets numbers its classes dog, cat, the checkpoint cat, dog, owl"):
         require_same_classes({"classes": ["dog", "cat"]}, model, "Pets")
@@ -60,6 +60,6 @@ def test_long_values_are_told_by_their_length_in_files_that_people_read() -> Non
     facts = {"classes": ["a", "b"], "tokenizer": {"kind": "bpe", "tokenizer": "x" * 60_000}, "words": ["abc"] * 20_000}
     assert abridged(facts) == {
         "classes": ["a", "b"],
-        "tokenizer": {"kind": "bpe", "tokenizer": "60,000 characters, which the checkpoint holds"},
-        "words": "20,000 values, which the checkpoint holds",
+        "tokenizer": {"kind": "bpe", "tokenizer": "60,000 characters, saved in the checkpoint"},
+        "words": "20,000 values, saved in the checkpoint",
     }

@@ -124,7 +124,7 @@ def test_hosts_that_do_not_share_the_directory_are_refused(own: Path, whole: Pat
     args = (*RICH, *on(2), "--run_dir", "known", "--trainer.max_epochs", "6")
     group = Group(2, *args, cwd=[own, elsewhere])
     assert 0 not in group.wait()
-    said = "error: --run_dir: a process found None to continue, the first one known/checkpoints/last.ckpt"
+    said = "error: --run_dir: a process would resume None, the first process known/checkpoints/last.ckpt"
     assert said in group.output(), group.output()
     assert "Traceback" not in group.output()
 

@@ -232,6 +232,6 @@ def test_in_a_process_of_its_own(honest: Path, mark: Path) -> None:
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert err == (
-        f"error: {evil}: refused, it holds {os.system.__module__}.system, which could run code; "
-        "expected tensors and plain values alone\n"
+        f"error: {evil}: refused, it contains {os.system.__module__}.system, which could run code; "
+        "expected only tensors and plain values\n"
     )

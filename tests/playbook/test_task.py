@@ -346,10 +346,10 @@ def test_classes_are_counted_by_targets_or_told_by_facts() -> None:
 
 @pytest.mark.parametrize(("data", "name"), [(Table(samples(3)), "Table"), (None, "the DataLoader")])
 def test_data_that_tells_no_counts_is_an_error_that_says_what_to_do(data: Any, name: str) -> None:
-    with pytest.raises(UserError, match=f"which {name} does not tell; set self.facts..class_counts..* by name"):
+    with pytest.raises(UserError, match=f"which {name} does not provide; set self.facts..class_counts..* by name"):
         counts(data)
 
 
 def test_balanced_data_needs_no_weights() -> None:
-    with pytest.raises(UserError, match=r"auto and --data\.balanced true both make up for rare classes"):
+    with pytest.raises(UserError, match=r"auto and --data\.balanced true both compensate for rare classes"):
         counts(Named(LISTED, balanced=True))

@@ -318,9 +318,9 @@ def test_bad_targets_are_errors_in_words(verb: str, boxes: list[Any], labels: li
     ("arguments", "message"),
     [
         ({"num_classes": 0}, "num_classes: expected at least 1, got 0"),
-        ({"num_classes": 4}, "num_classes: expected 3 as the net has, got 4"),
+        ({"num_classes": 4}, "num_classes: expected 3 as in the net, got 4"),
         ({"class_names": ["a", "b", "a"]}, r"class_names: expected different names, got \['a', 'b', 'a'\]"),
-        ({"class_names": ["a"]}, "class_names: expected 3 as num_classes, got 1"),
+        ({"class_names": ["a"]}, "class_names: expected num_classes = 3 names, got 1"),
     ],
 )
 def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None:
@@ -330,7 +330,7 @@ def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None
 
 def test_a_weight_for_no_loss_is_an_error_in_words() -> None:
     task, data = Detection(Known(), K, loss_weights={"box": 1.0}), loader(samples(4))
-    with pytest.raises(ValueError, match="loss_weights: expected names out of size, count, got box"):
+    with pytest.raises(ValueError, match="loss_weights: expected names among size, count, got box"):
         Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0).fit(task, data, data)
 
 

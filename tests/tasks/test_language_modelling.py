@@ -138,10 +138,10 @@ def test_an_answer_ends_at_a_text_and_is_printed_while_it_comes(capsys: pytest.C
 def test_a_vocabulary_that_the_net_does_not_hold_is_told() -> None:
     task = LanguageModelling(small_gpt())
     task.facts = {"tokenizer": Bytes().plain()}
-    with pytest.raises(UserError, match=r"vocab_size: the data has 258 bytes .*the net knows 11 .*vocab_size 258"):
+    with pytest.raises(UserError, match=r"vocab_size: the data has 258 bytes .*the net has 11 .*vocab_size 258"):
         task.setup("fit")
     task = LanguageModelling(small_gpt())
-    with pytest.raises(UserError, match=r"vocab_size: the data holds the token 11, the net knows 11"):
+    with pytest.raises(UserError, match=r"vocab_size: the data contains the token 11, but the net has 11"):
         evaluated(task, [({"tokens": torch.tensor([[V]])}, torch.tensor([[0]]))])
 
 
@@ -167,5 +167,5 @@ def test_a_training_batch_without_supervised_tokens_is_told() -> None:
 def test_options_out_of_range_are_errors(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LanguageModelling(small_gpt(), **options)
-    with pytest.raises(ValueError, match="loss_chunk: Linear has no features and head"):
+    with pytest.raises(ValueError, match="loss_chunk: expected 0, as Linear has no features and head"):
         LanguageModelling(nn.Linear(1, 1), loss_chunk=8)

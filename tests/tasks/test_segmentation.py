@@ -310,9 +310,9 @@ def test_predictions_are_masks(num_classes: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("value", "ignored", "message"),
     [
-        (K, None, r"masks hold 4, expected 0 to 3; none is ignored, see --model.num_classes and --m"),
-        (-1, None, r"masks hold -1, expected 0 to 3; none is ignored"),
-        (254, IGNORED, r"masks hold 254, expected 0 to 3; 255 is ignored"),
+        (K, None, r"masks contain 4, expected 0 to 3; none is ignored, see --model.num_classes and --m"),
+        (-1, None, r"masks contain -1, expected 0 to 3; none is ignored"),
+        (254, IGNORED, r"masks contain 254, expected 0 to 3; 255 is ignored"),
     ],
 )
 def test_a_class_out_of_range_is_an_error_in_words(verb: str, value: int, ignored: int | None, message: str) -> None:
@@ -348,7 +348,7 @@ def test_logits_of_another_shape_are_an_error_in_words(net: nn.Module, shape: st
         ({"class_weights": {"0": -1.0}}, "class_weights: expected finite weights of at least 0, got -1.0 for 0"),
         (
             {"class_weights": {"0": 2.0}, "loss": "dice"},
-            "class_weights: weigh cross-entropy and focal losses alone",
+            "class_weights: expected a cross-entropy or focal loss",
         ),
         ({"class_names": ["a", "a"]}, "class_names: expected 2 different names, got a, a"),
         ({"class_names": ["a", "a", "b"]}, "class_names: expected 2 different names, got a, a, b"),

@@ -48,7 +48,7 @@ class Step:
         self.precision = str(trainer.precision)
 
     def trace(self, module: pl.LightningModule) -> Finding:
-        """Repeats the step, which changes nothing, and says what was non-finite first."""
+        """Repeats the step without changing anything, and returns the first non-finite tensor."""
         autocast = AUTOCAST.get(self.precision)
         precision = torch.autocast(self.device.type, autocast) if autocast else nullcontext()
         with precision, same_random_numbers(self.key, self.generators, self.device):
@@ -93,19 +93,19 @@ def replay(path: str | Path, module: pl.LightningModule | type[pl.LightningModul
 
     Args:
         path: `<run>/nonfinite/epoch-E-batch-B.pt`.
-        module: the LightningModule, which gets the weights of that moment; or its class, if it saves its
-            hyperparameters. It runs on the device that it is on; random numbers drawn on another come out otherwise.
+        module: the LightningModule, into which the weights of that step are loaded; or its class, if it saves its
+            hyperparameters. It runs on its current device; random numbers differ if that is not the original one.
 
     Returns:
-        What went bad first, as the callback found it.
+        The first non-finite tensor, as found by the callback.
 
     Raises:
-        UserError: the file is damaged, or the batch is of a class that could not be kept in it.
+        UserError: the file is damaged, or the batch has a class that could not be saved in it.
     """
     dump = load(Path(path))
     content = dump.get("nonfinite", {})
     if "batch" not in content:
-        raise UserError(f"{Path(path).as_posix()}: holds no batch to replay")
+        raise UserError(f"{Path(path).as_posix()}: contains no batch to replay")
     if isinstance(module, type):
         with restored(from_checkpoint=True):
             module = module.load_from_checkpoint(path, map_location="cpu", weights_only=True)
@@ -133,9 +133,9 @@ def replay(path: str | Path, module: pl.LightningModule | type[pl.LightningModul
 def replay_command(path: Path, module: pl.LightningModule) -> str:
     """The shell command that replays a file; where a module cannot be made from it, dots stand for its arguments."""
     cls = type(module)
-    made = cls.__name__ if module.hparams else f"{cls.__name__}(...)"
+    argument = cls.__name__ if module.hparams else f"{cls.__name__}(...)"
     imports = f"from playbook import replay; from {cls.__module__} import {cls.__name__}"
-    code = f'{imports}; print(replay("{path.as_posix()}", {made}))'
+    code = f'{imports}; print(replay("{path.as_posix()}", {argument}))'
     return f"python -c {shlex.quote(code)}"
 
 

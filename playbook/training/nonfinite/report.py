@@ -1,4 +1,4 @@
-"""What is said and kept of a training step with a NaN or infinity: its origin, its samples, a file that replays it."""
+"""Reports a training step with a NaN or infinity: its origin, its samples, and a file to replay it."""
 
 import sys
 from dataclasses import dataclass

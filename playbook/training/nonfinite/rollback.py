@@ -12,13 +12,13 @@ from playbook.runs.directory import is_checkpoint
 
 
 def return_to_checkpoint(trainer: Trainer, factor: float) -> None:
-    """Loads weights and moments from the newest checkpoint that is whole and finite, and lowers the present rates.
+    """Loads weights and moments from the newest valid and finite checkpoint, and lowers the current rates.
 
-    Position and schedule stay where they are.
+    Position and schedule do not change.
 
     Args:
         trainer: at the end of a batch.
-        factor: what every learning rate is multiplied by.
+        factor: factor of every learning rate.
 
     Raises:
         UserError: there is no such checkpoint.

@@ -1,4 +1,4 @@
-"""Which tensor of a training step is the first that is NaN or infinite: one step under hooks."""
+"""Finds the first NaN or infinite tensor of a training step by running it under hooks."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -23,12 +23,12 @@ class Finding:
     """The first tensor of a training step that was not finite.
 
     Args:
-        kind: what it is; `nothing` if all was finite.
+        kind: kind of tensor; `nothing` if all were finite.
         name: qualified name of the parameter or the module, or the batch's key; empty for the loss.
         cls: class of that module.
         value: NaN or infinite.
-        rows: which samples of the batch it is, by their position, where the tensor has a row for each.
-        detail: what else is known, in words.
+        rows: positions of the affected samples in the batch, if the tensor has a row per sample.
+        detail: further details, in words.
     """
 
     kind: Kind
@@ -47,16 +47,16 @@ class Finding:
             "output": f"the output of {module} is {self.value}, its inputs are finite",
             "loss": f"the loss is {self.value}, the outputs of all modules are finite",
             "gradient": f"the gradient of {self.name} is {self.value}, the loss is finite",
-            "nothing": "not found again by replaying the batch",
+            "nothing": "not reproduced by replaying the batch",
         }[self.kind]
         return f"{text}{f'; {self.detail}' if self.detail else ''}"
 
 
 def trace(module: LightningModule, batch: Any, batch_idx: int) -> Finding:
-    """Runs one training step and its backward pass, updates nothing, and says what was non-finite first.
+    """Runs one training step and its backward pass without an update, and returns the first non-finite tensor.
 
-    All of it runs, whatever is found: other processes may wait in a collective of the net. Where an input of a module
-    or of the batch is not finite by -inf alone, it is taken for a mask.
+    The step always runs to its end, as other processes may wait in a collective of the net. An input of a module or of
+    the batch whose only non-finite values are -inf is taken for a mask.
 
     Args:
         module: in the state before the step.

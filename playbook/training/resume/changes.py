@@ -1,4 +1,4 @@
-"""What the user changes when a run is continued takes effect, and is told and recorded."""
+"""Applies, prints and records options that the user changes when resuming a run."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ RAW = "current_model_state"  # the weights that train, in a checkpoint whose sta
 
 
 class Changes(Callback):
-    """Gives options of a continued run precedence over the checkpoint, one line each (always on).
+    """Gives options of a resumed run precedence over the checkpoint, and prints a line for each (always on).
 
-    Lightning restores rates, weight decay and schedules from the checkpoint, whatever the configuration says now. Here,
-    a setting that differs from the one that the checkpoint's run was started with takes effect; a schedule goes on at
-    the present step, as if it had been so from the beginning. Every other setting stays as it was restored.
-    metrics.json lists all changes under `changes`, with the optimizer steps before them.
+    Lightning restores rates, weight decay and schedules from the checkpoint, whatever the current configuration says.
+    Here, a setting that differs from the one that the checkpoint's run was started with takes effect; a changed
+    schedule continues at the current step as if it had been used from the beginning. All other settings are restored.
+    metrics.json lists all changes under `changes`, with the number of optimizer steps before them.
 
     Args:
         config: the run's configuration as YAML; compared with the checkpoint's, it gives the names of options.
@@ -52,7 +52,7 @@ class Changes(Callback):
         done = self._checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         if trainer.max_epochs is not None and 0 <= trainer.max_epochs < done:
             raise UserError(
-                f"--trainer.max_epochs: expected at least the {done} that were done, got {trainer.max_epochs}"
+                f"--trainer.max_epochs: expected at least the {done} epochs done so far, got {trainer.max_epochs}"
             )
         if "settings" in self._checkpoint:
             self._settings.prepare(trainer, self._checkpoint["settings"], self._checkpoint)
@@ -60,8 +60,8 @@ class Changes(Callback):
         for change in self._changed_options():
             if change.option.startswith(("model.optimizer", "model.schedule")):
                 raise UserError(
-                    f"--{change.option}: cannot change from {change.former} to {change.now}, as the checkpoint is of "
-                    "an earlier version; continue for an epoch without the change, or start with --init_from"
+                    f"--{change.option}: cannot change from {change.former} to {change.now}, as the checkpoint is from "
+                    "an earlier version; resume for one epoch without the change, or start with --init_from"
                 )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -74,8 +74,8 @@ class Changes(Callback):
         if former := checkpoint.get("settings"):
             self._settings.apply(trainer, former)
             names = {change.name for change in changes}
-            found = changed_settings(former, self._settings.values)
-            changes += [c for c in found if c.name not in names and (not changes or "." in c.option)]
+            setting_changes = changed_settings(former, self._settings.values)
+            changes += [c for c in setting_changes if c.name not in names and (not changes or "." in c.option)]
         if not trainer.is_global_zero:
             return
         for change in changes:
@@ -112,9 +112,9 @@ def _is_amid_epoch(trainer: Trainer) -> bool:
 
 def _say_what_comes_otherwise(former: dict[str, Any], now: dict[str, Any]) -> None:
     if former["data"] != now["data"]:
-        print(f"the rest of this epoch comes from the beginning of {now['data']}", flush=True)
+        print(f"the rest of this epoch uses the first batches of {now['data']}", flush=True)
     elif former["seed"] != now["seed"] and None not in (former["seed"], now["seed"]):
-        print("the rest of this epoch comes in the order of another seed: samples may come twice or not", flush=True)
+        print("the rest of this epoch uses another seed's order: samples may be repeated or missing", flush=True)
 
 
 def _record(trainer: Trainer, changes: list[Change]) -> None:

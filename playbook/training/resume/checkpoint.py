@@ -1,4 +1,4 @@
-"""Saves best.ckpt and last.ckpt where training can be continued from exactly."""
+"""Saves best.ckpt and last.ckpt at positions from which training can resume exactly."""
 
 import math
 import signal
@@ -19,17 +19,17 @@ from playbook.training import lightning as engine
 
 
 class Checkpoint(LightningCheckpoint):
-    """When checkpoints are saved, and which epoch counts as the best (always on).
+    """Saves checkpoints at intervals, and the best epoch by a metric (always on).
 
-    Both files are written just before the next batch or epoch starts, unless gradients wait for their optimizer step:
-    there, every hook of the batch before is done, and training continues exactly. Saved anywhere else, Lightning's
-    checkpoints lose a validation, a plateau step, accumulated gradients or what a module computes in its own
-    on_train_batch_end. The former last.ckpt stays as previous.ckpt. A signal stops the training at the same place, or
-    during a validation, which then starts again when the run is continued. ExactResume asks for these saves before any
-    other callback has its turn.
+    Both files are written just before the next batch or epoch starts, unless gradients wait for their optimizer step.
+    At this point all hooks of the previous batch are done, so that training resumes exactly. Checkpoints that Lightning
+    saves elsewhere lose a validation, a plateau step, accumulated gradients or results of a module's own
+    on_train_batch_end. The previous last.ckpt is kept as previous.ckpt. A signal stops the training at the same point,
+    or during a validation, which then starts again when the run resumes. ExactResume requests these saves before any
+    other callback runs.
 
     Args:
-        monitor: logged metric that decides which epoch is saved as best.ckpt. Without one, only last.ckpt is saved.
+        monitor: logged metric that decides which epoch is saved as best.ckpt. Without it, only last.ckpt is saved.
         mode: whether the smallest (min) or the largest (max) value is the best.
         every_n_steps: optimizer steps between two saves of last.ckpt.
         every_n_minutes: minutes between two saves of last.ckpt.
@@ -38,7 +38,7 @@ class Checkpoint(LightningCheckpoint):
             in Grid Engine). Defaults to 128 plus the signal's number: 143 and 138.
 
     Raises:
-        ValueError: an interval that is not above 0.
+        ValueError: an interval is not above 0.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Checkpoint(LightningCheckpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at, self._saved_step = time.monotonic(), trainer.global_step
         if self._former_measure and trainer.is_global_zero:
-            print(f"best.ckpt is chosen anew: the former one is the best by {self._former_measure}", flush=True)
+            print(f"best.ckpt will be replaced: it is the best by {self._former_measure}", flush=True)
         self._former_measure = ""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -98,7 +98,7 @@ class Checkpoint(LightningCheckpoint):
         if len(set(checkpoints)) > 1:
             other = next(path for path in checkpoints if path != checkpoints[0])
             raise UserError(
-                f"--run_dir: a process found {other} to continue, the first one {checkpoints[0]}; expected a directory "
+                f"--run_dir: a process would resume {other}, the first process {checkpoints[0]}; expected a directory "
                 "that all hosts share"
             )
 
@@ -172,7 +172,7 @@ class Checkpoint(LightningCheckpoint):
                     self._save(trainer, "best")
                 saved = self._save(trainer, "last")
             if saved and self.folder is not None:
-                print(f"\nsaved at step {trainer.global_step}, before the batch that could not be had", flush=True)
+                print(f"\nsaved at step {trainer.global_step}, before the batch that could not be loaded", flush=True)
                 print(f"continue  {Run(self.folder.parent).continue_command()}", flush=True)
 
     def _require_monitored(self, trainer: Trainer) -> None:
@@ -236,6 +236,6 @@ class Checkpoint(LightningCheckpoint):
             return True
         failure = failure or OSError("another process could not save")
         if self.failure is None and trainer.is_global_zero:
-            print(f"\nwarning: {target.as_posix()} was not saved: {failure.strerror}; going on", file=sys.stderr)
+            print(f"\nwarning: {target.as_posix()} was not saved: {failure.strerror}; continuing", file=sys.stderr)
         self.failure = failure
         return False

@@ -1,4 +1,4 @@
-"""What a checkpoint needs, in addition to Lightning's content, for training to continue bitwise."""
+"""Adds to Lightning's checkpoints what training needs to resume bitwise."""
 
 import os
 from copy import deepcopy
@@ -49,7 +49,7 @@ class ExactResume(Callback):
         end_restart_between_epochs(trainer)
         if "PL_GLOBAL_SEED" not in os.environ:
             if trainer.global_step and trainer.is_global_zero:
-                print("continuing, but not exactly: seed_everything is false, so random numbers are new", flush=True)
+                print("resuming, but not exactly: seed_everything is false, so random numbers differ", flush=True)
         elif not is_exact:
             make_replayable(trainer, position(trainer)[1])
         if is_exact and getattr(data, "moved_to", None) is not None:
@@ -105,8 +105,8 @@ class ExactResume(Callback):
         if len(states) != trainer.world_size:
             if states and trainer.is_global_zero:
                 print(
-                    f"the checkpoint is of {len(states)} processes, this run has {trainer.world_size}: the metrics of "
-                    "the epoch it was saved in count what comes from here on",
+                    f"the checkpoint is from {len(states)} processes, this run has {trainer.world_size}: metrics of "
+                    "this epoch only include the batches from here on",
                     flush=True,
                 )
             return

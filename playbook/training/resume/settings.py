@@ -1,4 +1,4 @@
-"""What optimizers and schedules are made with, and how a continued run takes up what has changed since."""
+"""Settings of optimizers and schedules, and their changes when a run resumes."""
 
 import copy
 import math
@@ -77,7 +77,7 @@ class Settings:
         require_same_optimizers(former["optimizers"], now["optimizers"])
         states = list(checkpoint.get("lr_schedulers", []))
         for number in range(len(now["optimizers"])):
-            schedules = [[s for s in made["schedules"] if s["optimizer"] == number] for made in (former, now)]
+            schedules = [[s for s in values["schedules"] if s["optimizer"] == number] for values in (former, now)]
             if self._differ(*schedules):
                 self._is_rebuilt.add(number)
         restored: list[Any] = []
@@ -133,7 +133,7 @@ class Settings:
         """Takes the schedules of an optimizer as they were made, through the steps that were done before."""
         optimizer, module = trainer.optimizers[number], trainer.lightning_module
         if len(optimizer.param_groups) != len(self._groups[number]):
-            raise UserError("schedule: cannot change where a callback has added groups of parameters to the optimizer")
+            raise UserError("schedule: cannot change if a callback has added parameter groups to the optimizer")
         for group, fresh, keys in zip(optimizer.param_groups, self._groups[number], changed, strict=True):
             for key in SCHEDULED & group.keys() - fresh.keys():
                 del group[key]
@@ -154,7 +154,7 @@ class Settings:
                         module.lr_scheduler_step(config.scheduler, None)
             except ValueError as error:
                 name = type(config.scheduler).__name__
-                raise UserError(f"schedule: {name} cannot go on from its step {num_steps:,}: {error}") from error
+                raise UserError(f"schedule: {name} cannot continue from step {num_steps:,}: {error}") from error
         if lowering != 1:
             scale_rates([optimizer], [config.scheduler for config, _ in own], lowering)
 
@@ -166,18 +166,18 @@ def changed_settings(former: dict[str, Any], now: dict[str, Any]) -> Iterator[Ch
         former: `Settings.values` of the run that the checkpoint is of.
         now: those of this run.
     """
-    for then, made in zip(former["optimizers"], now["optimizers"], strict=True):
+    for old, new in zip(former["optimizers"], now["optimizers"], strict=True):
         seen_keys: set[str] = set()
-        for one, two in zip(then["groups"], made["groups"], strict=True):
+        for one, two in zip(old["groups"], new["groups"], strict=True):
             keys = _changed(one, two)
             if "initial_lr" in one and "initial_lr" in two:  # the others follow from the schedule
                 keys -= SCHEDULED - {"initial_lr", "betas", "momentum"}
             for key in sorted(keys - seen_keys):
                 yield Change(f"optimizer.{'lr' if key == 'initial_lr' else key}", one[key], two[key])
             seen_keys |= keys
-    schedules = [{s["optimizer"]: s for s in made["schedules"]} for made in (former, now)]
+    schedules = [{s["optimizer"]: s for s in values["schedules"]} for values in (former, now)]
     for number in sorted(schedules[0].keys() | schedules[1].keys()):
-        one, two = (found.get(number, {}) for found in schedules)
+        one, two = (by_number.get(number, {}) for by_number in schedules)
         if one.get("class") != two.get("class"):
             yield Change("schedule", one.get("class"), two.get("class"))
             continue
@@ -195,10 +195,10 @@ def require_same_optimizers(former: list[dict[str, Any]], now: list[dict[str, An
         UserError: they differ.
     """
     anew = "--init_from starts from the weights alone"
-    names, wanted = [", ".join(made["class"] for made in each) for each in (now, former)]
+    names, wanted = [", ".join(optimizer["class"] for optimizer in each) for each in (now, former)]
     if names != wanted:
         raise UserError(f"optimizer: expected {wanted}, whose state the checkpoint holds, got {names}; {anew}")
-    sizes, wanted_sizes = [[made["sizes"] for made in each] for each in (now, former)]
+    sizes, wanted_sizes = [[optimizer["sizes"] for optimizer in each] for each in (now, former)]
     if sizes != wanted_sizes:
         shown, expected = (" and ".join(map(str, each)) for each in (sizes, wanted_sizes))
         raise UserError(

@@ -21,10 +21,10 @@ ECHO_S = 1.0  # torchrun passes on what the whole process group has got already
 
 
 class StopOnSignal(Callback):
-    """Asks the checkpoint callback to save and stop; a second signal stops at once (always on).
+    """Asks the checkpoint callback to save and stop; a second signal stops immediately (always on).
 
     On SIGTERM, Lightning itself ends the step, saves no checkpoint and exits with 0. Before and after the training
-    there is nothing to save, so a signal stops at once. With several processes, any one of them may get the signal.
+    there is nothing to save, so a signal stops immediately. With several processes, any of them may get the signal.
 
     Args:
         checkpoint: callback that saves and stops.
@@ -66,7 +66,7 @@ class StopOnSignal(Callback):
 
 
 def stop_at_once_on_sigterm() -> None:
-    """Makes SIGTERM and SIGUSR1 unwind the program, as Ctrl-C does, instead of ending it in silence."""
+    """Makes SIGTERM and SIGUSR1 raise an exception, as Ctrl-C does, instead of ending the process silently."""
     for number in PREEMPTION:
         _install(number, _stop)
 
@@ -80,7 +80,7 @@ def requeue(number: int) -> None:
     try:
         subprocess.run(["scontrol", "requeue", job], check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
-        print(f"warning: scontrol requeue {job}: {error}; start the job again yourself", file=sys.stderr)
+        print(f"warning: scontrol requeue {job}: {error}; restart the job manually", file=sys.stderr)
     else:
         print(f"requeued  SLURM job {job}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Adapts third-party DataLoaders, so that a continued run gets its batches in the same order."""
+"""Adapts third-party DataLoaders, so that a resumed run gets its batches in the same order."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def make_replayable(trainer: Trainer, batch: int) -> None:
     loaders = training_loaders(trainer)
     obstacles = [text for loader in loaders if (text := _obstacle(trainer, loader))]
     if batch and obstacles:
-        print(f"continuing amid an epoch, but not exactly: {'; '.join(dict.fromkeys(obstacles))}", flush=True)
+        print(f"resuming within an epoch, but not exactly: {'; '.join(dict.fromkeys(obstacles))}", flush=True)
     plain = [loader for loader in loaders if isinstance(loader, DataLoader) and not hasattr(loader, "load_state_dict")]
     for loader in plain:
         loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
@@ -44,11 +44,11 @@ def _obstacle(trainer: Trainer, loader: Any) -> str | None:
     if hasattr(loader, "load_state_dict"):
         return None
     if not isinstance(loader, DataLoader):
-        return f"a {type(loader).__name__} cannot be told where to begin, so the epoch's data comes from its start"
+        return f"a {type(loader).__name__} cannot start at a given batch, so it repeats the first batches of the epoch"
     if isinstance(loader.dataset, IterableDataset):
-        return f"the order of {type(loader.dataset).__name__} is its own; what was done is read again and passed over"
+        return f"{type(loader.dataset).__name__} has its own order; the batches done so far are read again and skipped"
     if loader.persistent_workers and trainer.current_epoch:
-        return "persistent workers draw other random numbers than before; --data's persistent_workers: false would not"
+        return "persistent workers draw different random numbers; use persistent_workers=False in --data to avoid it"
     return None
 
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_saved(former: Path) -> None:
 
 
 def test_what_could_not_be_loaded_again(former: Path) -> None:
-    with pytest.raises(UserError, match=r"a checkpoint of this run could not be loaded again: it holds \S*Path"):
+    with pytest.raises(UserError, match=r"a checkpoint of this run could not be loaded again: it contains \S*Path"):
         AtomicCheckpointIO().save_checkpoint({"folder": former.parent}, former)
     assert_untouched(former)
 
@@ -303,7 +303,7 @@ def test_payload_is_refused_and_does_not_run(tmp_path: Path, name: str, wrap: Ca
     if name == "getattr":
         filled = ["text", "upper"]  # a module does not pickle; looking up attributes is refused all the same
     torch.save(wrap(Payload(function, *filled)), tmp_path / "evil.ckpt")
-    with pytest.raises(UserError, match=rf"evil\.ckpt: refused, it holds \S*{name}\b.*could run code"):
+    with pytest.raises(UserError, match=rf"evil\.ckpt: refused, it contains \S*{name}\b.*could run code"):
         load(tmp_path / "evil.ckpt")
     assert not mark.exists()
 
@@ -342,7 +342,7 @@ def test_first_valid_takes_the_first_and_says_what_it_passed_over(
     assert len(lines) == 2
     for line, path in zip(lines, (cut, empty), strict=True):
         assert line.startswith(f"warning: {path.as_posix()}: truncated, or not a checkpoint")
-        assert line.endswith("; taking second.ckpt instead")
+        assert line.endswith("; using second.ckpt instead")
     with pytest.raises(UserError, match=r"^--x: no valid checkpoint: \S+cut\.ckpt: truncated.*; \S+empty\.ckpt: trunc"):
         first_valid([cut, empty], "--x")
 
@@ -352,7 +352,7 @@ def test_weights_of_a_checkpoint_and_of_a_state_dict(tmp_path: Path) -> None:
     assert weights_of({"state_dict": state, "epoch": 3}, tmp_path).keys() == {"w"}
     assert weights_of(state, tmp_path).keys() == {"w"}
     for content in ({}, {"epoch": 3}, {"state_dict": {}}, {"state_dict": None}, {"state_dict": {"w": 3}}):
-        with pytest.raises(UserError, match="holds no weights"):
+        with pytest.raises(UserError, match="contains no weights"):
             weights_of(content, tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "message"), [("a: [1", "its configuration is not valid YAML: "), ("- 1", "is no mapping of options")]
+    ("config", "message"), [("a: [1", "its configuration is not valid YAML: "), ("- 1", "is not a mapping of options")]
 )
 def test_configuration_that_is_none(tmp_path: Path, config: str, message: str) -> None:
     with pytest.raises(UserError, match=message):

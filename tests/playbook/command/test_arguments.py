@@ -129,7 +129,7 @@ def test_missing_base_names_the_file_that_wants_it() -> None:
 def test_cycle(chain: list[str]) -> None:
     for file, following in zip(chain, [*chain[1:], chain[0]], strict=True):
         Path(file).write_text(f"config: ../{following}\n")
-    with pytest.raises(UserError, match="leads back to itself"):
+    with pytest.raises(UserError, match="refers back to itself"):
         read(FIT, ["--config", chain[0]])
 
 
@@ -152,8 +152,8 @@ def test_files_that_are_no_configs() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("data: {}\ntrainer:\n  max_epochs: 3\n  max_epochs: 4\n", r"keys\.yaml:4: max_epochs: stands twice"),
-        ("trainer: {}\ntrainer: {}\n", r"keys\.yaml:2: trainer: stands twice"),
+        ("data: {}\ntrainer:\n  max_epochs: 3\n  max_epochs: 4\n", r"keys\.yaml:4: max_epochs: occurs twice"),
+        ("trainer: {}\ntrainer: {}\n", r"keys\.yaml:2: trainer: occurs twice"),
         ("trainer:\n  3: x\n", r"keys\.yaml:2: 3: expected the name of an option"),
     ],
 )
@@ -164,9 +164,9 @@ def test_keys_that_would_be_lost(text: str, message: str) -> None:
 
 
 def test_weights_to_start_from_are_for_fit_alone() -> None:
-    with pytest.raises(UserError, match="--init_from: only fit starts from weights; test takes --ckpt_path"):
+    with pytest.raises(UserError, match="--init_from: only for fit; use --ckpt_path with test"):
         read(model_verb("test"), ["--init_from", "x"])
-    with pytest.raises(UserError, match="expected one of them"):
+    with pytest.raises(UserError, match="expected only one of them"):
         read(FIT, ["--init_from", "x", "--ckpt_path", "best"])
     assert read(FIT, ["--init_from", "x", "--ckpt_path", "last"]).settings["init_from"] == "x", "for the first start"
 

@@ -131,7 +131,7 @@ def test_finished_run_says_so_and_goes_on_only_with_more_epochs(cli: Cli) -> Non
     fit(cli, "--ckpt_path", "last")
     stamp = os.stat("run/checkpoints/last.ckpt").st_mtime_ns
     again = fit(cli, "--ckpt_path", "last")
-    assert again.out == "run is finished: 2 epochs, 6 steps; train on with a larger --trainer.max_epochs\n"
+    assert again.out == "run is finished: 2 epochs, 6 steps; to continue, increase --trainer.max_epochs\n"
     assert os.stat("run/checkpoints/last.ckpt").st_mtime_ns == stamp
     more = fit(cli, "--ckpt_path", "last", epochs=3)
     assert "epoch 3/3" in more.out
@@ -140,7 +140,7 @@ def test_finished_run_says_so_and_goes_on_only_with_more_epochs(cli: Cli) -> Non
 
 def test_first_start_with_ckpt_path_last_starts_afresh(cli: Cli) -> None:
     done = fit(cli, "--ckpt_path", "last")
-    assert done.out.startswith("no checkpoint to continue in run: starting afresh\n")
+    assert done.out.startswith("no checkpoint to resume in run: starting a new run\n")
 
 
 def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None:
@@ -153,7 +153,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None
     for name in ("last", "previous", "best"):
         Path(f"run/checkpoints/{name}.ckpt").write_bytes(b"PK")
     afresh = fit(cli, "--ckpt_path", "last", epochs=3)
-    assert "starting afresh" in afresh.out
+    assert "starting a new run" in afresh.out
     assert "epoch 3/3" in afresh.out
 
 
@@ -165,7 +165,7 @@ def test_init_from_takes_what_fits_and_says_what_does_not(cli: Cli) -> None:
     assert torch.equal(first["net.head.1.weight"], second["net.head.1.weight"])
     narrower = fit(cli, "--init_from", "run/checkpoints/last.ckpt", "--model.net.widths", "[4]", run="narrow")
     assert "  6 not in this model, skipped:\n    net.stages.1.* (6)\n" in narrower.out
-    assert "of another shape" not in narrower.out
+    assert "with a different shape" not in narrower.out
     wider = fit(cli, "--init_from", "run", "--model.net.widths", "[4, 6]", run="wide")
     assert "    net.head.1.weight (10, 4) in the file, (10, 6) in the model" in wider.out
 
@@ -311,7 +311,7 @@ def test_best_alone_is_no_place_to_continue_from(cli: Cli) -> None:
     for name in ("last", "previous"):
         Path(f"run/checkpoints/{name}.ckpt").unlink()
     again = fit(cli, "--ckpt_path", "last", "--checkpoint.every_n_steps", "2")
-    assert "starting afresh" in again.out
+    assert "starting a new run" in again.out
 
 
 def test_continuing_from_the_best_trains_on(cli: Cli) -> None:

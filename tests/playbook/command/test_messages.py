@@ -62,11 +62,11 @@ CASES = {
     "--trainer.accumulate_grad_batches 0": "--trainer.accumulate_grad_batches: expected at least 1, got 0",
     "--trainer.log_every_n_steps 0": "--trainer.log_every_n_steps: expected at least 1, got 0",
     "--trainer.val_check_interval 0": "--trainer.val_check_interval: expected steps or a share of an epoch above 0",
-    "--trainer.limit_train_batches 0": "schedule: there is no step to train",
-    "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is there twice",
+    "--trainer.limit_train_batches 0": "schedule: the training has no steps",
+    "--trainer.callbacks+=Checkpoint": "--trainer.callbacks: Checkpoint is configured twice",
     "--model.schedule OneCycleLR": "--model.schedule: OneCycleLR needs max_lr",
     "--model.net.num_classes 7": "num_classes: expected logits of shape (64, 10)",
-    "--model.net.in_channels 3": "--model.net.in_channels: expected 1, the channels of the data, got 3",
+    "--model.net.in_channels 3": "--model.net.in_channels: expected 1, as in the data, got 3",
     "--model.num_classes 5 --model.net.num_classes 5": "num_classes: labels run from 0 to 9, expected 0 to 4",
     # missing file
     "--trainer nosuch.yaml": "--trainer nosuch.yaml: no such file",
@@ -92,7 +92,7 @@ CASES = {
     "--trainer.callbacks+=CNN": "--trainer.callbacks CNN: expected a callback",
     "--data collections.OrderedDict": "--data collections.OrderedDict: expected a data module",
     # both at once
-    "--init_from x.ckpt --ckpt_path best": "--init_from, --ckpt_path: expected one of them",
+    "--init_from x.ckpt --ckpt_path best": "--init_from, --ckpt_path: expected only one of them",
     # hardware that is not there
     "--trainer.accelerator gpu": "--trainer.accelerator: No supported gpu backend found",
     "--trainer.strategy ddpp": "ddpp",
@@ -128,7 +128,7 @@ YAML_CASES = {
     "trainer:\n  max_epochs: 3\nconfig:\n  - a.yaml": "bad.yaml:3: config: expected one file, got a list",
     "config: nosuch.yaml": "nosuch.yaml: no such file",
     "trainer: {max_epochs: 3": "bad.yaml:1: not valid YAML",
-    "trainer: {max_epochs: 3}\ntrainer: {max_steps: 3}": "bad.yaml:2: trainer: stands twice",
+    "trainer: {max_epochs: 3}\ntrainer: {max_steps: 3}": "bad.yaml:2: trainer: occurs twice",
     "1: 2": "bad.yaml:1: 1: expected the name of an option",
     "checkpoint: null": "--checkpoint: expected a mapping",
     "- 3": "bad.yaml: expected a mapping of options, got a list",
@@ -210,7 +210,7 @@ def test_run_directory_not_writable(cli: Cli, workdir: Path) -> None:
 
 
 def test_run_directory_in_use(cli: Cli, fitted: str) -> None:
-    assert "holds a run already" in mistake(cli, "fit", "--config", CNN_DIGITS, "--run_dir", fitted)
+    assert "already contains a run" in mistake(cli, "fit", "--config", CNN_DIGITS, "--run_dir", fitted)
 
 
 def test_class_whose_module_cannot_be_imported(cli: Cli, workdir: Path) -> None:
@@ -323,7 +323,7 @@ def test_checkpoint_that_could_not_be_loaded_is_found_at_the_first_save(cli: Cli
     (workdir / "packrat.py").write_text(PACKRAT)
     done = cli("fit", "--config", CNN_DIGITS, "--model", "packrat.Packrat", "--trainer.max_epochs", "9", *TINY[2:])
     assert done.code == 2
-    assert "a checkpoint of this run could not be loaded again: it holds numpy" in done.err
+    assert "a checkpoint of this run could not be loaded again: it contains numpy" in done.err
     assert "epoch 9/9" not in done.out
 
 

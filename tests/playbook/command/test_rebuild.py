@@ -117,7 +117,7 @@ def test_one_line_for_what_cannot_be_rebuilt(cli: Cli) -> None:
         "best": "expected a run directory or a checkpoint",
         "empty": "empty has no checkpoint",
         "cut.ckpt": "no valid checkpoint: cut.ckpt: ",
-        "weights.ckpt": "does not say how its module is built",
+        "weights.ckpt": "has no configuration of its module",
         "gone.ckpt": "cannot be rebuilt: .*example.tasks.gone",
         "function.ckpt": "cannot be rebuilt: .*os.system",
         "option.ckpt": "cannot be rebuilt: .*colour",

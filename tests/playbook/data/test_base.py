@@ -368,7 +368,7 @@ def test_balanced_batches_know_their_samples() -> None:
 def test_samples_without_a_class_cannot_be_balanced() -> None:
     data = placed(Numbered())
     data.balanced = True
-    message = "^--data.balanced: the training set of Numbered lists no class for each sample; expected an attribute"
+    message = "^--data.balanced: the training set of Numbered does not list the class of each sample; expected an"
     with pytest.raises(UserError, match=message):
         data.train_dataloader()
     data.val_dataloader()

@@ -174,7 +174,7 @@ def test_rows_without_a_text_are_told_in_a_line(name: str, text: str, message: s
 
 
 def test_a_text_in_place_of_a_file_is_told_how_to_be_given() -> None:
-    with pytest.raises(UserError, match="no such file or folder; a text itself comes through standard input"):
+    with pytest.raises(UserError, match="no such file or folder; to pass a text itself, use standard input"):
         find_sources("ROMEO:", (), ("text",))
 
 
@@ -189,14 +189,14 @@ def test_nothing_there_is_told_in_a_line() -> None:
     cases = {
         "photo": r"--input photo: no such file or folder\. Nearest: photos",
         "no/such/folder": r"--input no/such/folder: no such file or folder$",
-        "in": r"--input in: the folder holds no files of \.png, \.jpg",
+        "in": r"--input in: the folder contains no files of \.png, \.jpg",
         "photos/*.jpg": r"--input photos/\*\.jpg: no file matches",
     }
     for spec, message in cases.items():
         with pytest.raises(UserError, match=message):
             find_sources(spec, FORMATS)
     Path("empty").mkdir()
-    with pytest.raises(UserError, match=r"the folder holds no files$"):
+    with pytest.raises(UserError, match=r"the folder contains no files$"):
         find_sources("empty", ())
 
 
@@ -234,7 +234,7 @@ def test_data_without_read_is_shown_the_method() -> None:
         with pytest.raises(HowTo) as told:
             Inputs(data, sources)
         lines = str(told.value).splitlines()
-        assert lines[0] == f"--input: {name} cannot read a single input. Write the method that does:"
+        assert lines[0] == f"--input: {name} cannot read a single input. Add this method:"
         assert [line.strip().split("#")[0].strip() for line in lines[1:4]] == [
             "def read(self, source):",
             "image = ...",
@@ -244,7 +244,7 @@ def test_data_without_read_is_shown_the_method() -> None:
 
 
 def test_whole_images_need_a_read_that_may_leave_the_size() -> None:
-    with pytest.raises(UserError, match=r"--tile: Lengths\.read has no parameter resize, so it changes every size"):
+    with pytest.raises(UserError, match=r"--tile: Lengths\.read has no parameter resize, so it resizes all images"):
         Inputs(Lengths(), Sources(["a"], [b"a"]), whole=True)
 
 

@@ -134,7 +134,7 @@ def test_another_batch_size_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     data = Lengthy(batch_size=8)
     data.trainer = SimpleNamespace(global_rank=0, world_size=1, accumulate_grad_batches=1, is_global_zero=True)  # type: ignore[assignment]
     data.load_state_dict({"epoch": 0, "batch": 4, "batch_size": 4})
-    assert "buckets depend on it, so the rest of the epoch is not what was left of it" in capsys.readouterr().out
+    assert "buckets depend on the batch size, so the rest of the epoch has other samples" in capsys.readouterr().out
 
 
 def test_a_data_set_without_lengths_is_an_error() -> None:
@@ -142,7 +142,7 @@ def test_a_data_set_without_lengths_is_an_error() -> None:
     data.setup("fit")
     data.train_set = list(data.train_set)  # type: ignore[assignment,call-overload]
     with pytest.raises(
-        UserError, match=r"^--data\.bucket 7: the training set of Lengthy lists no length for each sample"
+        UserError, match=r"^--data\.bucket 7: the training set of Lengthy does not list the length of each sample"
     ):
         data.train_dataloader()
     data.val_dataloader()

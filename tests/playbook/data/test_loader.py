@@ -121,7 +121,7 @@ def assert_ends_like_a_whole_run(cli: Cli, run: str, *args: str) -> None:
     """Continues the run, and compares it with one that was never stopped."""
     continued, whole = fit(cli, run, *args), fit(cli, "whole", *args)
     assert (continued.code, whole.code) == (0, 0), continued.err + whole.err
-    assert "starting afresh" not in continued.out
+    assert "starting a new run" not in continued.out
     found, expected = (torch.load(f"{name}/checkpoints/last.ckpt", weights_only=True) for name in (run, "whole"))
     for name, value in expected["state_dict"].items():
         assert torch.equal(value, found["state_dict"][name]), f"{name} differs"
@@ -323,7 +323,7 @@ TWO = ("--data.num_workers", "2")
 
 
 def saved_at(done: Result) -> int:
-    found = re.search(r"^saved at step (\d+), before the batch that could not be had$", done.out, re.MULTILINE)
+    found = re.search(r"^saved at step (\d+), before the batch that could not be loaded$", done.out, re.MULTILINE)
     assert found is not None, done.out
     return int(found[1])
 

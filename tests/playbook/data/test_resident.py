@@ -218,7 +218,7 @@ def test_crops_take_no_less_than_their_share(crop: float, monkeypatch: pytest.Mo
 
 
 def test_translation_by_more_than_the_image() -> None:
-    with pytest.raises(ValueError, match="translate: expected less than the images' 10 pixels, got 10"):
+    with pytest.raises(ValueError, match="translate: expected less than the image size of 10 pixels, got 10"):
         placed(Numbered(translate=10))
 
 
@@ -239,7 +239,7 @@ def test_classes_have_the_numbers_of_a_checkpoint() -> None:
 
     test_set: Any = data(["owl", "cat", "yak"]).test_set
     assert [int(test_set[index][1]) for index in range(9)] == [2, 0, 3] * 3
-    with pytest.raises(UserError, match=r"ResidentImages has the class ow, the checkpoint knows cat, .*Nearest: owl"):
+    with pytest.raises(UserError, match=r"ResidentImages has the class ow, but the checkpoint has cat, .*Nearest: owl"):
         data(["ow", "cat", "yak"])
 
 

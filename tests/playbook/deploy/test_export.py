@@ -95,7 +95,7 @@ def test_unknown_format(tmp_path: Path, name: str) -> None:
 
 def test_output_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "x.ckpt").mkdir()
-    with pytest.raises(UserError, match=r"x\.ckpt: a folder, expected the name of a file"):
+    with pytest.raises(UserError, match=r"x\.ckpt: is a folder, expected the name of a file"):
         export(Tied(), save(Tied(), tmp_path / "best.ckpt"), tmp_path / "x.ckpt")
 
 
@@ -124,7 +124,7 @@ def test_command(cli: Cli, workdir: Path) -> None:
     assert f"init_from {exported}: 14 of 14 entries loaded" in started.out
     refused = cli("fit", "--ckpt_path", str(exported))
     assert (refused.code, len(refused.err.splitlines())) == (2, 1)
-    assert "holds weights alone, nothing to continue; --init_from starts from them" in refused.err
+    assert "contains only weights, so it cannot resume; use --init_from" in refused.err
     plain = cli("export", "--ckpt_path", "run/checkpoints/last.ckpt", "--output", "copies/all.ckpt")
     assert plain.code == 0
     assert load(Path("copies/all.ckpt")).keys() == load(Path("run/checkpoints/last.ckpt")).keys()

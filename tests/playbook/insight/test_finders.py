@@ -184,7 +184,7 @@ class Silent(Bowl):
     [
         (None, {}, "Hungry has no batch_size"),
         (pl.LightningDataModule(), {}, "LightningDataModule has no batch_size"),
-        (Fixed(), {}, "does not follow its batch_size"),
+        (Fixed(), {}, "does not use its batch_size"),
         (Points(), {"max_batch_size": 2}, "max_batch_size: expected at least the data's own 4, got 2"),
         (Points(), {"steps_per_trial": 2}, "steps_per_trial: expected at least 3, got 2"),
     ],
@@ -215,7 +215,7 @@ def test_report_is_aligned_and_takes_the_fastest() -> None:
     assert lines[4].split() == ["512", "out", "of", "memory", "–"]
     assert lines[5].startswith("--data.batch_size 128 ")
     assert "learning rate" in lines[6]
-    assert "no batch fits" in report([Trial(64, None, None)])
+    assert "no batch size fits" in report([Trial(64, None, None)])
 
 
 def test_find_lr_from_the_command_line(cli: Cli) -> None:
@@ -264,7 +264,7 @@ def test_both_work_with_strangers(cli: Cli, workdir: Path) -> None:
     assert [line.split()[0] for line in done.out.splitlines()[1:4]] == ["8", "16", "32"]
     done = cli("find_batch_size", "--model", "stranger.OwnLoaders")
     assert done.code == 2
-    assert done.err == "error: --data: OwnLoaders has no batch_size that could be changed\n"
+    assert done.err == "error: --data: OwnLoaders has no batch_size to change\n"
 
 
 def test_from_python_the_weights_stay() -> None:

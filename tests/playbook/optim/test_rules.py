@@ -182,7 +182,7 @@ def test_an_absolute_rate_is_the_peak_under_a_schedule_of_its_own_rates() -> Non
         ({"pattern": "net.*", "weight_decay": -0.1}, "weight_decay: expected a number of at least 0, got -0.1"),
         ({"pattern": "net.*", "frozen": 1}, "frozen: expected true or false, got 1"),
         ({"pattern": "net.*", "lr": 1, "lr_factor": 1}, "lr, lr_factor: expected one of them"),
-        ({"pattern": "", "lr": 1}, "pattern: expected a glob over names of parameters, got ''"),
+        ({"pattern": "", "lr": 1}, "pattern: expected a glob over parameter names, got ''"),
     ],
 )
 def test_rules_that_cannot_be(rule: Any, message: str) -> None:
@@ -199,7 +199,7 @@ def test_rules_that_cannot_be(rule: Any, message: str) -> None:
     ],
 )
 def test_a_pattern_that_names_nothing(pattern: str, suggestion: str) -> None:
-    with pytest.raises(UserError, match=f"parameter_groups: no parameter is named {re.escape(pattern)}{suggestion}"):
+    with pytest.raises(UserError, match=f"parameter_groups: no parameter matches {re.escape(pattern)}{suggestion}"):
         task({"pattern": pattern, "lr_factor": 0.1}).configure_optimizers()
 
 
@@ -273,7 +273,7 @@ def test_a_wrong_pattern_on_the_command_line(cli: Cli) -> None:
         *("--run_dir", "run", "--trainer.max_epochs", "1"),
     )
     assert done.code == 2
-    assert done.err.startswith("error: --model.parameter_groups: no parameter is named net.haed. Nearest: net.head")
+    assert done.err.startswith("error: --model.parameter_groups: no parameter matches net.haed. Nearest: net.head")
 
 
 def test_warmup_cosine_keeps_the_ratio() -> None:

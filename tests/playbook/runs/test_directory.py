@@ -172,7 +172,7 @@ def test_directory_that_cannot_be_made(workdir: Path) -> None:
 
 def test_dated_directory_that_cannot_be_made(workdir: Path) -> None:
     (workdir / "runs").touch()
-    with pytest.raises(UserError, match=r"--run_dir runs/cnn/\S+: cannot be made: "):
+    with pytest.raises(UserError, match=r"--run_dir runs/cnn/\S+: cannot be created: "):
         new_run("cnn")
 
 

@@ -87,11 +87,11 @@ def test_no_row_is_lost_or_written_twice(cli: Cli, workdir: Path, data: str, goe
     code, told = predict(cli, data)
     assert code == 2, told
     assert "kept  4 rows" in told
-    assert ("repeat the command to go on" in told) == goes_on
+    assert ("repeat the command to continue" in told) == goes_on
     (workdir / "broken").unlink()
     code, told = predict(cli, data)
     assert code == 0, told
-    assert ("going on after 4 rows" in told) == goes_on
+    assert ("continuing after 4 rows" in told) == goes_on
     assert ids("predictions.csv") == list(range(10))
     if data == "TwoLoaders":
         assert ids("predictions-1.csv") == list(range(360))

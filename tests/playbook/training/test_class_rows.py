@@ -53,7 +53,7 @@ def test_classes_in_common_keep_their_logits(tmp_path: Path, classes: list[str],
             assert torch.equal(target.state_dict()["net.2.bias"][number], former["net.2.bias"][number]), name
     common = [name for name in classes if name in KNOWN]
     new = [name for name in classes if name not in KNOWN]
-    told = f"classes matched by name in net.2.weight, net.2.bias: {len(common)} taken"
+    told = f"classes matched by name in net.2.weight, net.2.bias: {len(common)} loaded"
     told += f", {len(new)} new ({', '.join(new)})\n" if new else "\n"
     assert told in capsys.readouterr().out
 
@@ -65,7 +65,7 @@ def test_no_class_in_common_leaves_the_classifier_as_it_began(tmp_path: Path, ca
     load_weights(target, tmp_path / "source.ckpt", {"classes": ["ant", "elk", "yak"]})
     assert torch.equal(target.state_dict()["net.2.weight"], former)
     assert torch.equal(target.state_dict()["net.0.weight"], source.state_dict()["net.0.weight"])
-    assert "0 taken, 3 new (ant, elk, yak)" in capsys.readouterr().out
+    assert "0 loaded, 3 new (ant, elk, yak)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("facts", [None, {}, {"classes": KNOWN}], ids=["none", "empty", "the same"])
@@ -137,7 +137,7 @@ def test_hidden_layers_of_a_head_are_left_alone() -> None:
     weights = {f"net.classifier.{name}": value for name, value in head.state_dict().items()}
     hidden = weights["net.classifier.0.weight"].clone()
     told = match_rows(weights, own, ["a", "b"], ["b", "c"])
-    assert told == "classes matched by name in net.classifier.2.weight, net.classifier.2.bias: 1 taken, 1 new (c)"
+    assert told == "classes matched by name in net.classifier.2.weight, net.classifier.2.bias: 1 loaded, 1 new (c)"
     assert torch.equal(weights["net.classifier.0.weight"], hidden)
     assert torch.equal(weights["net.classifier.2.weight"][0], head.state_dict()["2.weight"][1])
 

@@ -110,7 +110,7 @@ def test_an_old_checkpoint_says_once_that_it_has_no_names(cli: Cli, run: Path) -
     torch.save(content, "old.ckpt")
     done = cli("test", "--ckpt_path", "old.ckpt")
     assert done.code == 0, done.err
-    told = "old.ckpt holds no class names: they are taken to be zero, one, two, three, four and 5 more, unchecked\n"
+    told = "old.ckpt contains no class names: assuming zero, one, two, three, four and 5 more, without a check\n"
     assert done.out.count(told) == 1
 
 
@@ -121,7 +121,7 @@ def test_facts_of_a_later_version_are_refused(cli: Cli, run: Path) -> None:
     torch.save(content, "later.ckpt")
     done = cli("test", "--ckpt_path", "later.ckpt")
     assert done.code == 2
-    told = f"later.ckpt: its facts are of version {VERSION + 1}, this Playbook reads up to {VERSION}; update Playbook"
+    told = f"later.ckpt: its facts have version {VERSION + 1}, this Playbook reads up to {VERSION}; update Playbook"
     assert told in done.err
     assert "Traceback" not in done.err
 

@@ -61,7 +61,7 @@ def test_what_fits_and_why_the_rest_does_not(workdir: Path, capsys: Capture) -> 
         assert torch.equal(after[name], before[name]), name
     assert capsys.readouterr().out.splitlines() == [
         "init_from source.ckpt: 1 of 4 entries loaded",
-        "  2 of another shape, left at their initialisation:",
+        "  2 with a different shape, left at their initialisation:",
         "    net.0.weight (3, 2) in the file, (5, 2) in the model",
         "    net.1.weight (1, 3) in the file, (1, 5) in the model",
         "  1 missing in the file, left at their initialisation:",
@@ -121,7 +121,7 @@ def test_weights_of_torchvision_with_another_head(form: str, workdir: Path, caps
     words = "model. read as net.net." if form == "lightning" else "net.net. put before names"
     assert lines[:4] == [
         f"init_from {path}: 120 of 122 entries loaded ({words})",
-        "  2 of another shape, left at their initialisation:",
+        "  2 with a different shape, left at their initialisation:",
         "    net.net.fc.weight (1000, 512) in the file, (5, 512) in the model",
         "    net.net.fc.bias (1000,) in the file, (5,) in the model",
     ]
@@ -176,5 +176,5 @@ def test_nothing_fits_by_shape(workdir: Path) -> None:
 
 def test_no_weights_at_all(workdir: Path) -> None:
     torch.save({"epoch": 3}, "none.pt")
-    with pytest.raises(UserError, match=r"none\.pt: holds no weights"):
+    with pytest.raises(UserError, match=r"none\.pt: contains no weights"):
         load_weights(TwoLayers(3), Path("none.pt"))

@@ -257,7 +257,7 @@ def test_the_run_is_the_same_as_with_memory_enough(
     parts = 2 if tight["limit"] >= 5 else 4
     assert len(told) == {2: 1, 4: 2}[parts], told
     assert told[-1] == (
-        f"out of memory with 10 samples: going on with {parts} parts of at most {-(-10 // parts)}, "
+        f"out of memory with 10 samples: continuing with {parts} parts of at most {-(-10 // parts)}, "
         "whose gradients add up to the same step"
     )
     assert_close(found, train(task(), Points(10), expected, **limit), 1e-12)
@@ -389,9 +389,9 @@ def test_metrics_of_a_run_and_its_continuation(cli: Cli, precision: str) -> None
             "--trainer.precision", precision, "--ckpt_path", "last")  # fmt: skip
     assert cli(*args, "--run_dir", "whole", "--trainer.max_epochs", "3").code == 0
     first = cli(*args, "--run_dir", "run", "--trainer.max_epochs", "2", TIGHT, "--trainer.callbacks.limit", "100")
-    assert first.out.count("out of memory with 250 samples: going on with") == 2, first.out + first.err
+    assert first.out.count("out of memory with 250 samples: continuing with") == 2, first.out + first.err
     second = cli(*args, "--run_dir", "run", "--trainer.max_epochs", "3")
-    assert "out of memory before: going on with 4 parts a batch" in second.out
+    assert "out of memory before: continuing with 4 parts per batch" in second.out
     assert "out of memory with" not in second.out
     if precision == "32-true":
         assert len(rows("run")) == len(rows("whole"))
@@ -416,8 +416,8 @@ def test_several_processes_are_told_what_to_do(workdir: Path) -> None:
     _, err = process.communicate(timeout=300)
     assert process.returncode == 2
     assert err.strip() == (
-        "error: --data.batch_size: out of memory; 32 with --trainer.accumulate_grad_batches 2 is the same step in half "
-        "of it (CUDA out of memory)"
+        "error: --data.batch_size: out of memory; 32 with --trainer.accumulate_grad_batches 2 gives the same step with "
+        "half of the memory (CUDA out of memory)"
     )
 
 

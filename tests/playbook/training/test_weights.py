@@ -298,8 +298,8 @@ def test_a_loss_without_weight_is_left_as_lightning_has_it(capsys: pytest.Captur
     batches = batches[:6]
     ours = step_gradients(NoMean(), batches, 2)
     assert capsys.readouterr().out.splitlines() == [
-        "warning: the loss is not a mean over parts of a batch (its weight is None), so a step takes the mean over 2 "
-        "batches of their losses, which is not the loss of one large batch"
+        "warning: the loss is not a mean over parts of a batch (its weight is None), so a step uses the mean loss of 2 "
+        "batches, which differs from the loss of one large batch"
     ]
     theirs = step_gradients(NoMean(), batches, 2, weighed=False)
     for gradients, expected in zip(ours, theirs, strict=True):
@@ -313,7 +313,7 @@ def test_halving_a_loss_without_weight_is_told(capsys: pytest.CaptureFixture[str
     step_gradients(NoMean(), [batches[0]], num_parts=2)
     size = len(batches[0][0])
     assert f"out of memory with {size} samples" in (out := capsys.readouterr().out)
-    assert out.rstrip().endswith("whose mean loss is not that of the batch")
+    assert out.rstrip().endswith("whose mean loss differs from the batch's")
 
 
 # the method
@@ -515,4 +515,4 @@ def test_a_mesh_of_processes_takes_the_steps_of_one(tmp_path: Path, mesh: str) -
 @pytest.mark.slow
 def test_processes_tell_once_that_a_step_differs(tmp_path: Path) -> None:
     _, out = trained_weights(tmp_path, "NoMeanAtRate", 2, 4, 1)
-    assert out.count("so a step takes the mean over 2 batches of their losses") == 1
+    assert out.count("so a step uses the mean loss of 2 batches") == 1

@@ -93,15 +93,15 @@ def test_the_file_is_snake_case_and_the_class_camel_case(root: Path, name: str, 
             (f"net {name}", f"new net {name}: expected letters and digits with _ or - between, a letter first")
             for name in ("2net", "_net", "tiny__net", "net!", "src.nets.Tiny", "../net", "Größe")
         ),
-        ("net class", "new net class: class is a word of Python itself"),
-        ("net Lambda", "new net Lambda: lambda is a word of Python itself"),
-        ("task none", "new task none: None is a word of Python itself"),
-        ("net base", "new net base: base.py is where a kind's common part is"),
+        ("net class", "new net class: class is a keyword of Python"),
+        ("net Lambda", "new net Lambda: lambda is a keyword of Python"),
+        ("task none", "new task none: None is a keyword of Python"),
+        ("net base", "new net base: base.py is reserved for base classes"),
         (f"net {'n' * 41}", f"new net {'n' * 41}: expected a name of at most 40 characters, got 41"),
-        ("task CNN", "new task CNN: example.nets.cnn.CNN has this name already"),
-        ("task Task", "new task Task: the files themselves use another Task"),
-        ("task Trainer", "new task Trainer: the files themselves use another Trainer"),
-        ("net Tensor", "new net Tensor: the files themselves use another Tensor"),
+        ("task CNN", "new task CNN: example.nets.cnn.CNN already has this name"),
+        ("task Task", "new task Task: the written files use a different Task"),
+        ("task Trainer", "new task Trainer: the written files use a different Trainer"),
+        ("net Tensor", "new net Tensor: the written files use a different Tensor"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(
@@ -121,7 +121,7 @@ def test_a_file_that_exists_stays_and_no_other_is_written(
     (root / existing).parent.mkdir(parents=True)
     (root / existing).write_text("mine")
     assert run(["new", "net", "TinyNet"], "example") == 2
-    assert capsys.readouterr().err == f"error: new net TinyNet: {existing} exists already; nothing was written\n"
+    assert capsys.readouterr().err == f"error: new net TinyNet: {existing} already exists; nothing was written\n"
     assert files(root) == {existing: "mine"}
 
 

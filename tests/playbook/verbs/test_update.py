@@ -387,7 +387,7 @@ def test_the_second_update_to_a_version_has_nothing_to_do(project: Path, update:
     before = state(project)
     result = update()
     words = ", with edits of 1 file" if edited else ""
-    assert (result.code, result.out) == (0, f"playbook/ is version 0.3.0 already{words}: nothing to do\n")
+    assert (result.code, result.out) == (0, f"playbook/ is already version 0.3.0{words}: nothing to do\n")
     assert state(project) == before
 
 
@@ -578,8 +578,7 @@ def test_conflicts_are_named_with_their_lines(project: Path, update: Update) -> 
     assert result.code == 2
     assert "Both you and the new version changed:\n  playbook/old.py\n  playbook/task.py:4,19\n" in result.out
     assert result.err == (
-        "error: update: conflicts in 2 files; nothing was changed;"
-        " --on_conflict branch leaves the merge to you and git\n"
+        "error: update: conflicts in 2 files; nothing was changed; use --on_conflict branch to resolve them with git\n"
     )
 
 
@@ -602,7 +601,7 @@ def test_conflicts_can_be_left_to_git(project: Path, upstream: Path, update: Upd
     git(project, "add", "--all")
     git(project, "-c", "core.editor=true", "cherry-pick", "--continue")
     assert (project / "src/nets.py").read_text() == "mine\n"
-    assert update().out == "playbook/ is version 0.3.0 already, with edits of 1 file: nothing to do\n"
+    assert update().out == "playbook/ is already version 0.3.0, with edits of 1 file: nothing to do\n"
 
 
 def test_everything_of_the_new_version_was_there_already(project: Path, upstream: Path, update: Update) -> None:
@@ -611,7 +610,7 @@ def test_everything_of_the_new_version_was_there_already(project: Path, upstream
     (project / "playbook/command/go.sh").chmod(0o755)
     write(project, {"playbook/__init__.py": '"""The face."""\n\n__version__ = "0.3.0"\n', "playbook/mine.py": "mine\n"})
     commit(project)
-    assert update().out == "playbook/ is version 0.3.0 already, with edits of 1 file: nothing to do\n"
+    assert update().out == "playbook/ is already version 0.3.0, with edits of 1 file: nothing to do\n"
 
 
 @pytest.mark.parametrize(
@@ -629,7 +628,7 @@ def test_everything_of_the_new_version_was_there_already(project: Path, upstream
         ("--to=-x", "update --to -x: expected a tag, a branch or a commit of "),
         ("--from missing", "update --from missing: expected a URL or a folder; there is no such folder"),
         ("--from --upload-pack=touch", "update --from --upload-pack=touch: expected a URL or a folder"),
-        ("--from configs", "update --from configs: expected a git repository; a folder without history"),
+        ("--from configs", "update --from configs: expected a git repository; without history"),
         ("--from ext::sh", "update --from ext::sh: transport 'ext' not allowed"),
         ("--from file:///nowhere/here", "update --from file:///nowhere/here: '/nowhere/here' does not appear to be"),
         ("--from ftp://a:secret@localhost/x", "update --from ftp://localhost/x: transport 'ftp' not allowed"),
@@ -674,7 +673,7 @@ def test_a_project_without_project_file_names_its_source(project: Path, update: 
 def no_playbook(source: Path) -> str:
     write(source, {"README.md": "# Other\n"})
     commit(source)
-    return "has no playbook/ on its default branch; give --to"
+    return "has no playbook/ on its default branch; use --to"
 
 
 def no_commits(source: Path) -> str:
@@ -691,7 +690,7 @@ def test_a_source_without_a_machine(project: Path, tmp_path: Path, update: Updat
     assert update(source=source).err == f"error: update --from {source}: {message}\n"
     if fill is no_playbook:
         assert update("--to", "main", source=source).err == (
-            "error: update --to main: has no playbook/; expected a version that has one\n"
+            "error: update --to main: has no playbook/; expected a version with this folder\n"
         )
     assert (files(project), state(project)) == before
 
@@ -753,11 +752,11 @@ REFUSALS: dict[str, tuple[Callable[[Path], None], str]] = {
         no_repository,
         "expected a git repository, which can undo an update: git init, add and commit first",
     ),
-    "no commit": (no_commit, "playbook/ is not committed as a folder of this repository; commit it first"),
+    "no commit": (no_commit, "playbook/ is not a committed folder of this repository; commit it first"),
     "no machine": (no_machine, "there is no playbook/ in "),
-    "machine not committed": (not_committed, "playbook/ is not committed as a folder of this repository"),
-    "submodule": (submodule, "playbook/ is not committed as a folder of this repository"),
-    "strange machine": (strange_machine, "has no version that playbook/ here resembles; expected the template"),
+    "machine not committed": (not_committed, "playbook/ is not a committed folder of this repository"),
+    "submodule": (submodule, "playbook/ is not a committed folder of this repository"),
+    "strange machine": (strange_machine, "has no version similar to playbook/ here; expected the template"),
     "broken settings": (broken_settings, "bad config line"),
     "merge": (merge_in_progress, "a merge is in progress; finish or abort it first"),
     "ignored file": (ignored_file_in_the_way, "playbook/new.py: this ignored file would be overwritten"),
@@ -788,7 +787,7 @@ def test_a_branch_of_the_name_stays(project: Path, update: Update) -> None:
     apply(EDITS["other line of a changed file"], project)
     git(project, "branch", "update-0.3.0")
     before = files(project), state(project)
-    assert update().err.startswith("error: update: there is a branch update-0.3.0 already")
+    assert update().err.startswith("error: update: branch update-0.3.0 already exists")
     assert (files(project), state(project)) == before
 
 
@@ -815,7 +814,7 @@ def test_an_old_git_replaces_but_does_not_merge(
 def test_without_a_name_to_commit_with(project: Path, update: Update, own_settings: Path) -> None:
     own_settings.write_text("[user]\n\tuseConfigOnly = true\n")
     before = files(project), state(project)
-    assert update().err.startswith("error: update: git knows no name to commit with")
+    assert update().err.startswith("error: update: git has no name for commits")
     assert (files(project), state(project)) == before
 
 

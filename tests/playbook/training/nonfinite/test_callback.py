@@ -161,7 +161,7 @@ def test_a_replay_knows_its_epoch(tmp_path: Path) -> None:
 def test_a_parameter_that_is_bad_already(tmp_path: Path) -> None:
     module = seeded()
     module.last.weight.data[0, 3] = torch.inf
-    with pytest.raises(UserError, match=r"parameter last\.weight is infinite before the step; .*leaving out"):
+    with pytest.raises(UserError, match=r"parameter last\.weight is infinite before the step; .*skipping steps"):
         fit(tmp_path, module, NonFinite("skip"))
 
 
@@ -237,7 +237,7 @@ def test_healthy_training_is_bitwise_the_same(tmp_path: Path) -> None:
 
 
 def test_stops_after_so_many(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"epoch 3, batch 4: .*more than the 2 steps"):
+    with pytest.raises(UserError, match=r"epoch 3, batch 4: .*exceeds the 2 steps"):
         fit(tmp_path, seeded("Divide"), NonFinite("skip", most=2), max_epochs=9)
 
 

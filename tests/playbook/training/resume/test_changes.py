@@ -196,7 +196,7 @@ def test_one_cycle_that_would_be_over(cli: Cli) -> None:
     start(cli, *schedule("OneCycleLR", max_lr=0.01))
     done = fit(cli, "run", *schedule("OneCycleLR", max_lr=0.01, total_steps=4))
     assert done.code == 2
-    assert "schedule: OneCycleLR cannot go on from its step 7: Tried to step" in done.err.replace("--model.", "")
+    assert "schedule: OneCycleLR cannot continue from step 7: Tried to step" in done.err.replace("--model.", "")
 
 
 PLATEAU = schedule("ReduceLROnPlateau", patience=0, threshold=0.9)  # nothing improves by so much
@@ -246,7 +246,7 @@ def test_the_best_is_chosen_anew_by_another_metric(cli: Cli) -> None:
     assert former["monitor"] == "val/accuracy"
     monitor = ("--checkpoint.monitor", "val/loss", "--checkpoint.mode", "min")
     done = fit(cli, "run", "--trainer.max_epochs", "2", *monitor)
-    assert "best.ckpt is chosen anew: the former one is the best by val/accuracy (max)\n" in done.out
+    assert "best.ckpt will be replaced: it is the best by val/accuracy (max)\n" in done.out
     best = json.loads(Path("run/metrics.json").read_text())["best"]
     assert (best["monitor"], best["mode"], best["epoch"]) == ("val/loss", "min", 2)
     assert best["score"] > former["score"]
@@ -321,21 +321,21 @@ def test_accumulation_begins_with_a_whole_step(cli: Cli) -> None:
     done = fit(cli, "run", "--trainer.accumulate_grad_batches", "2", "--trainer.max_epochs", "1")
     assert done.code == 0, done.err
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
-    assert "continuing with 2 batches a step: 750 of the epoch were seen, 250 of them come again" in done.out
+    assert "continuing with 2 batches a step: 750 samples of the epoch done, 250 of them are repeated" in done.out
 
 
 def test_fewer_epochs_than_were_done(cli: Cli) -> None:
     start(cli, cut=14)
     done = fit(cli, "run", "--trainer.max_epochs", "1")
     assert done.code == 2, done.out
-    assert done.err == "error: --trainer.max_epochs: expected at least the 2 that were done, got 1\n"
+    assert done.err == "error: --trainer.max_epochs: expected at least the 2 epochs done so far, got 1\n"
 
 
 def test_another_seed(cli: Cli) -> None:
     start(cli)
     done = fit(cli, "run", "--seed_everything", "2")
     assert "continuing with seed_everything 2 (was 1)\n" in done.out
-    assert "the rest of this epoch comes in the order of another seed" in done.out
+    assert "the rest of this epoch uses another seed's order" in done.out
 
 
 OTHER = """
@@ -353,7 +353,7 @@ def test_other_data(cli: Cli, workdir: Path) -> None:
     done = fit(cli, "run", "--data", "other.Doubled", "--data.batch_size", "250")
     assert done.code == 0, done.err
     assert "continuing with data Doubled (was Digits)\n" in done.out
-    assert "the rest of this epoch comes from the beginning of Doubled" in done.out
+    assert "the rest of this epoch uses the first batches of Doubled" in done.out
 
 
 class Poisoned(Callback):
@@ -474,7 +474,7 @@ def test_a_checkpoint_of_an_earlier_version(cli: Cli) -> None:
     torch.save(checkpoint, path)
     refused = fit(cli, "run", "--model.optimizer.lr", "1e-5")
     assert refused.code == 2
-    assert "--model.optimizer.lr: cannot change from 0.003 to 1e-05, as the checkpoint is of an earlier" in refused.err
+    assert "--model.optimizer.lr: cannot change from 0.003 to 1e-05, as the checkpoint is from an" in refused.err
     done = fit(cli, "run", "--trainer.gradient_clip_val", "1.0")
     assert done.code == 0, done.err
     assert "continuing with trainer.gradient_clip_val 1.0 (was none)" in done.out

@@ -212,7 +212,7 @@ def test_disk_that_fails_costs_no_training(tmp_path: Path, capsys: pytest.Captur
     assert failures == [False, True, True, False]
     assert callback.failure is None
     assert err.count("warning: ") == 1, "once is enough"
-    assert f"{folder.as_posix()}/last.ckpt was not saved: File exists; going on" in err
+    assert f"{folder.as_posix()}/last.ckpt was not saved: File exists; continuing" in err
     assert load(folder / "last.ckpt")["global_step"] == 8
 
 

@@ -70,7 +70,7 @@ def sweep(cli: Cli, recipe: str, steps: Iterable[int], *args: str) -> None:
         cut(cli, recipe, f"cut-{step}", step, "--checkpoint.every_n_steps", "1", *args)
         done = resume(cli, recipe, f"cut-{step}", *args)
         assert done.code == 0
-        assert "starting afresh" not in done.out
+        assert "starting a new run" not in done.out
         assert_same_ending(f"cut-{step}", "whole")
 
 
@@ -95,14 +95,14 @@ def test_a_limit_of_steps(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "again", "steps"), [(100, ", 50 of them come again", 4), (500, ", 250 of them", 2), (375, "", 1)]
+    ("size", "again", "steps"), [(100, ", 50 of them are repeated", 4), (500, ", 250 of them", 2), (375, "", 1)]
 )
 def test_another_batch_size_leaves_no_sample_out(cli: Cli, size: int, again: str, steps: int) -> None:
     """Three batches of 250 are seen; the rest of the epoch comes in `steps` steps of the new size."""
     cut(cli, CNN_DIGITS, "run", 4, "--checkpoint.every_n_steps", "1")
     done = resume(cli, CNN_DIGITS, "run", "--data.batch_size", str(size), "--trainer.max_epochs", "1")
     assert done.code == 0, done.err
-    assert f"continuing with batches of {size} samples, not 250: 750 of the epoch were seen{again}" in done.out
+    assert f"continuing with batches of {size} samples, not 250: 750 samples of the epoch done{again}" in done.out
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 3 + steps
 
 
@@ -112,7 +112,7 @@ def test_without_a_seed_a_line_says_that_it_is_not_exact(cli: Cli) -> None:
         first = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "1")
         assert "not exactly" not in first.out
         second = fit(cli, CNN_DIGITS, "run", "--seed_everything", "false", "--trainer.max_epochs", "2")
-        assert "continuing, but not exactly: seed_everything is false" in second.out
+        assert "resuming, but not exactly: seed_everything is false" in second.out
 
 
 def test_metrics_that_shared_a_sum_add_the_next_batch_once() -> None:

@@ -195,7 +195,7 @@ def test_groups_that_a_callback_adds(tmp_path: Path) -> None:
     train(Made(weighted(0.0)), 2, None, Adds()).save_checkpoint(tmp_path / "two.ckpt")
     trainer = train(Made(weighted(0.5)), 3, tmp_path / "two.ckpt", Adds())
     assert [group["weight_decay"] for group in trainer.optimizers[0].param_groups] == [0.5, 0.0]
-    with pytest.raises(UserError, match=r"^schedule: cannot change where a callback has added groups"):
+    with pytest.raises(UserError, match=r"^schedule: cannot change if a callback has added parameter groups"):
         train(Made(weighted(0.0, schedule=True)), 3, tmp_path / "two.ckpt", Adds())
 
 

@@ -166,15 +166,15 @@ def test_every_step(cli: Cli, workdir: Path, kind: str, workers: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "workers", "why"),
     [
-        ("stream", 0, "the order of Stream is its own"),
-        ("persistent", 2, "persistent workers draw other random numbers than before"),
-        ("batches", 0, "a Batches cannot be told where to begin"),
+        ("stream", 0, "Stream has its own order"),
+        ("persistent", 2, "persistent workers draw different random numbers"),
+        ("batches", 0, "a Batches cannot start at a given batch"),
     ],
 )
 def test_what_cannot_be_exact_is_said(cli: Cli, workdir: Path, kind: str, workers: int, why: str) -> None:
     (workdir / "stranger.py").write_text(STRANGER)
     done = cut_and_continue(cli, "cut", kind, workers, BATCHES + 3)
-    assert done.out.count("continuing amid an epoch, but not exactly: ") == 1
+    assert done.out.count("resuming within an epoch, but not exactly: ") == 1
     assert why in done.out
     with open("cut/metrics.csv") as file:
         assert max(int(row["step"]) for row in csv.DictReader(file)) == 3 * BATCHES - 1
