@@ -6,12 +6,12 @@ from contextvars import ContextVar
 
 from torch import nn
 
-_restored = ContextVar("whether a checkpoint brings the weights of the nets that are being built", default=False)
+_restored = ContextVar("whether a checkpoint provides the weights of the nets that are being built", default=False)
 
 
 @contextmanager
 def restored(from_checkpoint: bool) -> Iterator[None]:
-    """Nets built in here need not look for published weights if a checkpoint brings theirs."""
+    """Nets built in this context need not load published weights if a checkpoint provides theirs."""
     token = _restored.set(from_checkpoint)
     try:
         yield
@@ -20,7 +20,7 @@ def restored(from_checkpoint: bool) -> Iterator[None]:
 
 
 def is_restored() -> bool:
-    """Whether a checkpoint will bring the weights of the net that is being built."""
+    """Whether a checkpoint will provide the weights of the net that is being built."""
     return _restored.get()
 
 

@@ -289,7 +289,7 @@ def test_a_file_through_standard_input(cli: Cli, folder: Path, monkeypatch: pyte
 OPTIONS = {
     ("--score", "0.5"): "--score: Classification.answer takes --top",
     ("--tile", "128", "--input", "pictures/test"): "--tile: only segmentation and detection support tiles",
-    ("--tile", "128"): "--tile: expected --input as well",
+    ("--tile", "128"): "--tile: needs --input",
     ("--top", "0"): "--top: expected at least 1 class, got 0",
     ("--input", "pictures/tests"): "--input pictures/tests: no such file or folder. Nearest: pictures/test",
     ("--format", "xlsx"): "--format: expected one of csv, parquet, jsonl, got xlsx",

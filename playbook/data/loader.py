@@ -158,7 +158,7 @@ class Loader(DataLoader):
             worker.kill()  # one that hangs in C code heeds nothing else, and would keep this process from its end
         at_work = ", ".join(f"worker {number} is{place}" for number, place in places.items() if place)
         text = f"--data.timeout_s: no batch came within {self.timeout:g} s: "
-        return DataError(text + (at_work or "no worker has a sample in hand"))
+        return DataError(text + (at_work or "no worker is loading a sample"))
 
 
 def _handles_deaths() -> bool:
@@ -209,7 +209,7 @@ class _Failure:
 
 
 class _Guarded(Dataset):
-    """Samples, or why there is none; tells the main process which one each worker has in hand."""
+    """Samples, or failures in their place; the main process can see which sample each worker is loading."""
 
     def __init__(self, dataset: Any, name: str, num_workers: int, fills: bool) -> None:
         self.dataset = dataset

@@ -120,7 +120,7 @@ def find_batch_size(
 
 
 def rate_option(model: pl.LightningModule) -> str:
-    """The option that sets a model's learning rate, as far as it can be told."""
+    """The option that sets a model's learning rate, as far as it is known."""
     if isinstance(model, Task):
         return f"{'' if model.hparams.get('optimizer') else '--model.optimizer AdamW '}--model.optimizer.lr"
     name = next((name for name in ("lr", "learning_rate") if hasattr(model, name) or name in model.hparams), None)
@@ -151,7 +151,7 @@ def _copy(model: pl.LightningModule) -> pl.LightningModule:
 
 
 class _Ending(pl.Callback):
-    """A training that ends when it is told to, whatever the recipe says, and whose schedules stand still."""
+    """Ends a training on request, whatever the recipe says, and does not step its schedules."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         trainer.fit_loop.max_epochs = trainer.fit_loop.epoch_loop.max_steps = -1

@@ -114,7 +114,7 @@ class Run:
         return any(self.checkpoints.glob("*.ckpt"))
 
     def continue_command(self) -> str:
-        """What a person types to go on with it."""
+        """The command that resumes the run."""
         return f"{current().command} fit --run_dir {shlex.quote(str(self))} --ckpt_path last"
 
     def read_metrics(self) -> dict[str, Any]:

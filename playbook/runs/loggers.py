@@ -95,7 +95,7 @@ class MetricsCSV(Logger):
 def place_in_run(loggers: Any, run: Run) -> None:
     """Points the configured loggers at the run directory, where the user has not said otherwise.
 
-    W&B is online if the user is logged in, else offline, and goes on with its own run when the training does.
+    W&B is online if the user is logged in, else offline, and continues its own run when the training resumes.
 
     Args:
         loggers: what stands under `trainer.logger`: a class path with arguments, a list of them, or a boolean.

@@ -45,7 +45,7 @@ def set_epoch(trainer: Trainer, epoch: int) -> None:
 
 
 def set_batch(trainer: Trainer, batch: int) -> None:
-    """In on_train_start: lets the epoch that is continued go on at this batch, counted from 0."""
+    """In on_train_start: resumes the epoch at this batch, counted from 0."""
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     shift = batch - progress.ready
     for name in ("ready", "started", "processed", "completed"):
@@ -101,7 +101,7 @@ def while_fetching(trainer: Trainer) -> AbstractContextManager[None] | None:
 def count_validation_from_its_start(trainer: Trainer) -> None:
     """In on_validation_start: takes back the batch that at_validation_start counted as begun.
 
-    Left in, the next checkpoint would be taken for one amid a validation, which would run again when continued.
+    Otherwise the next checkpoint would count as saved within a validation, which would run again on resume.
     """
     total: Any = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total
     total.ready = total.started = total.processed = total.completed

@@ -222,7 +222,7 @@ class _Batch(BatchClosure):
             output = self.forward(part)
             self._forward_done = True
             if output.closure_loss is None:
-                self.warning_cache.warn("`training_step` returned `None`: the step goes on without this batch")
+                self.warning_cache.warn("`training_step` returned `None`: the step continues without this batch")
                 missing = missing + share
             if number == 0:
                 self.zero_grad()

@@ -166,7 +166,7 @@ class Trainer(pl.Trainer):
         return run
 
     def _resolved(self, ckpt_path: str | Path | None) -> str | None:
-        """The file that stands for last, best or a run directory; what Lightning resolves itself stays as it is."""
+        """The file of last, best or a run directory; names that Lightning resolves itself are not changed."""
         if ckpt_path is None or is_checkpoint(Path(ckpt_path)) or (self.run is None and ckpt_path in ("best", "last")):
             return ckpt_path and str(ckpt_path)
         candidates = checkpoint_candidates(str(ckpt_path), self.run, None, "ckpt_path")

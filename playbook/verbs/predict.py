@@ -50,8 +50,8 @@ class Predict(ModelVerb):
             session: the model, its data and the trainer.
             input: file, folder, glob, list (.csv, .tsv, .jsonl, .txt) of paths or texts, or - for standard input; no
                 labels are needed.
-            output: folder to write to. Defaults to <run>/predictions, and with --input to a folder in it with the
-                name of the input.
+            output: folder to write to. Defaults to <run>/predictions, and with --input to a subfolder named after
+                the input.
             format: format of the table: csv, parquet or jsonl.
             top: number of classes in a row, the most likely first.
             score: lowest score of a box, in [0, 1].

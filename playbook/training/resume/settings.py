@@ -194,10 +194,10 @@ def require_same_optimizers(former: list[dict[str, Any]], now: list[dict[str, An
     Raises:
         UserError: they differ.
     """
-    anew = "--init_from starts from the weights alone"
+    anew = "--init_from loads only the weights"
     names, wanted = [", ".join(optimizer["class"] for optimizer in each) for each in (now, former)]
     if names != wanted:
-        raise UserError(f"optimizer: expected {wanted}, whose state the checkpoint holds, got {names}; {anew}")
+        raise UserError(f"optimizer: expected {wanted} as in the checkpoint, got {names}; {anew}")
     sizes, wanted_sizes = [[optimizer["sizes"] for optimizer in each] for each in (now, former)]
     if sizes != wanted_sizes:
         shown, expected = (" and ".join(map(str, each)) for each in (sizes, wanted_sizes))
@@ -212,8 +212,8 @@ def _require_state(optimizer: Optimizer, changed: list[set[str]], groups: list[d
             missing = any(state and NEEDED_STATE[key] not in state for state in optimizer.state.values())
             if group[key] and missing:
                 raise UserError(
-                    f"optimizer: {key} {group[key]} needs averages from the first step on, which the checkpoint lacks; "
-                    "--init_from starts from the weights alone"
+                    f"optimizer: {key} {group[key]} needs averages since the first step, which the checkpoint lacks; "
+                    "--init_from loads only the weights"
                 )
 
 

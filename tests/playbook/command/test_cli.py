@@ -149,7 +149,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None
     last.write_bytes(last.read_bytes()[:1000])
     more = fit(cli, "--ckpt_path", "last", epochs=3)
     assert "run/checkpoints/last.ckpt: truncated" in more.err
-    assert "taking previous.ckpt instead" in more.err
+    assert "using previous.ckpt instead" in more.err
     for name in ("last", "previous", "best"):
         Path(f"run/checkpoints/{name}.ckpt").write_bytes(b"PK")
     afresh = fit(cli, "--ckpt_path", "last", epochs=3)

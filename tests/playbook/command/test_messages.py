@@ -273,7 +273,7 @@ def test_incompatible_checkpoint(cli: Cli, fitted: str) -> None:
 def test_incompatible_optimizer(cli: Cli, fitted: str) -> None:
     more = ("--trainer.max_epochs", "2", "--model.optimizer", "LBFGS", "--model.optimizer.lr", "1")
     found = mistake(cli, "fit", "--run_dir", fitted, "--ckpt_path", "last", *more)
-    assert "--model.optimizer: expected AdamW, whose state the checkpoint holds, got LBFGS" in found
+    assert "--model.optimizer: expected AdamW as in the checkpoint, got LBFGS" in found
 
 
 def test_no_best_checkpoint(cli: Cli) -> None:

@@ -53,7 +53,7 @@ def test_options_of_a_verb_are_what_its_run_takes() -> None:
     assert [name for name, _, _ in own_options(find_lr)] == ["min_lr", "max_lr", "num_steps"]
     assert own_options(find_lr)[0] == ("min_lr", "LR", "first learning rate, above 0")
     assert isinstance(fit, ModelVerb)
-    assert own_options(fit) == [("doctor", "", "review the program first, and stop if it is wrong")]
+    assert own_options(fit) == [("doctor", "", "review the model and data first, and stop at a critical finding")]
     assert isinstance(validate, ModelVerb)
     assert own_options(validate) == [("verbose", "", "print Lightning's table as well")]
 

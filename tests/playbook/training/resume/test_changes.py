@@ -173,9 +173,9 @@ def test_momentum_of_sgd_may_begin_later(cli: Cli) -> None:
 REFUSED = {
     "class": (
         ("--model.optimizer", "SGD", "--model.optimizer.lr", "0.1"),
-        "expected AdamW, whose state",
+        "expected AdamW as in the checkpoint",
     ),
-    "amsgrad": (("--model.optimizer.amsgrad", "true"), "amsgrad True needs averages from the first step on"),
+    "amsgrad": (("--model.optimizer.amsgrad", "true"), "amsgrad True needs averages since the first step"),
 }
 
 
@@ -187,7 +187,7 @@ def test_what_the_state_of_the_optimizer_does_not_admit(cli: Cli, case: str) -> 
     done = fit(cli, "run", *args)
     assert done.code == 2
     assert message in done.err
-    assert "--init_from starts from the weights alone" in done.err
+    assert "--init_from loads only the weights" in done.err
     assert "Traceback" not in done.err
     assert (load(Path("run/checkpoints/last.ckpt"))["global_step"], Path("run/config.yaml").read_text()) == before
 

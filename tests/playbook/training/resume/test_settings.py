@@ -176,7 +176,7 @@ def test_a_rate_that_the_user_changes_stands_against_a_lowered_one(tmp_path: Pat
     ],
 )
 def test_settings_that_need_a_state_of_their_own(tmp_path: Path, former: Make, now: Make, key: str) -> None:
-    with pytest.raises(UserError, match=f"^optimizer: {key} needs averages from the first step on"):
+    with pytest.raises(UserError, match=f"^optimizer: {key} needs averages since the first step"):
         continued(former, now, tmp_path)
 
 
