@@ -83,10 +83,12 @@ def end_others(trainer: Any) -> None:
 
 def join(trainer: Any) -> None:
     """Waits for the processes that Lightning started; one that hangs without this one is killed."""
-    for process in getattr(trainer.strategy.launcher, "procs", []):
+    started = getattr(trainer.strategy.launcher, "procs", [])
+    for process in list(started):
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
+            started.clear()  # as in end_others
             process.kill()
             process.wait()
 

@@ -67,12 +67,13 @@ def test_processes_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "END_S", 0.2)
     commands = ("pass", "import time; time.sleep(60)")
     started = [subprocess.Popen([sys.executable, "-c", command]) for command in commands]
-    launcher = SimpleNamespace(procs=started)
+    launcher = SimpleNamespace(procs=list(started))
     started[0].wait()
     began = time.monotonic()
     ranks.join(SimpleNamespace(strategy=SimpleNamespace(launcher=launcher)))
     assert time.monotonic() - began < 30
     assert [process.returncode for process in started] == [0, -9]
+    assert launcher.procs == [], "Lightning's watch would end this process as well"
 
 
 def test_others_are_ended_and_no_longer_watched() -> None:
