@@ -143,14 +143,8 @@ def weights_of(run: Path) -> dict[str, Tensor]:
     return torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
-@pytest.mark.parametrize(
-    ("processes", "accumulate"),
-    [
-        pytest.param(2, 3, marks=pytest.mark.slow),
-        pytest.param(2, 1, marks=pytest.mark.slow),
-        pytest.param(4, 1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "accumulate"), [(2, 3), (4, 1)])
 def test_processes_together_train_like_one(workdir: Path, processes: int, accumulate: int) -> None:
     """1,078 samples leave 54 for the last of 17 global batches, and accumulation by threes two of them."""
     runs = {}

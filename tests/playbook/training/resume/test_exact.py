@@ -165,7 +165,6 @@ def test_variants(cli: Cli, variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize("recipe", [CNN_DIGITS, MLP_DIGITS], ids=["cnn", "mlp"])
+@pytest.mark.parametrize(("recipe", "workers"), [(CNN_DIGITS, "2"), (MLP_DIGITS, "0")], ids=["cnn-2", "mlp-0"])
 def test_every_step(cli: Cli, recipe: str, workers: str) -> None:
     sweep(cli, recipe, range(2, BATCHES * EPOCHS + 1), "--data.num_workers", workers)
