@@ -209,3 +209,13 @@ def test_its_last_words_are_printed(cli: Cli) -> None:
     own.PLACE, own.ERROR = "setup", SystemExit("nothing to train")
     with pytest.raises(SystemExit, match="nothing to train"):
         cli(*FIT)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_review_says_what_a_constructor_raises(cli: Cli) -> None:
+    import own  # type: ignore[import-not-found]  # written by the fixture
+
+    own.PLACE, own.ERROR = "__init__", KeyError("width")
+    done = cli("doctor", "--model", "own.Model", "--data", "own.Data")
+    assert done.code == 1
+    assert "measured  KeyError: 'width'\n" in done.out
