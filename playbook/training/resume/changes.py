@@ -90,6 +90,12 @@ class Changes(Callback):
                 f"learning rate from step {trainer.global_step + 1:,} on: {rate:.4g} (was {rate_before:.4g})",
                 flush=True,
             )
+        if changes and rate == 0:
+            print(
+                f"warning: the learning rate is 0 from step {trainer.global_step + 1:,} on: with these changes, the "
+                "schedule is over; give it more total_steps",
+                flush=True,
+            )
         if former and _is_amid_epoch(trainer):
             _say_what_comes_otherwise(former, self._settings.values)
         _record(trainer, changes)
