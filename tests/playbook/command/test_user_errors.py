@@ -219,3 +219,9 @@ def test_a_review_says_what_a_constructor_raises(cli: Cli) -> None:
     done = cli("doctor", "--model", "own.Model", "--data", "own.Data")
     assert done.code == 1
     assert "measured  KeyError: 'width'\n" in done.out
+
+
+@pytest.mark.usefixtures("own")
+def test_an_iterator_at_its_end_is_no_end_of_the_training(cli: Cli) -> None:
+    error = StopIteration("mine")
+    assert raised(cli, "training_step", error, *FIT) is error
