@@ -36,7 +36,7 @@ class Plain:
     def admits(self, node: yaml.Node) -> bool:
         """Whether a value may be of this type; True where that is not certain."""
         if isinstance(node, yaml.MappingNode):
-            return True
+            return bool(self.names & {"str", "Tensor"})
         if isinstance(node, yaml.SequenceNode):
             if not self.sequence or "str" in self.names:
                 return "str" in self.names
@@ -47,7 +47,7 @@ class Plain:
         tests = {"int": _is_int, "float": _is_float, "bool": _is_bool}
         if any(name in self.names and test(text) for name, test in tests.items()):
             return True
-        if any(str(choice).lower() == text.lower() or choice == _value(text) for choice in self.choices):
+        if any(str(choice).lower() == text.lower() or choice == value(text) for choice in self.choices):
             return True
         if "Tensor" in self.names and "." in text:  # the path of a class
             return not _is_float(text)
@@ -111,7 +111,7 @@ def _is_bool(text: str) -> bool:
     return text.lower() in BOOLS
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
     """What YAML makes of a text that is one value."""
     if _resolved(text) not in ("int", "float", "bool"):
         return text

@@ -10,7 +10,9 @@ from pathlib import Path
 import yaml
 
 from playbook.command import annotations, class_names, signatures
+from playbook.command.annotations import Plain
 from playbook.command.arguments import RESOLVED, Invocation, is_inline, near_option, same_last_word
+from playbook.command.ranges import fault
 from playbook.command.slots import Finding, Place, Slot
 from playbook.command.verb import own_options
 from playbook.errors import UserError, nearest
@@ -18,6 +20,8 @@ from playbook.errors import UserError, nearest
 TRAINER = "lightning.pytorch.trainer.trainer.Trainer"
 CHECKPOINT = "playbook.training.resume.checkpoint.Checkpoint"
 COMMON = ("config", "print_config", "seed_everything", "trainer", "model", "data", "checkpoint", *RESOLVED)
+SEED = Plain({"int", "bool"})
+KEYS = ("class_path", "init_args", "dict_kwargs")  # of a mapping that names a class
 FACTORIES = ("optimizer", "schedule")  # classes whose first argument the task gives
 LISTED = 20  # names of options that a message lists; the Trainer has twice as many
 
@@ -90,6 +94,7 @@ class _Command:
         while args:
             arg = args.pop(0)
             if not arg.startswith("--"):
+                self._report(self.root, arg, Place(), f"{arg}: expected options in the form --name value")
                 continue
             name, equals, value = arg[2:].partition("=")
             if not equals and name not in self.flags:
@@ -171,6 +176,8 @@ class _Command:
         self.root.assigned.add(name)
         if slot is not None:
             self._assign(slot, value, place)
+        elif name == "seed_everything":
+            self._set_plain(self.root, name, SEED, value, place)
         elif name not in self.options:
             self._unknown(self.root, name, place)
 
@@ -179,6 +186,8 @@ class _Command:
         top, *rest = name.removesuffix("+").split(".")
         slot = self.root.children.get(top)
         if slot is None:
+            if name == "seed_everything" and (node := _node(value)) is not None:
+                self._set_plain(self.root, name, SEED, node, Place())
             if top not in self.options and re.fullmatch(r"\w+", top):
                 self._unknown(self.root, ".".join([top, *rest]), Place())
             return
@@ -222,16 +231,18 @@ class _Command:
         if isinstance(node, yaml.ScalarNode):
             if Path(node.value).suffix in (".yaml", ".yml", ".json"):
                 self._assign_file(slot, place.folder / node.value)
-            elif slot.is_fixed:
-                slot.is_opaque = True
-            else:
+            elif not slot.is_fixed:
                 self._name_class(slot, node, place)
+            elif not _is_file(node, place):
+                self._report(slot, "", place, f"--{slot.path}: expected a mapping of options, got {_written(node)}")
             return
         if not isinstance(node, yaml.MappingNode):
+            if slot.is_fixed:
+                self._report(slot, "", place, f"--{slot.path}: expected a mapping of options, got {_written(node)}")
             slot.is_opaque = True
             return
         entries = {str(key.value): (key, value) for key, value in _entries(node)}
-        if slot.is_fixed:
+        if slot.is_fixed or not entries.keys() & {*KEYS}:  # arguments of the class that was named before
             self._set_all(slot, node, place)
             return
         if "class_path" in entries:
@@ -239,8 +250,9 @@ class _Command:
             self._name_class(slot, value, place.at(key))
         if "init_args" in entries:
             self._set_all(slot, entries["init_args"][1], place)
-        if not entries.keys() <= {"class_path", "init_args"}:
-            slot.is_opaque = True
+        slot.is_opaque |= "dict_kwargs" in entries
+        for name in entries.keys() - {*KEYS}:
+            self._misplaced(slot, name, place.at(entries[name][0]))
 
     def _assign_file(self, slot: Slot, file: Path) -> None:
         try:
@@ -275,13 +287,22 @@ class _Command:
             return
         plain = annotations.plain_type(parameter)
         if plain is not None:
-            if not append and not plain.admits(node) and not _is_file(node, place):
-                text = f"--{slot.path}.{name}: expected {plain.describe(node)}, got {_written(node)}"
-                slot.findings[name] = Finding(next(self.ranks), place, text)
+            if not append:
+                self._set_plain(slot, name, plain, node, place)
             return
         kind, admits_text = class_names.kind_of(parameter)
         if kind:
             self._set_classes(slot, name, kind, node, place, append, admits_text)
+
+    def _set_plain(self, slot: Slot, name: str, plain: Plain, node: yaml.Node, place: Place) -> None:
+        """Gives an option of plain type a value."""
+        path = f"{slot.path}.{name}".lstrip(".")
+        slot.findings.pop(name, None)
+        if not plain.admits(node):
+            if not _is_file(node, place):
+                self._report(slot, name, place, f"--{path}: expected {plain.describe(node)}, got {_written(node)}")
+        elif slot.path in ("", "trainer") and (text := fault(name, annotations.value(str(node.value)))) is not None:
+            self._report(slot, name, place, f"--{path}: {text}")
 
     def _set_classes(
         self, slot: Slot, name: str, kind: str, node: yaml.Node, place: Place, append: bool, admits_text: bool
@@ -318,8 +339,18 @@ class _Command:
             and not _is_file(node, place)
             and (close := class_names.nearest_of_none(name, slot.kind)) is not None
         ):
-            text = f"--{slot.path} {name}: no such class{close}"
-            slot.findings["class_path"] = Finding(next(self.ranks), place, text)
+            self._report(slot, "class_path", place, f"--{slot.path} {name}: no such class{close}")
+
+    def _misplaced(self, slot: Slot, name: str, place: Place) -> None:
+        """Notes what stands beside class_path or init_args: an argument of the class, or one of the two misspelt."""
+        if slot.signature is not None and name in slot.signature.parameters:
+            text = f"--{slot.path}.{name}: expected under init_args, not beside class_path"
+        else:
+            text = f"--{slot.path}: expected class_path and init_args, got {name}{nearest(name, KEYS)}"
+        self._report(slot, name, place, text)
+
+    def _report(self, slot: Slot, name: str, place: Place, text: str) -> None:
+        slot.findings[name] = Finding(next(self.ranks), place, text)
 
     def _unknown(self, slot: Slot, keys: str, place: Place) -> None:
         """Notes an option that does not exist, if the class's source says that it takes no others."""
@@ -373,5 +404,5 @@ def _is_file(node: yaml.Node, place: Place) -> bool:
 def _written(node: yaml.Node) -> str:
     """A value as it is written, on one line."""
     if isinstance(node, yaml.ScalarNode):
-        return str(node.value)[:200]
+        return str(node.value)[:200] or "nothing"
     return str(yaml.SafeLoader("").construct_document(node))[:200]

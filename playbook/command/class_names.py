@@ -117,6 +117,8 @@ def nearest_of_none(name: str, kind: str) -> str | None:
     """«. Nearest: …», where a name is certainly no class; None where it may be one."""
     if "." in name:
         module, _, short = name.rpartition(".")
+        if module == module_of(kind):
+            return _nearest_published(module, short)
         top = module.partition(".")[0]
         entries = [entry.path for folder in discovery.KINDS for entry in discovery.classes(folder)]
         is_ours = top in ("playbook", project.current().package) and module not in moved.MOVED
@@ -133,6 +135,17 @@ def nearest_of_none(name: str, kind: str) -> str | None:
     choices += [choice for choice in (published.bindings if published else ()) if choice[:1].isupper()]
     close = nearest(name, dict.fromkeys(choices))
     return close if close and not discovery.class_paths(name) and not is_defined(name, kind) else None
+
+
+def _nearest_published(module: str, short: str) -> str | None:
+    """The same for what torch or Lightning would publish; None where the source does not tell all names."""
+    source = signatures.module(module)
+    if source is None or short in source.bindings or "__getattr__" in source.bindings:
+        return None
+    names = _public_names(module)
+    if short in names or any(signatures.module(star) is None for star in source.stars):
+        return None
+    return nearest(f"{module}.{short}", [f"{module}.{name}" for name in names]) or None
 
 
 def is_defined(name: str, kind: str) -> bool:

@@ -15,6 +15,7 @@ from playbook.checkpoints.io import first_valid
 from playbook.command import parser as parsing
 from playbook.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from playbook.command.defaults import drop_former_defaults, keep_own_defaults
+from playbook.command.ranges import fault
 from playbook.command.resolve import choose_run, require_fit, resolve_checkpoint
 from playbook.command.session import Session
 from playbook.network import restored
@@ -24,20 +25,6 @@ from playbook.training.resume.checkpoint import Checkpoint
 from playbook.training.trainer import Trainer, as_list
 
 SECTIONS = ("seed_everything", "trainer", "model", "data", "checkpoint")  # what a run's config.yaml holds
-
-LEAST = {  # of options that Lightning does not check, or not in words
-    "accumulate_grad_batches": 1,
-    "check_val_every_n_epoch": 1,
-    "log_every_n_steps": 1,
-    "gradient_clip_val": 0,
-    "limit_train_batches": 0,
-    "limit_val_batches": 0,
-    "limit_test_batches": 0,
-    "limit_predict_batches": 0,
-    "num_sanity_val_steps": -1,
-    "max_epochs": -1,
-    "max_steps": -1,
-}
 
 
 def open_session(invocation: Invocation) -> Session:
@@ -121,6 +108,7 @@ class CLI(LightningCLI):
         invocation.known = sorted({*parsing.option_names(parser), *in_configs, *RESOLVED})
         self.config = parser.parse_args(args)
         self.session.options = self.config
+        _check_ranges(self.config)
 
     def before_instantiate_classes(self) -> None:
         session, options = self.session, self.config
@@ -133,7 +121,6 @@ class CLI(LightningCLI):
         session.values = {name: self.config_dump[name] for name in SECTIONS if name in self.config_dump}
         session.invocation.options = session.values
         session.config = yaml.safe_dump(session.values, sort_keys=False)
-        _check_ranges(options.trainer)
         self.verb.before_build(session)
         if options.trainer.logger in (True, None, False) or not self.verb.uses_loggers:
             options.trainer.logger = False
@@ -174,9 +161,7 @@ class CLI(LightningCLI):
         session.own_options = {name: self.config_init[name] for name in self.own_options}
 
 
-def _check_ranges(trainer: Namespace) -> None:
-    for name, least in LEAST.items():
-        if trainer[name] is not None and not isinstance(trainer[name], str | dict) and trainer[name] < least:
-            raise ValueError(f"{name}: expected at least {least}, got {trainer[name]}")
-    if trainer.val_check_interval == 0:
-        raise ValueError("val_check_interval: expected steps or a share of an epoch above 0, got 0")
+def _check_ranges(options: Namespace) -> None:
+    for name, value in {**options.trainer, "seed_everything": options.seed_everything}.items():
+        if (text := fault(name, value)) is not None:
+            raise ValueError(f"{name}: {text}")

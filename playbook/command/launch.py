@@ -33,7 +33,9 @@ def launch(invocation: Invocation, debug: bool) -> int:
     except Stopped as stop:  # before there was a run
         return stop.exit_code
     except SystemExit as exit_:  # --help.all, --print_config
-        return int(exit_.code or 0)
+        if isinstance(exit_.code, int | None):
+            return exit_.code or 0
+        raise  # Python prints what else user code gives to sys.exit
     except Exception as error:  # anything may be a mistake of the user; messages.py tells
         if not is_first_process():
             try:
@@ -45,10 +47,10 @@ def launch(invocation: Invocation, debug: bool) -> int:
         if messages.is_lost_process(error):
             print("error: another process of this training has ended; see its message above", file=sys.stderr)
             return 1
-        text = messages.explain(error, invocation)
-        if text is None:
-            raise messages.origin(error) from None
-        raise UserError(text) from error
+        if (text := messages.explain(error, invocation)) is not None:
+            raise UserError(text) from error
+        failure = messages.origin(error)
+    raise failure  # out of the except block: it keeps what it was itself raised from, and nothing else
 
 
 def _run(cli: Any, messages: Any, invocation: Invocation) -> int:

@@ -4,8 +4,8 @@ This depends on where the error was raised. Of the errors that the user's own co
 and, while the classes are built, a `raise ValueError(…)` in a constructor.
 """
 
+import dis
 import errno
-import linecache
 import os
 import re
 import signal
@@ -94,13 +94,13 @@ def explain(error: Exception, invocation: Invocation) -> str | None:
 
 
 def origin(error: BaseException) -> BaseException:
-    """The exception that others were raised from: the innermost that user code has a part in, else the outermost."""
+    """What libraries raised others from: the outermost exception that user code has a part in, else the outermost."""
     causes = [error]
     while (cause := causes[-1].__cause__) is not None and cause not in causes:
         causes.append(cause)
-    in_user_code = [cause for cause in causes if _is_in_user_code(cause)]
-    if in_user_code:
-        return in_user_code[-1]
+    for cause in causes:
+        if _is_in_user_code(cause):
+            return cause
     return causes[-1] if "Does not validate against any" in str(error) else error
 
 
@@ -221,12 +221,13 @@ def _is_in_user_code(error: BaseException) -> bool:
 
 
 def _is_raised_by_user(error: BaseException) -> bool:
-    """Whether a `raise` statement of the user's made it, and no library that the user called."""
-    frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    if last is None or not is_user_file(last.filename):
+    """Whether a `raise` or `assert` statement of the user's made it, and no library that the user called."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not is_user_file(last.tb_frame.f_code.co_filename):
         return False
-    return linecache.getline(last.filename, last.lineno or 0).lstrip().startswith("raise")
+    return dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
 
 
 def _is_raised_by_playbook(error: BaseException) -> bool:

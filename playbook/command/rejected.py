@@ -31,7 +31,7 @@ def rejected_option(message: str, invocation: Invocation) -> str:
 
 
 def _unknown(arg: str, invocation: Invocation) -> str:
-    if not arg.startswith("-"):
+    if not arg.startswith("--"):
         return f"{arg}: expected options in the form --name value"
     path = re.split(r"[=+]", arg.lstrip("-"))[0]
     return f"--{path}: no such option{near_option(path, invocation.known)}"
@@ -121,8 +121,13 @@ def _class_problem(path: str, text: str, value: str) -> str | None:
     if match := re.search(r"Expected a dot import path string: (.+)", text):
         if "class 'float'" in text or "class 'int'" in text:
             return None
-        return f"--{path} {match[1]}: no such class{nearest(match[1], ours + _subclass_names(path)) or _of_kind(path)}"
-    if "Not a valid subclass of" in text:
+        names = dict.fromkeys(ours + _subclass_names(path))
+        return f"--{path} {match[1]}: no such class{nearest(match[1], names) or _of_kind(path)}"
+    if re.search(r"Expected '\S+' to be a function that returns <class 'Optimizer'>", text):
+        return f"--{path} {value}: expected an optimizer"
+    if "not accessible or invalid" in text and re.fullmatch(r"[\w.]+", value) and "Expected a <" not in text:
+        return f"--{path} {value}: no such class{nearest(value.rpartition('.')[2], _subclass_names(path))}"
+    if "Not a valid subclass of" in text or "Expected an import path or a subclass spec" in text:
         return f"--{path}: expected a class by name or class_path, got {value}"
     return None
 
@@ -152,7 +157,7 @@ def _of_kind(path: str) -> str:
 def _given_value(message: str) -> str:
     matches = re.findall(r"(?:Given value: |Got value: )(.+)", message)
     values = [re.sub(r"NestedArg\(key='[^']*', val=(.*)\)$", r"\1", value).strip().strip("'\"") for value in matches]
-    return min(values, key=len, default="nothing")[:200]
+    return min(values, key=len, default="")[:200] or "nothing"
 
 
 def _expected(message: str) -> str:

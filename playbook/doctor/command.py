@@ -55,7 +55,7 @@ def show(report: Report, form: str, title: str, write_tests: str | None, command
         written_tests.write(Path(write_tests), report, command)
 
 
-def show_failure(error: Exception, form: str, title: str) -> None:
+def show_failure(error: BaseException, form: str, title: str) -> None:
     """Prints the report of a program that could not be built.
 
     Args:

@@ -15,7 +15,7 @@ MISSING_SUPER_INIT = Defect(
 DEFECTS = (MISSING_SUPER_INIT,)
 
 
-def as_finding(error: Exception) -> Finding:
+def as_finding(error: BaseException) -> Finding:
     """The defect behind an error that the program raised while it was built or started.
 
     Args:

@@ -173,7 +173,13 @@ class BatchClosure(Closure):
 
     def forward(self, batch: Any) -> ClosureResult:
         """Runs training_step on the whole batch or on a part of it; its loss is divided by the accumulated batches."""
-        return self._training_step(self._kwargs if batch is self.batch else OrderedDict(self._kwargs, batch=batch))
+        kwargs = self._kwargs if batch is self.batch else OrderedDict(self._kwargs, batch=batch)
+        try:
+            return self._training_step(kwargs)
+        except StopIteration as error:  # Lightning would take it for the end of the data, and go on without a word
+            if "batch" not in kwargs:
+                raise
+            raise RuntimeError("training_step raised StopIteration") from error
 
     def zero_grad(self) -> None:
         """Sets the gradients to None where the batch is the first of its optimizer step."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.plugins import CheckpointIO
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -95,6 +96,12 @@ class Trainer(pl.Trainer):
         settings = {"logger": False, "enable_model_summary": False} | settings
         super().__init__(**settings, callbacks=callbacks, plugins=plugins)
         keep_loaders(self)
+
+    @property
+    def checkpoint_callback(self) -> LightningCheckpoint | None:
+        """The one that saves best.ckpt and last.ckpt, whatever other checkpoints the user has saved as well."""
+        own = (callback for callback in self.checkpoint_callbacks if isinstance(callback, Checkpoint))
+        return next(own, super().checkpoint_callback)
 
     @property
     def default_root_dir(self) -> str:

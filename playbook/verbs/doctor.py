@@ -37,11 +37,13 @@ class Doctor(ModelVerb):
             return batch.run(names) if names else None
 
     def build_failed(self, session: "Session", error: Exception) -> int | None:
+        from playbook.command.messages import origin
         from playbook.doctor import command, source
 
         if source.raised_at(error) is None:
             return None
-        command.show_failure(error, session.options.format, session.title)  # what the user's own class raises
+        # what the user's own class raises, without what jsonargparse says of it
+        command.show_failure(origin(error), session.options.format, session.title)
         return 1
 
     def run(

@@ -1,5 +1,6 @@
 """Applies, prints and records options that the user changes when resuming a run."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -28,15 +29,17 @@ class Changes(Callback):
         self.config = config
         self._settings: Settings | None = None
         self._checkpoint: dict[str, Any] = {}  # that is continued, until training starts
+        self._callback_options: list[tuple[Callback, str, Any]] = []  # that have changed, with their values
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            self._settings, self._checkpoint = None, {}
+            self._settings, self._checkpoint, self._callback_options = None, {}, []
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit":
             return
         self._checkpoint = checkpoint
+        self._callback_options = list(_callback_options(trainer, self._changed_options()))
         if RAW in checkpoint:  # the callback that averages may be gone, and training must not go on from its average
             pl_module.load_state_dict(checkpoint[RAW], strict=pl_module.strict_loading)
         self._prepare(trainer)
@@ -69,6 +72,8 @@ class Changes(Callback):
         if not checkpoint:
             return
         assert self._settings is not None
+        for callback, name, value in self._callback_options:  # EarlyStopping's state, for one, holds its patience
+            setattr(callback, name, value)
         changes = list(self._changed_options(checkpoint))
         rate_before = _rate(trainer)
         if former := checkpoint.get("settings"):
@@ -85,6 +90,12 @@ class Changes(Callback):
                 f"learning rate from step {trainer.global_step + 1:,} on: {rate:.4g} (was {rate_before:.4g})",
                 flush=True,
             )
+        if changes and rate == 0:
+            print(
+                f"warning: the learning rate is 0 from step {trainer.global_step + 1:,} on: with these changes, the "
+                "schedule is over; give it more total_steps",
+                flush=True,
+            )
         if former and _is_amid_epoch(trainer):
             _say_what_comes_otherwise(former, self._settings.values)
         _record(trainer, changes)
@@ -98,6 +109,17 @@ class Changes(Callback):
         if not self.config or not isinstance(former, str):
             return []
         return list(changed_options(yaml.safe_load(former) or {}, yaml.safe_load(self.config) or {}))
+
+
+def _callback_options(trainer: Trainer, changes: list[Change]) -> Iterator[tuple[Callback, str, Any]]:
+    """Changed options of callbacks, as their constructors have set them: their own state is restored afterwards."""
+    for change in changes:
+        if not change.option.startswith("trainer.callbacks."):
+            continue
+        owner = change.option.split(".")[-2]  # «callbacks», if there is one callback instead of a list
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]  # set by a connector
+            if change.name in vars(callback) and owner in (type(callback).__name__, "callbacks"):
+                yield callback, change.name, vars(callback)[change.name]
 
 
 def _rate(trainer: Trainer) -> float | None:

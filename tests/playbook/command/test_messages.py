@@ -69,6 +69,8 @@ CASES = {
     "--model.net.in_channels 3": "--model.net.in_channels: expected 1, as in the data, got 3",
     "--model.num_classes 5 --model.net.num_classes 5": "num_classes: labels run from 0 to 9, expected 0 to 4",
     # missing file
+    "--model.optimizer torch.optm.Adam": "--model.optimizer torch.optm.Adam: no such class. Nearest: Adam, ",
+    "--trainer.max_time never": "--trainer.max_time: expected DD:HH:MM:SS, got never",
     "--trainer nosuch.yaml": "--trainer nosuch.yaml: no such file",
     "--model nosuch.yaml": "--model nosuch.yaml: no such file",
     "--config configs/vision/cnn-digit.yaml": "no such file. Nearest: configs/vision/cnn-digits.yaml",

@@ -99,6 +99,18 @@ ERRORS = [
     AttributeError("callback of type `Watch`: Found more than one stateful callback"),
     AssertionError("the trainer.devices are not mine"),
 ]
+ONE_LINE = """
+def fail(place):
+    if place == PLACE: raise ERROR
+"""
+CHAINED = """
+def fail(place):
+    if place == PLACE:
+        try:
+            int(str(ERROR))
+        except ValueError as error:
+            raise ERROR from error
+"""
 PLACES = [
     "forward", "on_fit_start", "training_step", "validation_step", "configure_optimizers", "setup", "train_dataloader",
     "__getitem__", "on_train_batch_end",
@@ -173,3 +185,43 @@ def test_what_it_says_of_an_option_is_a_line(cli: Cli, place: str) -> None:
     own.PLACE, own.ERROR = place, own.UserError("lr: expected a rate for these data, got 0.1")
     done = cli(*FIT, *WATCHED)
     assert (done.code, done.err.strip()) == (2, "error: --model.lr: expected a rate for these data, got 0.1")
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("error", [RuntimeError("out of memory, says my hook"), ValueError("lr: mine")], ids=repr)
+def test_a_raise_behind_a_condition_on_its_line(cli: Cli, workdir: Path, error: Exception) -> None:
+    (workdir / "own.py").write_text(OWN + ONE_LINE)
+    assert raised(cli, "validation_step", error, *FIT) is error
+
+
+@pytest.mark.usefixtures("own")
+def test_what_it_raises_from_another_keeps_both(cli: Cli, workdir: Path) -> None:
+    (workdir / "own.py").write_text(OWN + CHAINED)
+    error = RuntimeError("mine")
+    assert raised(cli, "setup", error, *FIT) is error
+    assert str(error.__cause__) == "invalid literal for int() with base 10: 'mine'"
+
+
+@pytest.mark.usefixtures("own")
+def test_its_last_words_are_printed(cli: Cli) -> None:
+    import own  # type: ignore[import-not-found]  # written by the fixture
+
+    own.PLACE, own.ERROR = "setup", SystemExit("nothing to train")
+    with pytest.raises(SystemExit, match="nothing to train"):
+        cli(*FIT)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_review_says_what_a_constructor_raises(cli: Cli) -> None:
+    import own  # type: ignore[import-not-found]  # written by the fixture
+
+    own.PLACE, own.ERROR = "__init__", KeyError("width")
+    done = cli("doctor", "--model", "own.Model", "--data", "own.Data")
+    assert done.code == 1
+    assert "measured  KeyError: 'width'\n" in done.out
+
+
+@pytest.mark.usefixtures("own")
+def test_an_iterator_at_its_end_is_no_end_of_the_training(cli: Cli) -> None:
+    error = StopIteration("mine")
+    assert raised(cli, "training_step", error, *FIT) is error

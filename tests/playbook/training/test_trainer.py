@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -15,6 +16,7 @@ from playbook.checkpoints.io import load
 from playbook.errors import UserError
 from playbook.runs.directory import Run
 from playbook.runs.predictions import WritePredictions
+from playbook.training.resume.checkpoint import Checkpoint
 from playbook.training.trainer import Trainer
 from tests.playbook.running import QUIET
 
@@ -93,6 +95,18 @@ def test_fit_without_a_run_is_lightnings(workdir: Path, capsys: pytest.CaptureFi
     assert ours.net.weight.item() > 0.5, "and it learns"
     assert "Architecture" not in capsys.readouterr().out
     assert list(workdir.iterdir()) == []
+
+
+def test_checkpoints_of_the_user_come_in_addition(workdir: Path) -> None:
+    saved = ModelCheckpoint(monitor="val/loss", save_top_k=1, dirpath=workdir / "mine")
+    trainer = Trainer(**QUIET, max_epochs=2, callbacks=[saved], checkpoint=Checkpoint("val/loss"), run_dir="run")
+    trainer.fit(line(), datamodule=Points())
+    assert sorted(path.name for path in Path("run/checkpoints").iterdir()) == [
+        "best.ckpt",
+        "last.ckpt",
+        "previous.ckpt",
+    ]
+    assert len(list(Path("mine").iterdir())) == 1
 
 
 def test_what_evaluation_returns(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -287,6 +287,22 @@ def test_a_setting_of_the_trainer_or_the_net(cli: Cli, setting: str) -> None:
     assert (values[7] != value, values[8]) == (True, value)
 
 
+def test_an_option_that_a_callback_keeps_in_its_state(cli: Cli) -> None:
+    stopping = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/loss")
+    start(cli, *stopping, "--trainer.callbacks.patience=9")
+    done = fit(cli, "run", *stopping, "--trainer.callbacks.patience=4")
+    assert "continuing with trainer.callbacks.EarlyStopping.patience 4 (was 9)" in done.out
+    states = load(Path("run/checkpoints/last.ckpt"))["callbacks"]
+    assert [state["patience"] for key, state in states.items() if key.startswith("EarlyStopping")] == [4]
+
+
+def test_a_schedule_that_a_change_has_ended(cli: Cli) -> None:
+    start(cli)  # seven steps; three epochs of one step each have three
+    done = fit(cli, "run", "--trainer.accumulate_grad_batches", "5")
+    assert "warning: the learning rate is 0 from step 8 on: with these changes, the schedule is over" in done.out
+    assert set(list(steps("lr").values())[7:]) == {0.0}
+
+
 def test_a_net_of_another_size_is_refused(cli: Cli) -> None:
     start(cli)
     done = fit(cli, "run", "--model.net.widths", "[8]")
