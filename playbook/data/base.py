@@ -124,13 +124,14 @@ class Data(LightningDataModule):
             dataset: of one of the loaders.
 
         Returns:
-            One name a sample; None where samples come from no files, which are then numbered.
+            One name a sample, its number if its file is missing; None where samples come from no files, which are then
+            numbered.
         """
         files = [file_of(dataset, index) for index in range(len(dataset))]
-        if not files or None in files:
+        if not any(files):
             return None
         root = getattr(self, "root", None)
-        return [relative_name(str(file), root) for file in files]
+        return [str(index) if file is None else relative_name(file, root) for index, file in enumerate(files)]
 
     def read(self, source: Any) -> Any:
         """Reads one raw input without a label, exactly as evaluation prepares it; needs `facts`, but no `setup`.
