@@ -229,7 +229,7 @@ def test_inputs_of_one_name_have_a_folder_each(cli: Cli, folder: Path) -> None:
 def test_an_output_that_cannot_be_made_is_told(cli: Cli, folder: Path) -> None:
     (folder / "taken").write_text("")
     told = refused(cli("predict", "--ckpt_path", "run", "--input", "pictures/test", "--output", "taken"))
-    assert told == "error: --output taken: cannot be created: File exists\n"
+    assert told == "error: --output taken: cannot be written to: File exists\n"
     assert refused(cli("predict", "--ckpt_path", "run", "--input", "")).startswith("error: --input")
 
 

@@ -124,13 +124,14 @@ class Data(LightningDataModule):
             dataset: the data set of one of the loaders.
 
         Returns:
-            One name per sample; None if the samples do not come from files; they are then numbered.
+            One name per sample, its number if its file is missing; None if no sample comes from a file, and all are
+            numbered.
         """
         files = [file_of(dataset, index) for index in range(len(dataset))]
-        if not files or None in files:
+        if not any(files):
             return None
         root = getattr(self, "root", None)
-        return [relative_name(str(file), root) for file in files]
+        return [str(index) if file is None else relative_name(file, root) for index, file in enumerate(files)]
 
     def read(self, source: Any) -> Any:
         """Reads one raw input without a label, preprocessed exactly as in evaluation; needs `facts`, but no `setup`.

@@ -236,8 +236,10 @@ class _Guarded(Dataset):
         try:
             return self.dataset[key]
         except Exception as error:  # whatever the user's data set raises
-            place = self.describe(_index(key), getattr(error, "filename", None))
-            return _Failure(self.name, _index(key), f"{place}: {_cause(error)}", _trace(error))
+            index = _index(key)
+            file = getattr(error, "filename", None) or file_of(self.dataset, index)
+            cause = _cause(error).removeprefix(f"{file}: ")  # which the place names already
+            return _Failure(self.name, index, f"{self.describe(index, file)}: {cause}", _trace(error))
         finally:
             if worker is not None:
                 self.in_hand[worker.id] = -1

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MOST_SHOWN = 4  # values of a row that is printed
+
 
 def rows_of(outputs: Any) -> list[dict[str, Any]]:
     """Splits a batch of outputs of any kind into a dict a sample."""
@@ -54,7 +56,10 @@ def plain(value: Any) -> Any:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """One answer for the terminal: its name, then class and probability, a text, or how many boxes of which class."""
+    """One answer for the terminal: its name, then class and probability, a text, or how many boxes of which class.
+
+    Of outputs that are none of these, the first few values.
+    """
     parts = [f"{row['id']} "]
     if "class" in row:
         parts += [str(row["class"]), f"{row['probability']:.3f}"]
@@ -66,4 +71,12 @@ def line_of(row: dict[str, Any]) -> str:
             parts += [", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing"]
         elif isinstance(value, dict) and all(isinstance(share, float) for share in value.values()):
             parts += [", ".join(f"{name} {share:.0%}" for name, share in value.items() if share)]
+    if len(parts) == 1:
+        parts += [_values_of(row)]
     return " ".join(parts)
+
+
+def _values_of(row: dict[str, Any]) -> str:
+    cells = [(name, value) for name, value in row.items() if name != "id" and not isinstance(value, list | dict)]
+    shown = [f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in cells]
+    return ", ".join(shown[:MOST_SHOWN]) + (", …" if len(shown) > MOST_SHOWN else "")

@@ -3,9 +3,10 @@
 import json
 import os
 import sys
+import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path, PurePath
 from typing import Any, TextIO, cast
@@ -78,7 +79,7 @@ class WritePredictions(Callback):
         self._next = 0
         self._is_resumed = False
         self._names: Sequence[str] | None = None
-        self._twins: set[str] = set()  # paths without suffix that several ids share
+        self._paths: dict[str, str] = {}  # of what belongs to a sample, by its id
 
     @property
     def _record(self) -> Path:
@@ -190,8 +191,7 @@ class WritePredictions(Callback):
         self._names = getattr(dataset, "names", None)  # of `predict --input`
         if self._names is None and callable(name_samples) and hasattr(dataset, "__len__"):
             self._names = cast("Sequence[str] | None", name_samples(dataset))
-        stems = Counter(_stem_of(str(name)) for name in self._names or [])
-        self._twins = {stem for stem, count in stems.items() if count > 1}
+        self._paths = paths_below(map(str, self._names or []))
 
     def _stem(self, loader: int) -> str:
         return f"predictions-{loader}" if loader else "predictions"
@@ -211,14 +211,8 @@ class WritePredictions(Callback):
         return row
 
     def _file_name(self, name: Any) -> str:
-        """A path for what belongs to a sample: its id without the suffix, below the folder, whatever the id is."""
-        if isinstance(name, int):
-            return f"{name:06}"
-        stem = _stem_of(name)
-        path = PurePath(name if stem in self._twins else stem)
-        parts = [part for part in path.parts if part not in ("..", "/", path.anchor)]
-        name = "/".join(parts) or "input"
-        return name.replace(":", "-") if os.name == "nt" else name
+        """A path for what belongs to a sample, below the folder."""
+        return f"{name:06}" if isinstance(name, int) else self._paths[name]
 
     def _draw(
         self, pl_module: Any, loader: Any, batch: Any, number: int, place: int, name: Any, answer: dict[str, Any]
@@ -301,16 +295,46 @@ def _stem_of(name: str) -> str:
     return (path.with_suffix("") if path.name else path).as_posix()
 
 
+def paths_below(names: Iterable[str]) -> dict[str, str]:
+    """A path below a folder for each id, another one for every other id, also where a file system ignores case.
+
+    It is the id without its suffix, or with it where several ids differ in their suffix alone.
+    """
+    whole = {name: _inside(name) for name in names}
+    stems = Counter(_stem_of(path).casefold() for path in whole.values())
+    paths: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, path in whole.items():
+        stem = _stem_of(path)
+        wanted = chosen = stem if stems[stem.casefold()] == 1 else path
+        number = 1
+        while chosen.casefold() in taken:
+            number += 1
+            chosen = f"{wanted}-{number}"
+        taken.add(chosen.casefold())
+        paths[name] = chosen
+    return paths
+
+
+def _inside(name: str) -> str:
+    """The path of an id without what leads out of a folder."""
+    path = PurePath(name)
+    inner = "/".join(part for part in path.parts if part not in ("..", "/", path.anchor)) or "input"
+    return inner.replace(":", "-") if os.name == "nt" else inner
+
+
 def make_folder(folder: Path) -> None:
     """Makes the folder of the results.
 
     Raises:
-        UserError: it cannot be created.
+        UserError: it cannot be created, or nothing can be written to it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
-        raise UserError(f"--output {folder.as_posix()}: cannot be created: {error.strerror or error}") from error
+        raise UserError(f"--output {folder.as_posix()}: cannot be written to: {error.strerror or error}") from error
 
 
 def unused_folder(folder: Path, source: str) -> Path:

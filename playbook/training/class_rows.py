@@ -47,11 +47,12 @@ def match_rows(
         weights[name] = rows
         matched.append(name)
     if not matched:
-        if len(known) != len(classes):
+        is_whole = all(name in weights and weights[name].shape == value.shape for name, value in own.items())
+        if len(known) != len(classes) and not is_whole:
             return ""  # of another shape, and left at their initialisation
         raise UserError(
             f"--init_from: its classes are {named(known)}, those of the data {named(classes)}; expected the same "
-            "order, as no layer of this net is known to have a row for each class"
+            "in the same order, as no layer of this net is known to have a row for each class of the data"
         )
     added = [label for label in classes if label not in known]
     text = f"classes matched by name in {', '.join(matched)}: {len(pairs)} loaded"

@@ -53,9 +53,12 @@ class KeepFacts(Callback):
         facts = getattr(datamodule, "facts", None)
         own = plain_facts(facts) if isinstance(facts, dict) else {}
         require_same_classes(own, self.facts, type(datamodule).__name__)
-        if self._lacking and own.get("classes") and trainer.is_global_zero:
-            classes = named(own["classes"])
-            print(f"{self._lacking} contains no class names: assuming {classes}, without a check", flush=True)
+        if self._lacking and trainer.is_global_zero:
+            if own.get("classes"):
+                classes = named(own["classes"])
+                print(f"{self._lacking} contains no class names: assuming {classes}, without a check", flush=True)
+            elif stage == "predict" and callable(getattr(pl_module, "answer", None)):
+                print(f"{self._lacking} contains no facts, such as class names: showing numbers instead", flush=True)
         self._lacking = ""
         self.facts = self.facts | own
         if isinstance(getattr(pl_module, "facts", None), dict):

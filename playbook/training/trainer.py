@@ -301,7 +301,8 @@ class Trainer(pl.Trainer):
             self.callbacks.append(writer)  # type: ignore[attr-defined]  # set by a connector
             self.predict(model, None, datamodule, False, checkpoint)
         if self.is_global_zero and (skipped := getattr(data, "skipped_samples", None)):
-            print(f"skipped  {len(skipped):,} samples that could not be read")
+            plural = "s" if len(skipped) > 1 else ""
+            print(f"skipped  {len(skipped):,} sample{plural} that could not be read")
 
     def _best_checkpoint(self) -> str | None:
         assert self.run is not None

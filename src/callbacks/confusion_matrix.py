@@ -55,7 +55,8 @@ class ConfusionMatrix(Callback):
             return
         folder = trainer.run.path if getattr(trainer, "run", None) else Path(trainer.default_root_dir)
         names = self.class_names or [class_name(getattr(pl_module, "facts", {}), i) for i in range(len(counts))]
-        with (folder / "confusion.csv").open("w", newline="") as file:
+        folder.mkdir(parents=True, exist_ok=True)  # of a run that only tests
+        with (folder / "confusion.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(
                 [["target", *names], *([name, *row] for name, row in zip(names, counts, strict=True))]
             )

@@ -15,7 +15,7 @@ from src.data.yolo import Settings, images_of, label_file
 WITHOUT_BOXES = ("captions", "person_keypoints", "panoptic", "stuff", "image_info")
 ENTRIES_NAMED = 8  # of a folder, in a message
 SIGNS = {  # what a folder of another format holds, to suggest its data module; no search of all that is below it
-    "YOLODetection": ("*.yaml", "*.yml", "labels", "train/labels"),
+    "YOLODetection": ("*.yaml", "*.yml", "labels", "train/labels", "classes.txt", "obj.names"),
     "VOCDetection": (
         *("VOCdevkit", "*.xml", "train/*.xml"),
         *("[Aa]nnotations/*.xml", "[Aa]nnotations/*/*.xml", "*/[Aa]nnotations/*.xml"),
@@ -258,8 +258,16 @@ def find_yolo(root: Path, settings: Settings) -> Layout:
     else:
         images = _yolo_folders(folder)
         name = "YOLO with folders images and labels"
+    if not images:
+        images = _beside_texts(folder)
+        name = "YOLO with text files beside the images"
     if not images.get("train"):
-        expected = ["data.yaml with names and train", "images and labels", "images and labels in train, valid and test"]
+        expected = [
+            "data.yaml with names and train",
+            "images and labels",
+            "images and labels in train, valid and test",
+            "images beside text files",
+        ]
         raise unknown_layout(folder, "YOLODetection", expected)
     return Layout(name, {split: [(file, label_file(file)) for file in files] for split, files in images.items()})
 
@@ -273,3 +281,9 @@ def _yolo_folders(folder: Path) -> dict[str, list[Path]]:
         if places["train"].is_dir():
             return {split: image_files(place) for split, place in places.items() if place.is_dir()}
     return {"train": image_files(folder / "images")}
+
+
+def _beside_texts(folder: Path) -> dict[str, list[Path]]:
+    """All images below a folder, if some have text files beside them, as LabelImg and Darknet keep them."""
+    images = image_files(folder)
+    return {"train": images} if any(image.with_suffix(".txt").is_file() for image in images) else {}

@@ -37,14 +37,14 @@ class Settings:
 
 
 def read_settings(root: Path) -> Settings:
-    """Reads the YAML at root or in it; without one, the names in classes.txt.
+    """Reads the YAML at root or in it; without one, the names in classes.txt or obj.names.
 
     Raises:
         UserError: there are several YAMLs, or the YAML cannot be used.
     """
     file = root if root.is_file() else _yaml_in(root)
     if file is None:
-        lists = [root / "classes.txt", root / "labels" / "classes.txt"]
+        lists = [root / "classes.txt", root / "labels" / "classes.txt", root / "obj.names"]
         names = next((file for file in lists if file.is_file()), lists[0])
         return Settings(names, _names(lines_of(names), names) if names.is_file() else {})
     try:

@@ -15,15 +15,16 @@ class YOLODetection(_Detection):
 
     The YAML contains `names`, a list or names by number, and for train, val and test a folder of images, a list of
     images in a text file, or several of these, relative to `path` or to the YAML. Without a YAML, root contains
-    images/train and labels/train, train/images and train/labels, or only images and labels, and names are in
-    classes.txt, as Label Studio writes it.
+    images/train and labels/train, train/images and train/labels, only images and labels, or images beside their text
+    files, and names are in classes.txt, as Label Studio and LabelImg write it, or in CVAT's obj.names.
 
     A line of a text file is a class and the box's centre x, centre y, width and height, as shares of the image's width
     and height; polygons become the boxes around them. An image without a text file has no objects.
 
     Args:
         root: folder of the data set, or its YAML.
-        class_names: names of the classes 0 to K - 1 in the text files. Defaults to those in the YAML or classes.txt.
+        class_names: names of the classes 0 to K - 1 in the text files. Defaults to those in the YAML, classes.txt
+            or obj.names.
         options: further options of all data sets with boxes, and of Data.
 
     Shapes:

@@ -35,6 +35,14 @@ def test_counts_are_those_of_the_predictions(cli: Cli) -> None:
     assert matplotlib.image.imread("run/confusion.png").std() > 0.05
 
 
+def test_a_run_that_only_tests_has_its_folder_made(tmp_path: Path) -> None:
+    callback = ConfusionMatrix(["é", *"bcdefghij"])
+    trainer = Trainer(**UNSAVED, callbacks=[callback], default_root_dir=tmp_path / "new")
+    trainer.test(Classification(MLP()), Digits())
+    header = (tmp_path / "new" / "confusion.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert header == "target,é,b,c,d,e,f,g,h,i,j"
+
+
 def test_mistakes(tmp_path: Path) -> None:
     def test(model: object, callback: ConfusionMatrix, *data: object) -> None:
         Trainer(**UNSAVED, callbacks=[callback], default_root_dir=tmp_path).test(model, *data)  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ def test_a_missing_test_image_costs_the_test_alone(cli: Cli) -> None:
     assert done.code == 0, done.err
     assert "skipped test sample 0" in done.err
     rows = Path("run/predictions/predictions.csv").read_text().splitlines()[1:]
-    assert rows[0].startswith("1,")  # the other samples keep their ids
+    assert rows[0].startswith("images/0/11.png,"), rows[0]  # the other samples keep their ids
     path_of(number).unlink()
     paint(number)
     done = fit(cli, "run")
@@ -232,6 +232,16 @@ def test_a_training_batch_without_any_whole_sample_gets_the_next_one(num_workers
         list(Loader(Numbers(3, bad=(0, 1, 2)), "train", "skip", lambda *_: None, batch_size=1))
 
 
+def test_a_file_is_named_once(workdir: Path) -> None:
+    """Also where the error names it again."""
+    told: list[str] = []
+    for name in ("0.png", "1.png"):
+        Path(name).touch()
+    loader = Loader(Named(2, bad=(0,)), "test", "skip", lambda name, text: told.append(text), batch_size=2)
+    assert [batch.tolist() for batch in loader] == [[1]]
+    assert told == ["test sample 0 (0.png): has 4 channels"]
+
+
 class Numbers(Dataset):
     """Sample i is the number i; some raise."""
 
@@ -244,6 +254,19 @@ class Numbers(Dataset):
     def __getitem__(self, index: int) -> Tensor:
         if index in self.bad:
             raise KeyError(index)
+        return torch.tensor(index)
+
+
+class Named(Numbers):
+    """Samples have files, which their errors name."""
+
+    def __init__(self, size: int, bad: tuple[int, ...] = ()) -> None:
+        super().__init__(size, bad)
+        self.files = [f"{i}.png" for i in range(size)]
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index in self.bad:
+            raise UserError(f"{self.files[index]}: has 4 channels")
         return torch.tensor(index)
 
 

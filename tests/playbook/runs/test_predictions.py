@@ -14,8 +14,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from playbook import UserError
 from playbook.runs import predictions
-from playbook.runs.predictions import WritePredictions
+from playbook.runs.outputs import line_of
+from playbook.runs.predictions import WritePredictions, make_folder, paths_below
 from tests.playbook.running import QUIET
 
 Detection = namedtuple("Detection", ["label", "score"])  # as models return them
@@ -287,3 +289,39 @@ def test_files_of_one_name_keep_their_suffix(tmp_path: Path) -> None:
     files = [row["mask"] for row in rows(tmp_path / "predictions.csv")]
     assert files == ["mask/a.png", "mask/b/a.jpg.png", "mask/b/a.png.png", "mask/x:y.png"]
     assert all((tmp_path / file).is_file() for file in files)
+
+
+ANSWERS = {
+    "a class": ({"id": "a.png", "class": "owl", "probability": 0.25, "class_2": "yak"}, "a.png  owl 0.250"),
+    "boxes": ({"id": "a.png", "boxes": [{"class": "owl"}, {"class": "owl"}]}, "a.png  2 owl"),
+    "no boxes": ({"id": "a.png", "boxes": []}, "a.png  nothing"),
+    "values": ({"id": 3, "x": 0.123456, "y": 7, "name": None}, "3  x 0.1235, y 7, name None"),
+    "many values": ({"id": 3, **{f"p_{i}": 1.0 for i in range(9)}}, "3  p_0 1, p_1 1, p_2 1, p_3 1, …"),
+}
+
+
+@pytest.mark.parametrize(("row", "line"), ANSWERS.values(), ids=ANSWERS)
+def test_lines_for_the_terminal(row: dict[str, Any], line: str) -> None:
+    assert line_of(row) == line
+
+
+def test_every_id_has_its_own_files() -> None:
+    """Whatever folders an id leads out of, and where a file system ignores case."""
+    names = ["x.jpg", "x.png", "x.jpg.png", "../a/b.png", "a/b.jpg", "/a/b.jpg", "C.png", "c.jpg", "..", "new.gif"]
+    paths = paths_below([*names, "x.jpg"])
+    assert list(paths) == names
+    assert paths["new.gif"] == "new"
+    assert paths["../a/b.png"] == "a/b.png"
+    assert len({path.casefold() for path in paths.values()}) == len(names), paths
+    assert not any(Path(path).is_absolute() or ".." in Path(path).parts for path in paths.values()), paths
+
+
+def test_a_folder_that_takes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that belongs to someone else; not by its mode, which the superuser may ignore."""
+
+    def refuse(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr(predictions.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(UserError, match=r"--output \S+/out: cannot be written to: Permission denied"):
+        make_folder(tmp_path / "out")

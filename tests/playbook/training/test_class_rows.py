@@ -121,6 +121,14 @@ def test_an_unknown_head_of_the_same_shape_is_refused() -> None:
         match_rows(weights, own, KNOWN, ["owl", "cat", "dog"])
 
 
+def test_a_net_with_more_outputs_than_the_data_has_classes_is_refused() -> None:
+    """Its rows would be those of other classes."""
+    weights = {"net.body.weight": torch.randn(4, 2), "net.head.weight": torch.randn(3, 4)}
+    own = {name: torch.zeros_like(value) for name, value in weights.items()}
+    with pytest.raises(UserError, match="its classes are cat, dog, owl, those of the data owl, yak; expected the same"):
+        match_rows(weights, own, KNOWN, ["owl", "yak"])
+
+
 def test_an_unknown_head_of_another_shape_is_left_at_its_initialisation() -> None:
     file = torch.randn(3, 2)
     weights = {"net.inner.weight": file, "net.scale": torch.randn(1)}

@@ -114,6 +114,18 @@ def test_an_old_checkpoint_says_once_that_it_has_no_names(cli: Cli, run: Path) -
     assert done.out.count(told) == 1
 
 
+@pytest.mark.parametrize(("stage", "count"), [("predict", 1), ("test", 0)])
+def test_answers_without_names_are_told_of(tmp_path: Path, stage: str, count: int, capsys: Any) -> None:
+    """Where neither the checkpoint nor the data knows the classes, as with raw inputs."""
+    model: Any = SimpleNamespace(facts={}, answer=list)
+    trainer = SimpleNamespace(datamodule=SimpleNamespace(), is_global_zero=True)
+    keep = KeepFacts()
+    keep.give(model, None, opened(tmp_path))
+    for _ in range(2):
+        keep.setup(trainer, model, stage)
+    assert capsys.readouterr().out.count("contains no facts, such as class names: showing numbers instead") == count
+
+
 def test_facts_of_a_later_version_are_refused(cli: Cli, run: Path) -> None:
     path = run / "checkpoints/best.ckpt"
     content = torch.load(path, weights_only=True)
