@@ -194,9 +194,10 @@ def _check(path: Path, option: str, nodes: list[tuple[Path, yaml.Node]], depth: 
     if fault := _faulty_key(node):
         raise UserError(f"{path.as_posix()}:{fault}")
     below = content.get("config")
-    if isinstance(below, list):
+    if not isinstance(below, str | None):
         line = _line_of(node, ["config"])
-        raise UserError(f"{path.as_posix()}:{line}: config: expected one file, got a list; use one --config per file")
+        got = "a list; use one --config per file" if isinstance(below, list) else below
+        raise UserError(f"{path.as_posix()}:{line}: config: expected one file, got {got}")
     base = (
         _check(path.parent / below, f"{path.as_posix()}: config:", nodes, depth + 1) if isinstance(below, str) else {}
     )

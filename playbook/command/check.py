@@ -241,18 +241,31 @@ class _Command:
                 self._report(slot, "", place, f"--{slot.path}: expected a mapping of options, got {_written(node)}")
             slot.is_opaque = True
             return
-        entries = {str(key.value): (key, value) for key, value in _entries(node)}
-        if slot.is_fixed or not entries.keys() & {*KEYS}:  # arguments of the class that was named before
+        names = {str(key.value) for key, _ in _entries(node)}
+        if slot.is_fixed or not names & {*KEYS}:  # arguments of the class that was named before
             self._set_all(slot, node, place)
-            return
+        else:
+            self._assign_class(slot, node, place)
+
+    def _assign_class(self, slot: Slot, node: yaml.MappingNode, place: Place) -> None:
+        """Gives a slot a class by class_path, and its arguments by init_args."""
+        entries = {str(key.value): (key, value) for key, value in _entries(node)}
         if "class_path" in entries:
             key, value = entries["class_path"]
             self._name_class(slot, value, place.at(key))
+            if not isinstance(value, yaml.ScalarNode) or not value.value:
+                text = f"--{slot.path}: expected the name of a class as class_path, got {_written(value)}"
+                self._report(slot, "class_path", place.at(key), text)
         if "init_args" in entries:
-            self._set_all(slot, entries["init_args"][1], place)
+            key, value = entries["init_args"]
+            if not isinstance(value, yaml.MappingNode) and not _is_null(value):
+                text = f"--{slot.path}: expected a mapping as init_args, got {_written(value)}"
+                self._report(slot, "init_args", place.at(key), text)
+            self._set_all(slot, value, place)
         slot.is_opaque |= "dict_kwargs" in entries
-        for name in entries.keys() - {*KEYS}:
-            self._misplaced(slot, name, place.at(entries[name][0]))
+        for name, (key, _) in entries.items():
+            if name not in KEYS:
+                self._misplaced(slot, name, place.at(key))
 
     def _assign_file(self, slot: Slot, file: Path) -> None:
         try:
@@ -399,6 +412,10 @@ def _is_file(node: yaml.Node, place: Place) -> bool:
     return isinstance(node, yaml.ScalarNode) and any(
         (folder / str(node.value)).is_file() for folder in (Path(), place.folder)
     )
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and str(node.value).lower() in annotations.NULLS
 
 
 def _written(node: yaml.Node) -> str:

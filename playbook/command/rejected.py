@@ -125,7 +125,7 @@ def _class_problem(path: str, text: str, value: str) -> str | None:
         return f"--{path} {match[1]}: no such class{nearest(match[1], names) or _of_kind(path)}"
     if re.search(r"Expected '\S+' to be a function that returns <class 'Optimizer'>", text):
         return f"--{path} {value}: expected an optimizer"
-    if "not accessible or invalid" in text and re.fullmatch(r"[\w.]+", value) and "Expected a <" not in text:
+    if "not accessible or invalid" in text and "Expected a <" not in text:
         return f"--{path} {value}: no such class{nearest(value.rpartition('.')[2], _subclass_names(path))}"
     if "Not a valid subclass of" in text or "Expected an import path or a subclass spec" in text:
         return f"--{path}: expected a class by name or class_path, got {value}"

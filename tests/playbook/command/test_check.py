@@ -151,6 +151,9 @@ IN_FILES = {
     "data: Digts": "bad.yaml:1: --data Digts: no such class. Nearest: Digits",
     "trainer:\n#  max_epochs: 3": "bad.yaml:1: --trainer: expected a mapping of options, got nothing",
     "trainer: [3]": "bad.yaml:1: --trainer: expected a mapping of options, got [3]",
+    "model:\n  class_path: [Classification]": "bad.yaml:2: --model: expected the name of a class as class_path, got [",
+    "model:\n  class_path:": "bad.yaml:2: --model: expected the name of a class as class_path, got nothing",
+    "data:\n  class_path: Digits\n  init_args: [1]": "bad.yaml:3: --data: expected a mapping as init_args, got [1]",
     "model:\n  class_path: Classification\n  net: CNN": "bad.yaml:3: --model.net: expected under init_args, not beside",
     "trainer:\n  callbacks:\n    - class_path: Timer\n      interval: step": "bad.yaml:4: --trainer.callbacks.interv",
     "checkpoint:\n  monitr: x": "bad.yaml:2: --checkpoint.monitr: no such option",
@@ -214,8 +217,8 @@ VALID = [
     "--trainer.max_epochs x --trainer.max_epochs 3",
     "--config {config:·nosuch.yaml}",
     "--config {trainer",
-    "--config {data:·[3],model:·{class_path:·[3]}}",
-    "--config {model:·{class_path:·Classification,init_args:·3}}",
+    "--config {data:·[3]}",
+    "--config {model:·{class_path:·Classification,init_args:·null}}",
     "--config {model:·{class_path:·src.tasks.base.Task}}",
 ]
 

@@ -70,6 +70,7 @@ CASES = {
     "--model.num_classes 5 --model.net.num_classes 5": "num_classes: labels run from 0 to 9, expected 0 to 4",
     # missing file
     "--model.optimizer torch.optm.Adam": "--model.optimizer torch.optm.Adam: no such class. Nearest: Adam, ",
+    "--model.schedule WarmupCosine(0.1)": "--model.schedule WarmupCosine(0.1): no such class",
     "--trainer.max_time never": "--trainer.max_time: expected DD:HH:MM:SS, got never",
     "--trainer nosuch.yaml": "--trainer nosuch.yaml: no such file",
     "--model nosuch.yaml": "--model nosuch.yaml: no such file",
@@ -128,6 +129,7 @@ YAML_CASES = {
     "data: {class_path: Digts}": "--data Digts: no such class. Nearest: Digits",
     "config: [a.yaml, b.yaml]": "bad.yaml:1: config: expected one file, got a list",
     "trainer:\n  max_epochs: 3\nconfig:\n  - a.yaml": "bad.yaml:3: config: expected one file, got a list",
+    "config: 3": "bad.yaml:1: config: expected one file, got 3",
     "config: nosuch.yaml": "nosuch.yaml: no such file",
     "trainer: {max_epochs: 3": "bad.yaml:1: not valid YAML",
     "trainer: {max_epochs: 3}\ntrainer: {max_steps: 3}": "bad.yaml:2: trainer: occurs twice",
