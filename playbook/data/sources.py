@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from playbook.errors import UserError, nearest
 
 COLUMNS = ("path", "file", "image", "filename", "file_name")  # of a list, the first of these that it has
 LISTS = (".csv", ".tsv", ".jsonl", ".txt")
+LARGEST_FIELD = 2**31 - 1  # of a CSV, in characters; Python stops at 131,072 by itself
 
 
 class Sources:
@@ -126,29 +128,54 @@ def _read_list(file: Path) -> Iterator[tuple[str, Any]]:
     """
     name = f"--input {file.as_posix()}"
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{name}: is not text in UTF-8: {error}") from error
     suffix = file.suffix.lower()
     if not text.strip():
         raise UserError(f"{name}: the list is empty")
     if suffix in (".csv", ".tsv"):
-        yield from _table(name, text, "\t" if suffix == ".tsv" else ",")
+        yield from _table(name, _csv_rows(name, text) if suffix == ".csv" else _tsv_rows(text))
         return
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
         if line.strip():
             yield f"{name}:{number}", _json(f"{name}:{number}", line) if suffix == ".jsonl" else line.rstrip("\r")
 
 
-def _table(name: str, text: str, separator: str) -> Iterator[tuple[str, dict[str, str]]]:
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    rows.fieldnames = [column.strip() for column in rows.fieldnames or []]
+def _table(name: str, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[str, dict[str, str]]]:
+    _, header = next(rows)
+    columns = [column.strip() for column in header]
     is_empty = True
-    for row in rows:
+    for line, fields in rows:
         is_empty = False
-        yield f"{name}:{rows.line_num}", {column: value or "" for column, value in row.items() if column}
+        pairs = zip_longest(columns, fields[: len(columns)], fillvalue="")
+        yield f"{name}:{line}", {column: value for column, value in pairs if column}
     if is_empty:
         raise UserError(f"{name}: the list is empty")
+
+
+def _csv_rows(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LARGEST_FIELD)
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise UserError(f"{name}:{reader.line_num}: is no valid CSV: {error}") from error
+
+
+def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """A row a line, whatever quotes are in it, as texts hold many; only quotes around a whole field are removed."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, [_unquoted(field) for field in line.rstrip("\r").split("\t")]
+
+
+def _unquoted(field: str) -> str:
+    inner = field[1:-1]
+    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if is_quoted else field
 
 
 def _json(place: str, line: str) -> Any:
@@ -172,7 +199,7 @@ def _from_standard_input(reads_rows: bool) -> Sources:
         kind = "a text" if reads_rows else "one file or a path"
         raise UserError(f"--input -: standard input is empty, expected {kind} a line")
     try:
-        lines = content.decode("utf-8").splitlines()
+        lines = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n")]
     except UnicodeDecodeError:
         return Sources(["-"], [content])
     if "\0" in lines[0]:

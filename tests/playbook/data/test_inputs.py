@@ -132,6 +132,11 @@ ROWS = {
         [(3, {"label": "1", "text": "two\nlines"}), (4, {"label": "0", "text": " b "})],
     ),
     "l.tsv": ("text\ta\nb\tc\n", [(2, {"text": "b", "a": "c"})]),
+    "quotes.tsv": (
+        'text\n"open\nshut"\n"a ""b"""\n',
+        [(2, {"text": '"open'}), (3, {"text": 'shut"'}), (4, {"text": 'a "b"'})],
+    ),
+    "book.csv": (f"text\n{'x' * 140_000}\n", [(2, {"text": "x" * 140_000})]),
     "l.jsonl": ('{"text": "a\\u2028"}\n\n"b"\n', [(1, {"text": "a\u2028"}), (3, "b")]),
     "l.txt": ("a b \r\n\n c\n", [(1, "a b "), (3, " c")]),
 }
@@ -155,9 +160,9 @@ def test_files_are_whole_texts_and_may_stand_in_a_list() -> None:
 
 
 def test_lines_of_standard_input_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("ü b\n\n c\n".encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffü b\r\n\n c\u2028d\f\n".encode())))
     sources = find_sources("-", (), ("text",))
-    assert (sources.names, sources.places) == (["stdin:1", "stdin:3"], ["ü b", " c"])
+    assert (sources.names, sources.places) == (["stdin:1", "stdin:3"], ["ü b", " c\u2028d\f"])
 
 
 @pytest.mark.parametrize(
@@ -270,6 +275,15 @@ def test_a_missing_file_is_named(place: Path) -> None:
     Path("l.txt").write_text("nowhere.png\n")
     inputs = Inputs(Lengths(), find_sources("l.txt", FORMATS))
     with pytest.raises(UserError, match=r"input sample 0 \(nowhere\.png\): FileNotFoundError"):
+        list(inputs.predict_dataloader())
+
+
+def test_a_row_that_cannot_be_read_is_named(place: Path) -> None:
+    Path("l.csv").write_text("text\na\n\nb\n")
+    inputs = Inputs(Lengths(), find_sources("l.csv", (), ("text",)))
+    with pytest.raises(
+        UserError, match=r"input sample 0 \(l\.csv:2\): .*; --data\.on_error skip leaves such inputs out"
+    ):
         list(inputs.predict_dataloader())
 
 
