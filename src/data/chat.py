@@ -148,7 +148,7 @@ class Chat(Data):
                 raise UserError("messages: the last one is the assistant's, expected a turn that it can answer")
         else:
             messages = [{"role": "user", "content": text_of(source, self.columns[1:])}]
-        return as_prompt(self._renderer.prompt(messages), self.facts["context_length"] + 1)
+        return as_prompt(self._renderer.prompt(messages), self.facts["context_length"])
 
     def ids(self, dataset: Any) -> list[str]:
         """File and line of each conversation, as in `train.jsonl:17`; of packed ones, of all in the row."""
@@ -183,6 +183,9 @@ class Chat(Data):
         shares = [share if part in parts else 0.0 for part, share in zip(PARTS, self.shares, strict=True)]
         shares[0] = 1 - sum(shares[1:])
         indices = split_indices(len(rows), shares)
+        for part, share, own in zip(PARTS, shares, indices, strict=True):
+            if part in parts and part != "test" and not own:
+                raise UserError(f"--data.val_share: {share:g} of {len(rows)} conversations leaves none for {part}")
         return {part: [rows[index] for index in sorted(own)] for part, own in zip(PARTS, indices, strict=True)}
 
     def _samples(self, part: str, rows: Iterable[tuple[str, Messages]]) -> list[_Sample]:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from playbook import Data, UserError, load_run, nearest, split_indices
 from src.data.text_tables import SUFFIXES, read_rows
-from src.ops.vocabularies import Kind, Vocabulary, describe, learn_vocabulary, vocabulary_from
+from src.ops.vocabularies import Kind, Vocabulary, check_vocab_size, describe, learn_vocabulary, vocabulary_from
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "question", "prompt")
 LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment")
@@ -48,7 +48,7 @@ class LabelledText(Data):
         class_names: name of each label, such as {"0": negative, "1": positive}, in the order of the classes.
         vocabulary: words, in lower case; characters; bytes; or bpe, byte pairs (Sennrich et al. 2016). Learnt from the
             training texts.
-        vocab_size: largest number of tokens of words and bpe, V.
+        vocab_size: largest number of tokens V of words, at least 3, and of bpe, at least 258.
         min_count: how often a word must occur in training to have a token of its own.
         vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for a LoRA with it as its base;
             --init_from brings the vocabulary by itself.
@@ -92,9 +92,9 @@ class LabelledText(Data):
         super().__init__(batch_size, num_workers, **loader)
         if vocabulary not in KINDS:
             raise ValueError(f"vocabulary: expected one of {', '.join(KINDS)}, got {vocabulary}")
-        for name, count, least in (("vocab_size", vocab_size, 3), ("min_count", min_count, 1)):
-            if count < least:
-                raise ValueError(f"{name}: expected at least {least}, got {count}")
+        check_vocab_size(vocabulary, vocab_size)
+        if min_count < 1:
+            raise ValueError(f"min_count: expected at least 1, got {min_count}")
         if max_length < 1:
             raise ValueError(f"max_length: expected at least 1 token, got {max_length}")
         if not 0 < val_share < 1:
@@ -139,6 +139,7 @@ class LabelledText(Data):
             if name == "train":
                 self._learn_vocabulary([text.content for text in texts])
             sets[name] = self._encoded(texts)
+        self.facts["context_length"] = self.max_length
         self.test_set = sets.get("test")
         if "train" in sets:
             self.train_set, self.val_set = sets["train"], sets["val"]
@@ -370,7 +371,7 @@ def _column(row: Mapping[str, Any], names: Sequence[str], option: str) -> str:
 
 def _sort_key(labels: set[str]) -> Any:
     """By number where all labels are integers, so that 10 comes after 9."""
-    return (lambda label: (int(label), label)) if all(label.lstrip("-").isdecimal() for label in labels) else None
+    return (lambda label: (int(label), label)) if all(re.fullmatch(r"-?\d+", label) for label in labels) else None
 
 
 def _text_of(source: Any, columns: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from src.ops.vocabularies import (
     Characters,
     Kind,
     Vocabulary,
+    check_vocab_size,
     describe,
     fingerprint,
     learn_vocabulary,
@@ -95,6 +96,7 @@ class Text(Data):
         super().__init__(batch_size, num_workers, **loader)
         if vocabulary not in KINDS:
             raise ValueError(f"vocabulary: expected one of {', '.join(KINDS)}, got {vocabulary}")
+        check_vocab_size(vocabulary, vocab_size)
         if context_length < 2:
             raise ValueError(f"context_length: expected at least 2 tokens, got {context_length}")
         if not 0 < val_share < 1:
@@ -149,7 +151,7 @@ class Text(Data):
             raise UserError("--ckpt_path: the checkpoint knows no vocabulary; expected that of a language model")
         if not hasattr(self, "_reader"):
             self._reader = vocabulary_from(self.facts["tokenizer"])
-        return as_prompt(self._reader.encode(text_of(source, self.columns)), self.facts["context_length"] + 1)
+        return as_prompt(self._reader.encode(text_of(source, self.columns)), self.facts["context_length"])
 
     def ids(self, dataset: Any) -> list[str]:
         """Where in the text each window begins, as in `val:512`, counted in tokens."""
@@ -181,6 +183,8 @@ class Text(Data):
     def _files(self) -> list[Path]:
         root = Path(sysconfig.get_path("stdlib") if self.root is None else self.root).expanduser()
         if root.is_file():
+            if not root.stat().st_size:
+                raise UserError(f"--data.root {self.root}: is empty, expected text")
             return [root]
         if not root.is_dir():
             raise UserError(
@@ -244,7 +248,10 @@ class Text(Data):
             return known
         file = place / f"{self.kind}{self.vocab_size if self.kind == 'bpe' else ''}.json"
         if file.exists():
-            return vocabulary_from(json.loads(file.read_bytes()))
+            try:
+                return vocabulary_from(json.loads(file.read_bytes()))
+            except ValueError as error:
+                raise UserError(f"{file.as_posix()}: is damaged; delete it to write it again") from error
         if self.kind == "bpe":
             size = sum(span.end - span.start for part in parts for span in part)
             parts = parts[:: max(1, size // LEARNT_BYTES)]

@@ -10,6 +10,7 @@ from typing import Any
 from playbook import UserError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+LARGEST_FIELD = 2**31 - 1  # of a CSV, in characters; Python stops at 131,072 by itself
 
 
 def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -94,6 +95,7 @@ def _fields(file: Path, text: str, header: bool) -> Iterator[tuple[int, dict[str
 
 
 def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LARGEST_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         for fields in reader:

@@ -118,16 +118,21 @@ def describe(vocabulary: Vocabulary) -> str:
     return f"{vocabulary.size:,} {vocabulary.plain()['kind']} ({fingerprint(vocabulary)})"
 
 
-def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
-    """Looks whether a net that says its `vocab_size` knows all tokens of the data.
+def check_net(net: Any, facts: Mapping[str, Any]) -> None:
+    """Looks whether a net that says its `vocab_size` and `context_length` takes the data's texts.
 
     Args:
         net: any module.
-        facts: with the `tokenizer`; nothing is looked at without.
+        facts: with the `tokenizer` and the `context_length`; nothing is looked at without.
 
     Raises:
-        UserError: the vocabulary is larger.
+        UserError: the vocabulary is larger, or texts may be longer.
     """
+    longest, length = getattr(net, "context_length", None), facts.get("context_length")
+    if longest is not None and length is not None and length > longest:
+        raise UserError(
+            f"context_length: the data's texts have up to {length:,} tokens, the net reads at most {longest:,}"
+        )
     known = getattr(net, "vocab_size", None)
     if known is None or "tokenizer" not in facts:
         return
@@ -137,6 +142,17 @@ def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
             f"vocab_size: the data has {describe(vocabulary)}, the net knows {known} tokens; "
             f"expected --model.net.vocab_size {vocabulary.size}"
         )
+
+
+def check_vocab_size(kind: Kind, vocab_size: int, special: Sequence[str] = ()) -> None:
+    """Looks whether a vocabulary of a kind may have so few tokens.
+
+    Raises:
+        ValueError: it may not.
+    """
+    least = {"bpe": 258, "words": 3}.get(kind, 0) + len(special)
+    if vocab_size < least:
+        raise ValueError(f"vocab_size: expected at least {least} for {kind}, got {vocab_size}")
 
 
 class Characters:
@@ -166,9 +182,8 @@ class Characters:
             return [self._tokens[character] for character in text]
         except KeyError as error:
             place = text.index(error.args[0])
-            line = text.count("\n", 0, place) + 1
             raise UserError(
-                f"vocabulary: the character {error.args[0]!r} (line {line}, {text[max(0, place - 20) : place + 20]!r}) "
+                f"vocabulary: the character {error.args[0]!r} in {text[max(0, place - 20) : place + 20]!r} "
                 f"is none of the {len(self.characters)} of the training text; vocabulary bytes or bpe knows every text"
             ) from None
 
@@ -252,11 +267,7 @@ def learn_byte_pairs(texts: Iterable[str], vocab_size: int, special: Sequence[st
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    least = 258 + len(special)
-    if vocab_size < least:
-        raise ValueError(
-            f"vocab_size: expected at least {least}, all bytes and {least - 256} special tokens, got {vocab_size}"
-        )
+    check_vocab_size("bpe", vocab_size, special)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]

@@ -180,6 +180,7 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
         ([{"messages": "a"}], "chat.jsonl:1: messages: expected a list, got 'a'"),
         ([{"messages": [{"content": "a"}]}], "chat.jsonl:1: message 1 has no role; expected one of system, user"),
         ([{"messages": [{"role": "usr", "content": "a"}]}], "message 1: role: .* got 'usr'.*user"),
+        (pairs(2), r"--data\.val_share: 0\.1 of 2 conversations leaves none for val"),
         ([{"messages": [{"role": "user"}]}], "message 1: content: expected text, got None"),
         ([{"messages": TALK[:2]}] * 9, "none of the 7 conversations for train has a token to learn"),
         (

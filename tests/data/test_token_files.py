@@ -159,6 +159,10 @@ def test_broken_files_of_tokens_are_told(corpus: Path) -> None:
     manifest.write_text("{")
     with pytest.raises(UserError, match=r"tokens\.json: cannot be read"):
         set_up(corpus)
+    vocabulary = path.parents[1] / "bytes.json"
+    vocabulary.write_text(vocabulary.read_text()[:-2])
+    with pytest.raises(UserError, match=r"bytes\.json: is damaged; delete it"):
+        set_up(corpus)
 
 
 @pytest.mark.parametrize(
