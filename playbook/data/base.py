@@ -132,6 +132,9 @@ class Data(LightningDataModule):
         root = getattr(self, "root", None)
         return [relative_name(str(file), root) for file in files]
 
+    def prepare_read(self) -> None:
+        """Called once before `predict --input` reads, with the facts of the checkpoint; brings them up to date."""
+
     def read(self, source: Any) -> Any:
         """Reads one raw input without a label, exactly as evaluation prepares it; needs `facts`, but no `setup`.
 

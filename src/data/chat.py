@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from playbook import Data, UserError, load_run, nearest, split_indices
+from playbook import Data, UserError, nearest, split_indices
 from src.data.packing import pack
 from src.data.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.questions import questions
-from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, vocabulary_from
+from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, found_again, vocabulary_from, vocabulary_of
 
 ROLES = ("system", "user", "assistant")
 PARTS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
@@ -125,6 +125,10 @@ class Chat(Data):
         self.test_set = _Rows([[sample] for sample in parts["test"]], self.packing) if parts["test"] else None
         self.predict_set = _Prompts(self._renderer, parts["test"] or parts["val"], self.context_length)
 
+    def prepare_read(self) -> None:
+        if "tokenizer" in self.facts:
+            self.facts["tokenizer"] = found_again(self.facts["tokenizer"], self.tokenizer, "--data.tokenizer")
+
     def read(self, source: Any) -> dict[str, Tensor]:
         """Reads what the user says, up to where the assistant's turn begins.
 
@@ -223,7 +227,7 @@ class Chat(Data):
 
     def _vocabulary(self) -> Vocabulary:
         """That of the option, which must be the checkpoint's if there is one."""
-        own = None if self.tokenizer is None else _vocabulary_of(self.tokenizer)
+        own = None if self.tokenizer is None else vocabulary_of(self.tokenizer, "--data.tokenizer")
         if "tokenizer" not in self.facts:
             return own or Bytes()
         if own is None:
@@ -322,18 +326,6 @@ def _checked(messages: Any, place: str) -> Messages:
         if not isinstance(message.get("content"), str):
             raise UserError(f"{place}: message {number}: content: expected text, got {message.get('content')!r:.80}")
     return [{"role": message["role"], "content": message["content"]} for message in messages]
-
-
-def _vocabulary_of(name: str) -> Vocabulary:
-    """The vocabulary that an option means: of a language model that was trained here, or of Hugging Face's."""
-    path = Path(name).expanduser()
-    is_run = path.is_file() or (path / "checkpoints").is_dir()
-    if not is_run:
-        return Pretrained(name, option="--data.tokenizer")
-    facts = load_run(name, "--data.tokenizer").facts
-    if "tokenizer" not in facts:
-        raise UserError(f"--data.tokenizer {name}: knows no vocabulary; expected the run of a language model")
-    return vocabulary_from(facts["tokenizer"])
 
 
 class _Renderer:

@@ -11,9 +11,18 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from playbook import Data, UserError, load_run, nearest, split_indices
+from playbook import Data, UserError, nearest, split_indices
 from src.data.text_tables import SUFFIXES, read_rows
-from src.ops.vocabularies import Kind, Vocabulary, check_vocab_size, describe, learn_vocabulary, vocabulary_from
+from src.ops.vocabularies import (
+    Kind,
+    Vocabulary,
+    check_vocab_size,
+    describe,
+    found_again,
+    learn_vocabulary,
+    vocabulary_from,
+    vocabulary_of,
+)
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "question", "prompt")
 LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment")
@@ -50,8 +59,8 @@ class LabelledText(Data):
             training texts.
         vocab_size: largest number of tokens V of words, at least 3, and of bpe, at least 258.
         min_count: how often a word must occur in training to have a token of its own.
-        vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for a LoRA with it as its base;
-            --init_from brings the vocabulary by itself.
+        vocabulary_of: run directory or checkpoint whose vocabulary is taken, as for a LoRA with it as its base, or
+            directory or name of a Hugging Face model; --init_from brings the vocabulary by itself.
         max_length: largest number of tokens of a text, T; the rest of longer texts is cut off.
         batch_size: texts per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
@@ -124,6 +133,7 @@ class LabelledText(Data):
         is_test = stage in ("test", "predict")
         if hasattr(self, "train_set") or (is_test and hasattr(self, "test_set")):  # Lightning asks for every stage
             return
+        self.prepare_read()
         self._check_vocabulary()
         files = self._files()
         parts = {}
@@ -145,6 +155,10 @@ class LabelledText(Data):
             self.train_set, self.val_set = sets["train"], sets["val"]
             self.count_classes()
         self._tell_of_cuts()
+
+    def prepare_read(self) -> None:
+        if "tokenizer" in self.facts:
+            self.facts["tokenizer"] = found_again(self.facts["tokenizer"], self.vocabulary_of, "--data.vocabulary_of")
 
     def read(self, source: Any) -> Inputs:
         """Reads a text, a row with a column of text, or a file: tokens (T,) and mask (T,), all True."""
@@ -272,9 +286,7 @@ class LabelledText(Data):
         """Takes the checkpoint's vocabulary, that of another run, or learns one."""
         known = self.facts.get("tokenizer")
         if known is None and self.vocabulary_of is not None:
-            known = load_run(self.vocabulary_of, "--data.vocabulary_of").facts.get("tokenizer")
-            if known is None:
-                raise UserError(f"--data.vocabulary_of {self.vocabulary_of}: the run knows no vocabulary")
+            known = vocabulary_of(self.vocabulary_of, "--data.vocabulary_of").plain()
         if known is None:
             known = learn_vocabulary(self.kind, texts, self.vocab_size, self.min_count).plain()
         self.facts["tokenizer"] = known
@@ -282,7 +294,7 @@ class LabelledText(Data):
 
     def _check_vocabulary(self) -> None:
         known = self.facts.get("tokenizer")
-        if known is not None and known["kind"] != self.kind:
+        if known is not None and known["kind"] not in (self.kind, "huggingface"):
             has = describe(vocabulary_from(known))
             raise UserError(f"--data.vocabulary {self.kind}: the checkpoint knows {has}; expected {known['kind']}")
 
@@ -292,8 +304,10 @@ class LabelledText(Data):
         tokens = self._reader.encode(text)
         if not tokens:
             raise UserError(f"the text {text!r:.40} has no token, expected a word or sign")
-        self._num_cut += len(tokens) > self.max_length
-        return tokens[: self.max_length]
+        before, behind = getattr(self._reader, "frame", ([], []))
+        room = max(self.max_length - len(before) - len(behind), 1)
+        self._num_cut += len(tokens) > room
+        return [*before, *tokens[:room], *behind]
 
     def _encoded(self, texts: list["_Text"]) -> "_Encoded":
         classes = self.facts["classes"]

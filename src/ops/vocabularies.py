@@ -5,9 +5,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from playbook import UserError, nearest
+from playbook import UserError, load_run, nearest
 from src.ops.hub import local_folder
 
 Kind = Literal["characters", "bytes", "bpe", "words"]
@@ -80,6 +81,42 @@ def vocabulary_from(plain: Mapping[str, Any]) -> Vocabulary:
     if kind not in kinds:
         raise UserError(f"tokenizer: expected a kind of {', '.join(kinds)}, got {kind!r}{nearest(str(kind), kinds)}")
     return kinds[kind](**values)
+
+
+def vocabulary_of(name: str, option: str) -> "Vocabulary":
+    """The vocabulary that a name means.
+
+    Args:
+        name: run directory or checkpoint of a model that was trained on texts here, or directory or name of a model of
+            Hugging Face.
+        option: what the user calls the name, for messages.
+
+    Raises:
+        UserError: there is no such thing, or it knows no vocabulary.
+    """
+    path = Path(name).expanduser()
+    if not (path.is_file() or (path / "checkpoints").is_dir()):
+        return Pretrained(name, option=option)
+    facts = load_run(name, option).facts
+    if "tokenizer" not in facts:
+        raise UserError(f"{option} {name}: knows no vocabulary; expected a run that was trained on texts")
+    return vocabulary_from(facts["tokenizer"])
+
+
+def found_again(plain: Mapping[str, Any], name: str | None, option: str) -> dict[str, Any]:
+    """Plain values of a vocabulary, with the place where a pretrained tokenizer lies now.
+
+    Args:
+        plain: of a checkpoint.
+        name: what the user's option says; None leaves the checkpoint's.
+        option: what the user calls the name, for messages.
+
+    Raises:
+        UserError: another tokenizer lies there.
+    """
+    if name is None or plain["kind"] != "huggingface":
+        return dict(plain)
+    return Pretrained(name, plain["digest"], option).plain()
 
 
 def learn_vocabulary(
@@ -321,6 +358,10 @@ class Pretrained:
         self.special = {token.content: number for number, token in tokens.items() if token.special}
         self.end: int | None = self.tokenizer.eos_token_id
         self.pad: int = next((t for t in (self.tokenizer.pad_token_id, self.end) if t is not None), 0)
+        framed, bare = (self.tokenizer("a", add_special_tokens=adds)["input_ids"] for adds in (True, False))
+        first = next(place for place in range(len(framed)) if framed[place : place + len(bare)] == bare)
+        # tokens that belong around a text as a whole, such as [CLS] and [SEP]; `encode` leaves them out
+        self.frame: tuple[list[int], list[int]] = framed[:first], framed[first + len(bare) :]
         is_bytes = '"ByteLevel"' in content
         names = self.tokenizer.convert_ids_to_tokens(list(range(self.size)))
         self.num_bytes = [0 if name is None or name in self.special else _num_bytes(name, is_bytes) for name in names]

@@ -271,6 +271,18 @@ def test_samples_that_are_predicted_already_are_left_out() -> None:
     assert list(loader.indices) == [[0, 2]]  # type: ignore[attr-defined]  # it is Playbook's
 
 
+def test_data_may_bring_its_facts_up_to_date_before_it_reads() -> None:
+    class Moved(Lengths):
+        def prepare_read(self) -> None:
+            self.facts["place"] = "new"
+
+    data = Moved()
+    data.facts = {"place": "old"}
+    inputs = Inputs(data, Sources(["a"], [b"a"]))
+    inputs.setup("predict")
+    assert inputs.facts == {"place": "new"}
+
+
 def test_a_missing_file_is_named(place: Path) -> None:
     Path("l.txt").write_text("nowhere.png\n")
     inputs = Inputs(Lengths(), find_sources("l.txt", FORMATS))
