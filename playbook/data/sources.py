@@ -180,9 +180,11 @@ def _unquoted(field: str) -> str:
 
 def _json(place: str, line: str) -> Any:
     try:
-        return json.loads(line)
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()  # refuses half of a surrogate pair, which is no text
     except ValueError as error:
         raise UserError(f"{place}: is not valid JSON: {error}") from error
+    return value
 
 
 def _column(place: str, header: list[str]) -> str:

@@ -1,6 +1,5 @@
 """Conversations to tune a language model on: it learns the answers, not what they answer."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from playbook import Data, UserError, nearest, split_indices
 from src.data.packing import pack
 from src.data.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.questions import questions
+from src.data.text_tables import parse_json
 from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, found_again, vocabulary_from, vocabulary_of
 
 ROLES = ("system", "user", "assistant")
@@ -292,7 +292,7 @@ def read_conversations(file: Path) -> list[tuple[str, Messages]]:
 
 def _parsed(text: str, place: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise UserError(f"{place}: is not valid JSON: {error}") from error
 
@@ -344,7 +344,10 @@ class _Renderer:
     def conversation(self, messages: Messages, place: str) -> tuple[list[int], list[bool]]:
         """Tokens, and whether each is to be learnt."""
         if self.template == PLAIN:
-            return self._plain(messages)
+            try:
+                return self._plain(messages)
+            except UserError as error:  # a character has no token
+                raise UserError(f"{place}: {error}") from error
         if "{% generation" in self.template or "{%- generation" in self.template:
             encoded = self._apply(messages, place, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
             tokens, learns = list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]

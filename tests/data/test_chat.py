@@ -149,6 +149,8 @@ def test_a_vocabulary_without_a_mark_of_the_end_takes_an_empty_line() -> None:
     assert vocabulary.decode(tokens) == "User: hi?\n\nAssistant: hi\n\n"
     assert vocabulary.decode([token for token, learn in zip(tokens, learns, strict=True) if learn]) == " hi\n\n"
     assert renderer.stop_tokens([]) == [vocabulary.encode("\n\n")]
+    with pytest.raises(UserError, match=r"chat\.jsonl:3: vocabulary: the character '☃'"):
+        renderer.conversation([{"role": "user", "content": "☃"}], "chat.jsonl:3")
 
 
 def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
@@ -172,6 +174,7 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
     ("rows", "message"),
     [
         (["{"], "chat.jsonl:1: is not valid JSON"),
+        ([r'{"prompt": "a", "completion": "\ud800"}'], "chat.jsonl:1: is not valid JSON: .*surrogates"),
         ([], "is empty, expected a conversation a line"),
         ([{"text": "a"}], "chat.jsonl:1: expected messages, or prompt and completion, got text"),
         (["[1]"], r"chat.jsonl:1: expected messages, or prompt and completion, got \[1\]"),

@@ -162,6 +162,11 @@ def test_validation_is_cut_from_train_and_the_test_stays(root: Path) -> None:
             r"dev.csv:3: training had no class goof, but bad, good. Nearest: g",
         ),
         ("train.jsonl", '{"text": "a", "label": 1}\n{"text"\n', r"train.jsonl:2: is not valid JSON: "),
+        (
+            "train.jsonl",
+            '{"text": "\\ud83d\\ude00 \\ud83d", "label": 1}\n',
+            r"train.jsonl:1: is not valid JSON: .*surrogates",
+        ),
         ("train.jsonl", '{"text": 3, "label": 1}\n', r"train.jsonl:1: expected a text, got 3"),
         ("train.jsonl", '{"text": "a", "label": null}\n', r"train.jsonl:1: expected a label, got None"),
         ("train.jsonl", "[1]\n", r"train.jsonl:1: expected an object with text and label, got \[1\]"),

@@ -111,6 +111,7 @@ BROKEN = {
         '\n{"name": "a.png"}\n',
         "key.jsonl:2: expected a column path, file, image, filename or file_name of paths, got name",
     ),
+    "half.jsonl": ('{"path": "\\ud800"}\n', "half.jsonl:1: is not valid JSON: 'utf-8' codec can't encode"),
     "number.jsonl": ('{"path": 3}\n', "number.jsonl:1: expected the path of a file, got 3"),
     "list.jsonl": ('["a.png"]\n', "list.jsonl:1: expected the path of a file, got ['a.png']"),
 }
