@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Sources:
         return len(self.names)
 
 
-def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ()) -> Sources:
+def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = (), header: bool = True) -> Sources:
     """Finds the inputs that an option means.
 
     Args:
@@ -43,6 +43,8 @@ def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ())
         formats: suffixes of files to take from a folder; all files if there are none.
         columns: of data that reads rows, such as texts, the names of columns that it reads. Then rows of a list and
             lines of standard input are the inputs themselves.
+        header: whether the first row of a table always names its columns; otherwise it does if it has a known name, and
+            columns are 1, 2, … if not.
 
     Raises:
         UserError: there is nothing to read.
@@ -61,7 +63,7 @@ def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ())
     if path.is_file():
         if path.suffix.lower() not in LISTS:
             return Sources([path.name], [path])
-        return _rows_of(path, columns) if columns else _paths_in(path)
+        return _rows_of(path, columns, header) if columns else _paths_in(path)
     if glob.has_magic(spec):
         files = sorted(Path(name) for name in glob.glob(spec, recursive=True) if Path(name).is_file())
         if not files:
@@ -105,10 +107,11 @@ def _beside(file: Path, entry: str) -> Path:
     return path if path.exists() or not Path(entry).exists() else Path(entry)
 
 
-def _rows_of(file: Path, columns: Sequence[str]) -> Sources:
+def _rows_of(file: Path, columns: Sequence[str], header: bool) -> Sources:
     """Rows of a list as they are; where it has none of the columns but one of paths, the files that it names."""
     names, rows = [], []
-    for place, row in _read_list(file):
+    known = None if header else [name for name in (*columns, *COLUMNS) if not name.isdecimal()]
+    for place, row in _read_list(file, known):
         if isinstance(row, dict) and not any(column in row for column in columns):
             if any(column in row for column in COLUMNS):
                 return _paths_in(file)
@@ -121,10 +124,11 @@ def _rows_of(file: Path, columns: Sequence[str]) -> Sources:
     return Sources(names, rows)
 
 
-def _read_list(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_list(file: Path, known: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
     """Rows of a list, each with the words for its place, such as `--input list.csv:3`.
 
-    Lines of a .txt are text, rows of a table are dicts, and lines of JSON are what they are.
+    Lines of a .txt are text, rows of a table are dicts, and lines of JSON are what they are. A table without one of the
+    known names in its first row has no header; every table has one if known is None.
     """
     name = f"--input {file.as_posix()}"
     try:
@@ -135,16 +139,21 @@ def _read_list(file: Path) -> Iterator[tuple[str, Any]]:
     if not text.strip():
         raise UserError(f"{name}: the list is empty")
     if suffix in (".csv", ".tsv"):
-        yield from _table(name, _csv_rows(name, text) if suffix == ".csv" else _tsv_rows(text))
+        yield from _table(name, _csv_rows(name, text) if suffix == ".csv" else _tsv_rows(text), known)
         return
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
         if line.strip():
             yield f"{name}:{number}", _json(f"{name}:{number}", line) if suffix == ".jsonl" else line.rstrip("\r")
 
 
-def _table(name: str, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[str, dict[str, str]]]:
-    _, header = next(rows)
-    columns = [column.strip() for column in header]
+def _table(
+    name: str, rows: Iterator[tuple[int, list[str]]], known: Sequence[str] | None
+) -> Iterator[tuple[str, dict[str, str]]]:
+    first = next(rows)
+    columns = [column.strip() for column in first[1]]
+    if known is not None and not set(columns) & set(known):
+        columns = [str(number) for number in range(1, len(columns) + 1)]
+        rows = chain([first], rows)
     is_empty = True
     for line, fields in rows:
         is_empty = False

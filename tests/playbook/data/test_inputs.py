@@ -152,6 +152,20 @@ def test_rows_are_the_inputs_of_data_that_reads_rows(name: str) -> None:
     assert sources.places == [row for _, row in rows]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a film\t1\nnone\t0\n", [{"1": "a film", "2": "1"}, {"1": "none", "2": "0"}]),
+        ("label\ttext\n1\ta film\n", [{"label": "1", "text": "a film"}]),
+    ],
+)
+def test_tables_of_data_without_headers_may_have_one(text: str, rows: list[dict[str, str]]) -> None:
+    Path("l.tsv").write_text(text)
+    sources = find_sources("l.tsv", (), ("1", "text"), header=False)
+    assert sources.places == rows
+    assert sources.names == [f"l.tsv:{line}" for line in range(3 - len(rows), 3)]
+
+
 def test_files_are_whole_texts_and_may_stand_in_a_list() -> None:
     write("in/a.md", "in/b.txt")
     Path("l.csv").write_text("path\nin/a.md\n")
