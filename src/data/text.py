@@ -26,8 +26,10 @@ from src.ops.vocabularies import (
     check_vocab_size,
     describe,
     fingerprint,
+    found_again,
     learn_vocabulary,
     vocabulary_from,
+    vocabulary_of,
 )
 
 LARGE_BYTES = 2**23  # texts from this size on are tokenised into files, once
@@ -54,6 +56,8 @@ class Text(Data):
         vocabulary: characters, those of the training text; bytes; or bpe, byte pairs that are learnt from the training
             text (Sennrich et al. 2016).
         vocab_size: number of tokens of bpe, at least 258.
+        vocabulary_of: directory or name of a Hugging Face model whose tokenizer is taken in place of these, or a run
+            directory or checkpoint, whose vocabulary is taken.
         context_length: tokens of a window, T, at least 2.
         batch_size: windows per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
@@ -83,6 +87,7 @@ class Text(Data):
         root: str | None = None,
         vocabulary: Kind = "characters",
         vocab_size: int = 4096,
+        vocabulary_of: str | None = None,
         context_length: int = 256,
         batch_size: int = 64,
         num_workers: int = 0,
@@ -106,6 +111,7 @@ class Text(Data):
         self.root = root
         self.kind: Kind = vocabulary
         self.vocab_size = vocab_size
+        self.vocabulary_of = vocabulary_of
         self.context_length = context_length
         self.shares = [1 - val_share - test_share, val_share, test_share]
         self.suffixes = tuple(suffixes)
@@ -144,6 +150,10 @@ class Text(Data):
         for name, part in (("train", self.train_set), ("val", self.val_set)):
             if not len(part):
                 raise UserError(f"--data.root {self.root}: the {name} part is too short, expected over {length} tokens")
+
+    def prepare_read(self) -> None:
+        if "tokenizer" in self.facts:
+            self.facts["tokenizer"] = found_again(self.facts["tokenizer"], self.vocabulary_of, "--data.vocabulary_of")
 
     def read(self, source: Any) -> dict[str, Tensor]:
         """Reads a prompt from a text, a row with `prompt` or `text`, or a file: `tokens` (T,)."""
@@ -268,11 +278,15 @@ class Text(Data):
         return vocabulary
 
     def _known(self) -> Vocabulary | None:
-        """The checkpoint's vocabulary."""
-        if "tokenizer" not in self.facts:
+        """The checkpoint's vocabulary, or the one of `vocabulary_of`."""
+        self.prepare_read()
+        if "tokenizer" in self.facts:
+            vocabulary = vocabulary_from(self.facts["tokenizer"])
+        elif self.vocabulary_of is not None:
+            vocabulary = vocabulary_of(self.vocabulary_of, "--data.vocabulary_of")
+        else:
             return None
-        vocabulary = vocabulary_from(self.facts["tokenizer"])
-        if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
+        if (kind := vocabulary.plain()["kind"]) not in (self.kind, "huggingface"):
             raise UserError(
                 f"--data.vocabulary {self.kind}: the checkpoint knows {describe(vocabulary)}; expected {kind}"
             )

@@ -20,6 +20,7 @@ from torch import Tensor
 from playbook import UserError, load_run
 from src.data.chat import Chat
 from src.data.labelled_text import LabelledText
+from src.data.text import Text
 from src.nets.huggingface import HuggingFace
 from src.nets.lora import LoRA
 from src.ops.generation import generate
@@ -269,6 +270,12 @@ def test_texts_of_a_classifier_are_framed_and_their_tokenizer_may_move(tmp_path:
     again.facts = dict(data.facts)
     with pytest.raises(UserError, match=r"--data\.vocabulary_of .*other: holds another tokenizer"):
         again.prepare_read()
+    (tmp_path / "plain.txt").write_text("hello world what is the " * 20)
+    text = Text(str(tmp_path / "plain.txt"), vocabulary_of=str(moved), context_length=8)
+    text.facts = {"tokenizer": data.facts["tokenizer"]}
+    text.setup("fit")
+    assert text.facts["tokenizer"] == {**data.facts["tokenizer"], "name": str(moved)}
+    assert text.train_tokens[:4].tolist() == vocabulary.encode("hello world what is the ")[:4]
     chat = Chat(tokenizer=str(moved))
     chat.facts = dict(data.facts, chat_template=UNMARKED, context_length=64)
     chat.prepare_read()
