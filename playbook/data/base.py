@@ -69,6 +69,7 @@ class Data(LightningDataModule):
     # of data that reads rows, such as texts: columns for `read`, the first that a row has; it gets the row as a dict, a
     # line as text, or the path of a file that is no list
     columns: tuple[str, ...] = ()
+    header: bool = True  # whether the first row of a table of inputs names its columns; if not, they are 1, 2, …
     samples_per_epoch: int | None = None  # of training, if `draw` chooses them; None if each comes once
     train_set: Dataset
     val_set: Dataset
@@ -132,6 +133,9 @@ class Data(LightningDataModule):
             return None
         root = getattr(self, "root", None)
         return [str(index) if file is None else relative_name(file, root) for index, file in enumerate(files)]
+
+    def prepare_read(self) -> None:
+        """Called once before `predict --input` reads, with the facts of the checkpoint; brings them up to date."""
 
     def read(self, source: Any) -> Any:
         """Reads one raw input without a label, preprocessed exactly as in evaluation; needs `facts`, but no `setup`.

@@ -41,6 +41,11 @@ class Inputs(LightningDataModule):
         self.dataset = _Unread(data, sources, {"resize": False} if whole else {})
         self.whole = whole
 
+    def setup(self, stage: str) -> None:
+        if _is_written(self.data, "prepare_read"):
+            self.data.prepare_read()
+        self.facts = getattr(self.data, "facts", None)  # for the model, which may have other ones of the checkpoint
+
     def predict_dataloader(self) -> DataLoader:
         if not isinstance(self.data, Data):
             collate = getattr(self.data, "collate", None) or default_collate

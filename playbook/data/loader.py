@@ -88,7 +88,7 @@ class Loader(DataLoader):
                 if self.on_error == "stop":
                     print(failure.trace, end="", file=sys.stderr)
                     if self._guarded.name == "input":
-                        raise DataError(f"--input: {failure.text}; --data.on_error skip leaves such files out")
+                        raise DataError(f"--input: {failure.text}; --data.on_error skip leaves such inputs out")
                     raise DataError(f"--data: {failure.text}")
                 self.skipped(failure.name, failure.text)
             if batch is None:
@@ -245,7 +245,8 @@ class _Guarded(Dataset):
                 self.in_hand[worker.id] = -1
 
     def describe(self, index: int, file: Any = None) -> str:
-        file = file or file_of(self.dataset, index)
+        names = getattr(self.dataset, "names", None)  # of rows, such as list.csv:17
+        file = file or file_of(self.dataset, index) or (names[index] if names else None)
         return f"{self.name} sample {index}" + (f" ({file})" if file else "")
 
     def place(self, worker: int) -> str:

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from playbook.errors import UserError, nearest
 
 COLUMNS = ("path", "file", "image", "filename", "file_name")  # of a list, the first of these that it has
 LISTS = (".csv", ".tsv", ".jsonl", ".txt")
+LARGEST_FIELD = 2**31 - 1  # of a CSV, in characters; Python stops at 131,072 by itself
 
 
 class Sources:
@@ -32,7 +34,7 @@ class Sources:
         return len(self.names)
 
 
-def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ()) -> Sources:
+def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = (), header: bool = True) -> Sources:
     """Finds the inputs of an option.
 
     Args:
@@ -41,6 +43,8 @@ def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ())
         formats: suffixes of the files to read from a folder; if empty, all files.
         columns: for data that reads rows, such as texts, the names of the columns that it reads. Rows of a list and
             lines of standard input are then the inputs themselves.
+        header: whether the first row of a table always names its columns. If false, it does so only if it contains a
+            known name; otherwise the columns are 1, 2, ….
 
     Raises:
         UserError: there is nothing to read.
@@ -59,7 +63,7 @@ def find_sources(spec: str, formats: Sequence[str], columns: Sequence[str] = ())
     if path.is_file():
         if path.suffix.lower() not in LISTS:
             return Sources([path.name], [path])
-        return _rows_of(path, columns) if columns else _paths_in(path)
+        return _rows_of(path, columns, header) if columns else _paths_in(path)
     if glob.has_magic(spec):
         files = sorted(Path(name) for name in glob.glob(spec, recursive=True) if Path(name).is_file())
         if not files:
@@ -103,10 +107,11 @@ def _beside(file: Path, entry: str) -> Path:
     return path if path.exists() or not Path(entry).exists() else Path(entry)
 
 
-def _rows_of(file: Path, columns: Sequence[str]) -> Sources:
+def _rows_of(file: Path, columns: Sequence[str], header: bool) -> Sources:
     """Rows of a list as they are; where it has none of the columns but one of paths, the files that it names."""
     names, rows = [], []
-    for place, row in _read_list(file):
+    known = None if header else [name for name in (*columns, *COLUMNS) if not name.isdecimal()]
+    for place, row in _read_list(file, known):
         if isinstance(row, dict) and not any(column in row for column in columns):
             if any(column in row for column in COLUMNS):
                 return _paths_in(file)
@@ -119,43 +124,76 @@ def _rows_of(file: Path, columns: Sequence[str]) -> Sources:
     return Sources(names, rows)
 
 
-def _read_list(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_list(file: Path, known: Sequence[str] | None = None) -> Iterator[tuple[str, Any]]:
     """Rows of a list, each with the words for its place, such as `--input list.csv:3`.
 
-    Lines of a .txt are text, rows of a table are dicts, and lines of JSON are what they are.
+    Lines of a .txt are text, rows of a table are dicts, and lines of JSON are what they are. A table without one of the
+    known names in its first row has no header; every table has one if known is None.
     """
     name = f"--input {file.as_posix()}"
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = file.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{name}: is not text in UTF-8: {error}") from error
     suffix = file.suffix.lower()
     if not text.strip():
         raise UserError(f"{name}: the list is empty")
     if suffix in (".csv", ".tsv"):
-        yield from _table(name, text, "\t" if suffix == ".tsv" else ",")
+        yield from _table(name, _csv_rows(name, text) if suffix == ".csv" else _tsv_rows(text), known)
         return
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
         if line.strip():
             yield f"{name}:{number}", _json(f"{name}:{number}", line) if suffix == ".jsonl" else line.rstrip("\r")
 
 
-def _table(name: str, text: str, separator: str) -> Iterator[tuple[str, dict[str, str]]]:
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-    rows.fieldnames = [column.strip() for column in rows.fieldnames or []]
+def _table(
+    name: str, rows: Iterator[tuple[int, list[str]]], known: Sequence[str] | None
+) -> Iterator[tuple[str, dict[str, str]]]:
+    first = next(rows)
+    columns = [column.strip() for column in first[1]]
+    if known is not None and not set(columns) & set(known):
+        columns = [str(number) for number in range(1, len(columns) + 1)]
+        rows = chain([first], rows)
     is_empty = True
-    for row in rows:
+    for line, fields in rows:
         is_empty = False
-        yield f"{name}:{rows.line_num}", {column: value or "" for column, value in row.items() if column}
+        pairs = zip_longest(columns, fields[: len(columns)], fillvalue="")
+        yield f"{name}:{line}", {column: value for column, value in pairs if column}
     if is_empty:
         raise UserError(f"{name}: the list is empty")
 
 
+def _csv_rows(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LARGEST_FIELD)
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for fields in reader:
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise UserError(f"{name}:{reader.line_num}: is no valid CSV: {error}") from error
+
+
+def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """A row a line, whatever quotes are in it, as texts hold many; only quotes around a whole field are removed."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, [_unquoted(field) for field in line.rstrip("\r").split("\t")]
+
+
+def _unquoted(field: str) -> str:
+    inner = field[1:-1]
+    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inner.replace('""', "")
+    return inner.replace('""', '"') if is_quoted else field
+
+
 def _json(place: str, line: str) -> Any:
     try:
-        return json.loads(line)
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()  # refuses half of a surrogate pair, which is no text
     except ValueError as error:
         raise UserError(f"{place}: is not valid JSON: {error}") from error
+    return value
 
 
 def _column(place: str, header: list[str]) -> str:
@@ -172,7 +210,7 @@ def _from_standard_input(reads_rows: bool) -> Sources:
         kind = "one text per line" if reads_rows else "a file, or one path per line"
         raise UserError(f"--input -: standard input is empty, expected {kind}")
     try:
-        lines = content.decode("utf-8").splitlines()
+        lines = [line.rstrip("\r") for line in content.decode("utf-8-sig").split("\n")]
     except UnicodeDecodeError:
         return Sources(["-"], [content])
     if "\0" in lines[0]:

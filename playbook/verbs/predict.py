@@ -71,7 +71,7 @@ class Predict(ModelVerb):
         request |= {name: _lasting(session.values.get(name)) for name in ("model", "data")}
         if input is not None:
             kinds = (getattr(datamodule, name, ()) for name in ("formats", "columns"))
-            sources = find_sources(input, *kinds)
+            sources = find_sources(input, *kinds, header=getattr(datamodule, "header", True))
             place = "-" if input == "-" else Path(input).absolute().as_posix()
             folder = unused_folder(folder / _folder_name(input), place)
             datamodule, places = Inputs(datamodule, sources, whole=tile is not None), sources.places

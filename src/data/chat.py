@@ -1,6 +1,5 @@
 """Conversations for tuning a language model; only the answers count in the loss."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from playbook import Data, UserError, load_run, nearest, split_indices
+from playbook import Data, UserError, nearest, split_indices
 from src.data.packing import pack
 from src.data.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.questions import questions
-from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, vocabulary_from
+from src.data.text_tables import parse_json
+from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, found_again, vocabulary_from, vocabulary_of
 
 ROLES = ("system", "user", "assistant")
 PARTS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
@@ -125,6 +125,10 @@ class Chat(Data):
         self.test_set = _Rows([[sample] for sample in parts["test"]], self.packing) if parts["test"] else None
         self.predict_set = _Prompts(self._renderer, parts["test"] or parts["val"], self.context_length)
 
+    def prepare_read(self) -> None:
+        if "tokenizer" in self.facts:
+            self.facts["tokenizer"] = found_again(self.facts["tokenizer"], self.tokenizer, "--data.tokenizer")
+
     def read(self, source: Any) -> dict[str, Tensor]:
         """Reads a prompt, up to where the assistant's turn begins.
 
@@ -148,7 +152,7 @@ class Chat(Data):
                 raise UserError("messages: the last one is the assistant's, expected a message to answer")
         else:
             messages = [{"role": "user", "content": text_of(source, self.columns[1:])}]
-        return as_prompt(self._renderer.prompt(messages), self.facts["context_length"] + 1)
+        return as_prompt(self._renderer.prompt(messages), self.facts["context_length"])
 
     def ids(self, dataset: Any) -> list[str]:
         """File and line of each conversation, as in `train.jsonl:17`; for a packed row, of all conversations in it."""
@@ -183,6 +187,9 @@ class Chat(Data):
         shares = [share if part in parts else 0.0 for part, share in zip(PARTS, self.shares, strict=True)]
         shares[0] = 1 - sum(shares[1:])
         indices = split_indices(len(rows), shares)
+        for part, share, own in zip(PARTS, shares, indices, strict=True):
+            if part in parts and part != "test" and not own:
+                raise UserError(f"--data.val_share: {share:g} of {len(rows)} conversations leaves none for {part}")
         return {part: [rows[index] for index in sorted(own)] for part, own in zip(PARTS, indices, strict=True)}
 
     def _samples(self, part: str, rows: Iterable[tuple[str, Messages]]) -> list[_Sample]:
@@ -220,7 +227,7 @@ class Chat(Data):
 
     def _vocabulary(self) -> Vocabulary:
         """The vocabulary of the option, which must equal the checkpoint's if there is one."""
-        own = None if self.tokenizer is None else _vocabulary_of(self.tokenizer)
+        own = None if self.tokenizer is None else vocabulary_of(self.tokenizer, "--data.tokenizer")
         if "tokenizer" not in self.facts:
             return own or Bytes()
         if own is None:
@@ -285,7 +292,7 @@ def read_conversations(file: Path) -> list[tuple[str, Messages]]:
 
 def _parsed(text: str, place: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise UserError(f"{place}: is not valid JSON: {error}") from error
 
@@ -321,18 +328,6 @@ def _checked(messages: Any, place: str) -> Messages:
     return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 
-def _vocabulary_of(name: str) -> Vocabulary:
-    """The vocabulary that an option names: of a language model trained here, or of Hugging Face."""
-    path = Path(name).expanduser()
-    is_run = path.is_file() or (path / "checkpoints").is_dir()
-    if not is_run:
-        return Pretrained(name, option="--data.tokenizer")
-    facts = load_run(name, "--data.tokenizer").facts
-    if "tokenizer" not in facts:
-        raise UserError(f"--data.tokenizer {name}: has no vocabulary; expected the run of a language model")
-    return vocabulary_from(facts["tokenizer"])
-
-
 class _Renderer:
     """Turns conversations into tokens.
 
@@ -349,7 +344,10 @@ class _Renderer:
     def conversation(self, messages: Messages, place: str) -> tuple[list[int], list[bool]]:
         """Tokens, and whether each counts in the loss."""
         if self.template == PLAIN:
-            return self._plain(messages)
+            try:
+                return self._plain(messages)
+            except UserError as error:  # a character has no token
+                raise UserError(f"{place}: {error}") from error
         if "{% generation" in self.template or "{%- generation" in self.template:
             encoded = self._apply(messages, place, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
             tokens, learns = list(encoded["input_ids"]), [bool(mark) for mark in encoded["assistant_masks"]]

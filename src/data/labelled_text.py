@@ -11,9 +11,18 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from playbook import Data, UserError, load_run, nearest, split_indices
+from playbook import Data, UserError, nearest, split_indices
 from src.data.text_tables import SUFFIXES, read_rows
-from src.ops.vocabularies import Kind, Vocabulary, describe, learn_vocabulary, vocabulary_from
+from src.ops.vocabularies import (
+    Kind,
+    Vocabulary,
+    check_vocab_size,
+    describe,
+    found_again,
+    learn_vocabulary,
+    vocabulary_from,
+    vocabulary_of,
+)
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment", "question", "prompt")
 LABEL_COLUMNS = ("label", "class", "category", "target", "sentiment")
@@ -48,10 +57,10 @@ class LabelledText(Data):
         class_names: name of each label, such as {"0": negative, "1": positive}, in the order of the classes.
         vocabulary: words, in lower case; characters; bytes; or bpe, byte pairs (Sennrich et al. 2016). It is built from
             the training texts.
-        vocab_size: largest number of tokens of words and bpe, V.
+        vocab_size: largest number of tokens V of words, at least 3, and of bpe, at least 258.
         min_count: how often a word must occur in training to have a token of its own.
-        vocabulary_of: run directory or checkpoint whose vocabulary to use, as for the base of a LoRA. --init_from uses
-            the vocabulary of its checkpoint without this option.
+        vocabulary_of: run directory or checkpoint whose vocabulary to use, as for the base of a LoRA, or directory or
+            name of a Hugging Face model. --init_from uses the vocabulary of its checkpoint without this option.
         max_length: largest number of tokens of a text, T; longer texts are truncated.
         batch_size: texts per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
@@ -92,9 +101,9 @@ class LabelledText(Data):
         super().__init__(batch_size, num_workers, **loader)
         if vocabulary not in KINDS:
             raise ValueError(f"vocabulary: expected one of {', '.join(KINDS)}, got {vocabulary}")
-        for name, count, least in (("vocab_size", vocab_size, 3), ("min_count", min_count, 1)):
-            if count < least:
-                raise ValueError(f"{name}: expected at least {least}, got {count}")
+        check_vocab_size(vocabulary, vocab_size)
+        if min_count < 1:
+            raise ValueError(f"min_count: expected at least 1, got {min_count}")
         if max_length < 1:
             raise ValueError(f"max_length: expected at least 1 token, got {max_length}")
         if not 0 < val_share < 1:
@@ -124,6 +133,7 @@ class LabelledText(Data):
         is_test = stage in ("test", "predict")
         if hasattr(self, "train_set") or (is_test and hasattr(self, "test_set")):  # Lightning asks for every stage
             return
+        self.prepare_read()
         self._check_vocabulary()
         files = self._files()
         parts = {}
@@ -139,11 +149,16 @@ class LabelledText(Data):
             if name == "train":
                 self._learn_vocabulary([text.content for text in texts])
             sets[name] = self._encoded(texts)
+        self.facts["context_length"] = self.max_length
         self.test_set = sets.get("test")
         if "train" in sets:
             self.train_set, self.val_set = sets["train"], sets["val"]
             self.count_classes()
         self._tell_of_cuts()
+
+    def prepare_read(self) -> None:
+        if "tokenizer" in self.facts:
+            self.facts["tokenizer"] = found_again(self.facts["tokenizer"], self.vocabulary_of, "--data.vocabulary_of")
 
     def read(self, source: Any) -> Inputs:
         """Reads a text, a row with a column of text, or a file: tokens (T,) and mask (T,), all True."""
@@ -271,9 +286,7 @@ class LabelledText(Data):
         """Takes the checkpoint's vocabulary, that of another run, or learns one."""
         known = self.facts.get("tokenizer")
         if known is None and self.vocabulary_of is not None:
-            known = load_run(self.vocabulary_of, "--data.vocabulary_of").facts.get("tokenizer")
-            if known is None:
-                raise UserError(f"--data.vocabulary_of {self.vocabulary_of}: the run has no vocabulary")
+            known = vocabulary_of(self.vocabulary_of, "--data.vocabulary_of").plain()
         if known is None:
             known = learn_vocabulary(self.kind, texts, self.vocab_size, self.min_count).plain()
         self.facts["tokenizer"] = known
@@ -281,7 +294,7 @@ class LabelledText(Data):
 
     def _check_vocabulary(self) -> None:
         known = self.facts.get("tokenizer")
-        if known is not None and known["kind"] != self.kind:
+        if known is not None and known["kind"] not in (self.kind, "huggingface"):
             has = describe(vocabulary_from(known))
             raise UserError(f"--data.vocabulary {self.kind}: the checkpoint has {has}; expected {known['kind']}")
 
@@ -291,8 +304,10 @@ class LabelledText(Data):
         tokens = self._reader.encode(text)
         if not tokens:
             raise UserError(f"the text {text!r:.40} has no token, expected a word or sign")
-        self._num_cut += len(tokens) > self.max_length
-        return tokens[: self.max_length]
+        before, behind = getattr(self._reader, "frame", ([], []))
+        room = max(self.max_length - len(before) - len(behind), 1)
+        self._num_cut += len(tokens) > room
+        return [*before, *tokens[:room], *behind]
 
     def _encoded(self, texts: list["_Text"]) -> "_Encoded":
         classes = self.facts["classes"]
@@ -370,7 +385,7 @@ def _column(row: Mapping[str, Any], names: Sequence[str], option: str) -> str:
 
 def _sort_key(labels: set[str]) -> Any:
     """By number where all labels are integers, so that 10 comes after 9."""
-    return (lambda label: (int(label), label)) if all(label.lstrip("-").isdecimal() for label in labels) else None
+    return (lambda label: (int(label), label)) if all(re.fullmatch(r"-?\d+", label) for label in labels) else None
 
 
 def _text_of(source: Any, columns: Sequence[str]) -> str:

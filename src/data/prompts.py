@@ -46,12 +46,12 @@ def as_prompt(tokens: Sequence[int], context_length: int) -> dict[str, Tensor]:
     """The inputs of one prompt, `tokens` (T,).
 
     Raises:
-        UserError: it is empty, or leaves no room for an answer.
+        UserError: it is empty, or longer than the context.
     """
     if not tokens:
         raise UserError("the prompt is empty, expected at least one token")
-    if len(tokens) >= context_length:
-        raise UserError(f"the prompt has {len(tokens):,} tokens, expected fewer than the context's {context_length:,}")
+    if len(tokens) > context_length:
+        raise UserError(f"the prompt has {len(tokens):,} tokens, expected at most the context's {context_length:,}")
     return {"tokens": torch.tensor(tokens)}
 
 

@@ -23,10 +23,13 @@ from src.ops.vocabularies import (
     Characters,
     Kind,
     Vocabulary,
+    check_vocab_size,
     describe,
     fingerprint,
+    found_again,
     learn_vocabulary,
     vocabulary_from,
+    vocabulary_of,
 )
 
 LARGE_BYTES = 2**23  # texts from this size on are tokenised into files, once
@@ -53,6 +56,8 @@ class Text(Data):
         vocabulary: characters, those of the training text; bytes; or bpe, byte pairs learnt from the training text
             (Sennrich et al. 2016).
         vocab_size: number of tokens of bpe, at least 258.
+        vocabulary_of: directory or name of a Hugging Face model whose tokenizer is taken in place of these, or a run
+            directory or checkpoint, whose vocabulary is taken.
         context_length: tokens of a window, T, at least 2.
         batch_size: windows per batch and process, B, at least 1.
         num_workers: loader processes; 0 loads in the main process.
@@ -82,6 +87,7 @@ class Text(Data):
         root: str | None = None,
         vocabulary: Kind = "characters",
         vocab_size: int = 4096,
+        vocabulary_of: str | None = None,
         context_length: int = 256,
         batch_size: int = 64,
         num_workers: int = 0,
@@ -95,6 +101,7 @@ class Text(Data):
         super().__init__(batch_size, num_workers, **loader)
         if vocabulary not in KINDS:
             raise ValueError(f"vocabulary: expected one of {', '.join(KINDS)}, got {vocabulary}")
+        check_vocab_size(vocabulary, vocab_size)
         if context_length < 2:
             raise ValueError(f"context_length: expected at least 2 tokens, got {context_length}")
         if not 0 < val_share < 1:
@@ -104,6 +111,7 @@ class Text(Data):
         self.root = root
         self.kind: Kind = vocabulary
         self.vocab_size = vocab_size
+        self.vocabulary_of = vocabulary_of
         self.context_length = context_length
         self.shares = [1 - val_share - test_share, val_share, test_share]
         self.suffixes = tuple(suffixes)
@@ -143,13 +151,17 @@ class Text(Data):
             if not len(part):
                 raise UserError(f"--data.root {self.root}: the {name} part is too short, expected over {length} tokens")
 
+    def prepare_read(self) -> None:
+        if "tokenizer" in self.facts:
+            self.facts["tokenizer"] = found_again(self.facts["tokenizer"], self.vocabulary_of, "--data.vocabulary_of")
+
     def read(self, source: Any) -> dict[str, Tensor]:
         """Reads a prompt from a text, a row with `prompt` or `text`, or a file: `tokens` (T,)."""
         if "tokenizer" not in self.facts:
             raise UserError("--ckpt_path: the checkpoint has no vocabulary; expected one of a language model")
         if not hasattr(self, "_reader"):
             self._reader = vocabulary_from(self.facts["tokenizer"])
-        return as_prompt(self._reader.encode(text_of(source, self.columns)), self.facts["context_length"] + 1)
+        return as_prompt(self._reader.encode(text_of(source, self.columns)), self.facts["context_length"])
 
     def ids(self, dataset: Any) -> list[str]:
         """The token of the text at which each window begins, as in `val:512`."""
@@ -181,6 +193,8 @@ class Text(Data):
     def _files(self) -> list[Path]:
         root = Path(sysconfig.get_path("stdlib") if self.root is None else self.root).expanduser()
         if root.is_file():
+            if not root.stat().st_size:
+                raise UserError(f"--data.root {self.root}: is empty, expected text")
             return [root]
         if not root.is_dir():
             raise UserError(
@@ -244,7 +258,10 @@ class Text(Data):
             return known
         file = place / f"{self.kind}{self.vocab_size if self.kind == 'bpe' else ''}.json"
         if file.exists():
-            return vocabulary_from(json.loads(file.read_bytes()))
+            try:
+                return vocabulary_from(json.loads(file.read_bytes()))
+            except ValueError as error:
+                raise UserError(f"{file.as_posix()}: is damaged; delete it to write it again") from error
         if self.kind == "bpe":
             size = sum(span.end - span.start for part in parts for span in part)
             parts = parts[:: max(1, size // LEARNT_BYTES)]
@@ -261,11 +278,15 @@ class Text(Data):
         return vocabulary
 
     def _known(self) -> Vocabulary | None:
-        """The checkpoint's vocabulary."""
-        if "tokenizer" not in self.facts:
+        """The checkpoint's vocabulary, or the one of `vocabulary_of`."""
+        self.prepare_read()
+        if "tokenizer" in self.facts:
+            vocabulary = vocabulary_from(self.facts["tokenizer"])
+        elif self.vocabulary_of is not None:
+            vocabulary = vocabulary_of(self.vocabulary_of, "--data.vocabulary_of")
+        else:
             return None
-        vocabulary = vocabulary_from(self.facts["tokenizer"])
-        if (kind := self.facts["tokenizer"]["kind"]) != self.kind:
+        if (kind := vocabulary.plain()["kind"]) not in (self.kind, "huggingface"):
             raise UserError(
                 f"--data.vocabulary {self.kind}: the checkpoint has {describe(vocabulary)}; expected {kind}"
             )

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from playbook import UserError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON; two of them make a character
+LARGEST_FIELD = 2**31 - 1  # of a CSV, in characters; Python stops at 131,072 by itself
 
 
 def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -67,12 +70,24 @@ def _text_rows(file: Path, header: bool) -> Iterator[tuple[int, dict[str, Any] |
     yield from _json_lines(text) if file.suffix.lower() == ".jsonl" else _fields(file, text, header)
 
 
+def parse_json(line: str) -> Any:
+    """The value of a line of JSON.
+
+    Raises:
+        ValueError: it is not valid, or has half of a surrogate pair, which is no text.
+    """
+    value = json.loads(line)
+    if SURROGATE.search(line):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
 def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             yield number, f"is not valid JSON: {error}"
             continue
@@ -94,6 +109,7 @@ def _fields(file: Path, text: str, header: bool) -> Iterator[tuple[int, dict[str
 
 
 def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LARGEST_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""))
     try:
         for fields in reader:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from playbook import UserError
+from src.data.text_tables import parse_json
 from src.ops.vocabularies import Vocabulary, describe, fingerprint, vocabulary_from
 
 VERSION = 1  # of the files; others are refused
@@ -229,11 +230,10 @@ def _decoded(content: bytes, file: str, start: int) -> str:
 def _document(line: bytes, file: str, place: int) -> str:
     text = _decoded(line, file, place)
     try:
-        row = json.loads(text)
+        row = parse_json(text)
         if isinstance(row, Mapping) and isinstance(row.get("text"), str):
             return row["text"]
-        keys = ", ".join(map(str, row)) or "none" if isinstance(row, Mapping) else f"{row!r:.40}"
-        problem = f"expected a JSON object with text, got {keys}"
+        problem = f'expected a JSON object with text, as in {{"text": "…"}}, got {row!r:.60}'
     except ValueError as error:
         problem = f"is not valid JSON: {error}"
     with open(file, "rb") as stream:  # lines are counted only where one is wrong

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from playbook import Data, UserError, files_below, nearest, split_indices
 from src.data.prompts import text_of
 from src.data.text_tables import SUFFIXES, read_rows
-from src.ops.vocabularies import MASK, Vocabulary, describe, learn_vocabulary, vocabulary_from
+from src.ops.vocabularies import MASK, Vocabulary, check_vocab_size, describe, learn_vocabulary, vocabulary_from
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment")
 Inputs = dict[str, Tensor]
@@ -75,8 +75,7 @@ class UnlabelledText(Data):
             raise ValueError("sources: expected at least one file or folder, got none")
         if vocabulary not in ("words", "bpe"):
             raise ValueError(f"vocabulary: expected words or bpe, got {vocabulary}")
-        if vocab_size < (least := 4 if vocabulary == "words" else 259):
-            raise ValueError(f"vocab_size: expected at least {least} for {vocabulary}, got {vocab_size}")
+        check_vocab_size(vocabulary, vocab_size, [MASK])
         if min_count < 1:
             raise ValueError(f"min_count: expected at least 1, got {min_count}")
         if max_length < 2:
@@ -105,6 +104,7 @@ class UnlabelledText(Data):
                 raise UserError(f"--data.val_share: {self.val_share} of {len(texts)} texts leaves none for {name}")
         vocabulary = self._learnt([texts[index] for index in parts[0]])
         self.facts["tokenizer"] = vocabulary.plain()
+        self.facts["context_length"] = self.max_length
         self.train_set, self.val_set = (
             _Pieces([names[i] for i in part], [vocabulary.encode(texts[i]) for i in part], self.max_length)
             for part in parts

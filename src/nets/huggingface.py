@@ -61,7 +61,7 @@ class HuggingFace(nn.Module):
             raise ValueError(f"num_classes: expected at least 2 for head sequence_classification, got {num_classes}")
         if head != "sequence_classification" and num_classes is not None:
             raise ValueError(f"num_classes: expected none for head {head}, got {num_classes}")
-        folder = local_folder(name, "--model.net.name")
+        folder = local_folder(name, "name:")
         try:
             import transformers
         except ImportError as error:

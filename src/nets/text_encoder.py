@@ -82,7 +82,7 @@ class TextEncoder(nn.Module):
             if not 0 <= share < 1:
                 raise ValueError(f"{name}: expected a probability in [0, 1), got {share}")
         self.vocab_size = vocab_size
-        self.max_length = max_length
+        self.context_length = None if position == "none" else max_length
         self.word_dropout = word_dropout
         self.pooling: Literal["mean", "max", "first"] = pooling
         self.embedding = nn.Embedding(vocab_size, dim)
@@ -114,8 +114,8 @@ class TextEncoder(nn.Module):
     def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """A vector for each token, (B, T, D); those of padding are meaningless."""
         length = tokens.shape[1]
-        if length > self.max_length and (self.position is not None or self.rotary_dim):
-            raise ValueError(f"max_length: expected at most {self.max_length} tokens, got {length}")
+        if self.context_length is not None and length > self.context_length:
+            raise ValueError(f"max_length: expected at most {self.context_length} tokens, got {length}")
         x = self.embedding(tokens)  # (B, T, D)
         if self.training and self.word_dropout:
             x = drop_words(x, mask, self.word_dropout)

@@ -22,7 +22,7 @@ def cross_entropy_loss(
         A scalar; 0 if every pixel is ignored, for which PyTorch's own mean is NaN.
     """
     ignored = -100 if ignore_index is None else ignore_index  # PyTorch's default, which is no class
-    logits = _precise(logits)
+    logits = precise(logits)
     weight = None if weight is None else weight.to(logits.dtype)
     total = cross_entropy(logits, target, weight, ignore_index=ignored, reduction="sum")
     if weight is None:
@@ -117,7 +117,7 @@ def distillation_loss(logits: Tensor, taught: Tensor, temperature: float, counts
     Returns:
         A scalar; 0 if none counts.
     """
-    student, teacher = ((_precise(x) / temperature).log_softmax(dim=1) for x in (logits, taught))
+    student, teacher = ((precise(x) / temperature).log_softmax(dim=1) for x in (logits, taught))
     divergence = kl_div(student, teacher, reduction="none", log_target=True).sum(dim=1)  # (B, …)
     if counts is None:
         return temperature**2 * divergence.mean()
@@ -143,13 +143,14 @@ def _places(
 
     Ignored pixels are of no class; removing them instead would make the host wait for the device.
     """
-    logits, target = _precise(logits.transpose(0, 1).flatten(1)), target.flatten()  # (K, P), (P,)
+    logits, target = precise(logits.transpose(0, 1).flatten(1)), target.flatten()  # (K, P), (P,)
     counts = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
     is_class = (target == torch.arange(len(logits), device=target.device)[:, None]) & counts
     return (logits.log_softmax(dim=0) if log else logits.softmax(dim=0)), is_class, counts
 
 
-def _precise(x: Tensor) -> Tensor:
+def precise(x: Tensor) -> Tensor:
+    """The same in float32, or in float64 if it is that already."""
     return x.to(torch.promote_types(x.dtype, torch.float32))  # half precision is too short for sums over places
 
 

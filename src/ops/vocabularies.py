@@ -5,9 +5,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from playbook import UserError, nearest
+from playbook import UserError, load_run, nearest
 from src.ops.hub import local_folder
 
 Kind = Literal["characters", "bytes", "bpe", "words"]
@@ -82,6 +83,42 @@ def vocabulary_from(plain: Mapping[str, Any]) -> Vocabulary:
     return kinds[kind](**values)
 
 
+def vocabulary_of(name: str, option: str) -> "Vocabulary":
+    """The vocabulary that a name means.
+
+    Args:
+        name: run directory or checkpoint of a model that was trained on texts here, or directory or name of a model of
+            Hugging Face.
+        option: what the user calls the name, for messages.
+
+    Raises:
+        UserError: there is no such thing, or it knows no vocabulary.
+    """
+    path = Path(name).expanduser()
+    if not (path.is_file() or (path / "checkpoints").is_dir()):
+        return Pretrained(name, option=option)
+    facts = load_run(name, option).facts
+    if "tokenizer" not in facts:
+        raise UserError(f"{option} {name}: knows no vocabulary; expected a run that was trained on texts")
+    return vocabulary_from(facts["tokenizer"])
+
+
+def found_again(plain: Mapping[str, Any], name: str | None, option: str) -> dict[str, Any]:
+    """Plain values of a vocabulary, with the place where a pretrained tokenizer lies now.
+
+    Args:
+        plain: of a checkpoint.
+        name: what the user's option says; None leaves the checkpoint's.
+        option: what the user calls the name, for messages.
+
+    Raises:
+        UserError: another tokenizer lies there.
+    """
+    if name is None or plain["kind"] != "huggingface":
+        return dict(plain)
+    return Pretrained(name, plain["digest"], option).plain()
+
+
 def learn_vocabulary(
     kind: Kind, texts: Iterable[str], vocab_size: int = 4096, min_count: int = 1, special: Sequence[str] = ()
 ) -> Vocabulary:
@@ -118,16 +155,21 @@ def describe(vocabulary: Vocabulary) -> str:
     return f"{vocabulary.size:,} {vocabulary.plain()['kind']} ({fingerprint(vocabulary)})"
 
 
-def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
-    """Checks that a net with a `vocab_size` has all tokens of the data.
+def check_net(net: Any, facts: Mapping[str, Any]) -> None:
+    """Checks that a net with a `vocab_size` or `context_length` takes the tokens and lengths of the data's texts.
 
     Args:
         net: any module.
-        facts: with the `tokenizer`; without it, nothing is checked.
+        facts: with the `tokenizer` and the `context_length`; without them, nothing is checked.
 
     Raises:
-        UserError: the vocabulary of the data is larger.
+        UserError: the vocabulary of the data is larger, or its texts may be longer.
     """
+    longest, length = getattr(net, "context_length", None), facts.get("context_length")
+    if longest is not None and length is not None and length > longest:
+        raise UserError(
+            f"context_length: the data's texts have up to {length:,} tokens, the net reads at most {longest:,}"
+        )
     known = getattr(net, "vocab_size", None)
     if known is None or "tokenizer" not in facts:
         return
@@ -137,6 +179,17 @@ def check_vocab_size(net: Any, facts: Mapping[str, Any]) -> None:
             f"vocab_size: the data has {describe(vocabulary)}, but the net has {known} tokens; "
             f"expected --model.net.vocab_size {vocabulary.size}"
         )
+
+
+def check_vocab_size(kind: Kind, vocab_size: int, special: Sequence[str] = ()) -> None:
+    """Looks whether a vocabulary of a kind may have so few tokens.
+
+    Raises:
+        ValueError: it may not.
+    """
+    least = {"bpe": 258, "words": 3}.get(kind, 0) + len(special)
+    if vocab_size < least:
+        raise ValueError(f"vocab_size: expected at least {least} for {kind}, got {vocab_size}")
 
 
 class Characters:
@@ -166,9 +219,8 @@ class Characters:
             return [self._tokens[character] for character in text]
         except KeyError as error:
             place = text.index(error.args[0])
-            line = text.count("\n", 0, place) + 1
             raise UserError(
-                f"vocabulary: the character {error.args[0]!r} (line {line}, {text[max(0, place - 20) : place + 20]!r}) "
+                f"vocabulary: the character {error.args[0]!r} in {text[max(0, place - 20) : place + 20]!r} "
                 f"is not among the {len(self.characters)} of the training text; expected vocabulary bytes or bpe"
             ) from None
 
@@ -252,11 +304,7 @@ def learn_byte_pairs(texts: Iterable[str], vocab_size: int, special: Sequence[st
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    least = 258 + len(special)
-    if vocab_size < least:
-        raise ValueError(
-            f"vocab_size: expected at least {least}, all bytes and {least - 256} special tokens, got {vocab_size}"
-        )
+    check_vocab_size("bpe", vocab_size, special)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
@@ -310,6 +358,10 @@ class Pretrained:
         self.special = {token.content: number for number, token in tokens.items() if token.special}
         self.end: int | None = self.tokenizer.eos_token_id
         self.pad: int = next((t for t in (self.tokenizer.pad_token_id, self.end) if t is not None), 0)
+        framed, bare = (self.tokenizer("a", add_special_tokens=adds)["input_ids"] for adds in (True, False))
+        first = next(place for place in range(len(framed)) if framed[place : place + len(bare)] == bare)
+        # tokens that belong around a text as a whole, such as [CLS] and [SEP]; `encode` leaves them out
+        self.frame: tuple[list[int], list[int]] = framed[:first], framed[first + len(bare) :]
         is_bytes = '"ByteLevel"' in content
         names = self.tokenizer.convert_ids_to_tokens(list(range(self.size)))
         self.num_bytes = [0 if name is None or name in self.special else _num_bytes(name, is_bytes) for name in names]

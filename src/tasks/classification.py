@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassCalibratio
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError, class_name
 from src.ops.class_weights import check_weights, divided, inverse_frequency, weights_by_name, weights_of
 from src.ops.pictures import as_image, captioned, enlarged
-from src.ops.vocabularies import check_vocab_size
+from src.ops.vocabularies import check_net
 
 UNKNOWN = -1  # the target of an unlabelled sample
 Batch = tuple[Tensor | dict[str, Tensor], Tensor]
@@ -99,7 +99,7 @@ class Classification(Task):
         self.register_buffer("class_weight", weight, persistent=False)  # (K,), in the order of the classes
 
     def setup(self, stage: str) -> None:
-        check_vocab_size(self.net, self.facts)
+        check_net(self.net, self.facts)
         if stage != "fit" or self.class_weight is None:
             return
         if isinstance(self.class_weights, dict):

@@ -12,7 +12,8 @@ from torchmetrics import MeanMetric, Metric, MetricCollection
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 from src.ops.chunked_cross_entropy import chunked_cross_entropy
 from src.ops.generation import check_sampling, generate
-from src.ops.vocabularies import check_vocab_size, vocabulary_from
+from src.ops.losses import precise
+from src.ops.vocabularies import check_net, vocabulary_from
 
 IGNORED = -100  # as a target: does not count in the loss
 Batch = tuple[dict[str, Tensor], Tensor]
@@ -95,7 +96,7 @@ class LanguageModelling(Task):
         if self.vocabulary is not None or "tokenizer" not in self.facts:
             return
         self.vocabulary = vocabulary_from(self.facts["tokenizer"])
-        check_vocab_size(self.net, self.facts)
+        check_net(self.net, self.facts)
         if any(self.vocabulary.num_bytes):
             self.token_bytes = torch.tensor(self.vocabulary.num_bytes, device=self.device)
             for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
@@ -238,7 +239,9 @@ class LanguageModelling(Task):
             total = chunked_cross_entropy(features.flatten(0, 1), weights, target.flatten(), self.loss_chunk)
         else:
             logits = self(inputs)  # (B, T, V)
-            total = cross_entropy(logits.flatten(0, 1).float(), target.flatten(), reduction="sum", ignore_index=IGNORED)
+            total = cross_entropy(
+                precise(logits.flatten(0, 1)), target.flatten(), reduction="sum", ignore_index=IGNORED
+            )
         loss = total / weight.clamp(min=1)
         if self.token_bytes is not None:
             num_bytes = self.token_bytes[target.clamp(min=0)]  # (B, T)

@@ -8,7 +8,8 @@ from torch.nn.functional import cross_entropy, linear
 from torchmetrics import MeanMetric, MetricCollection
 
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
-from src.ops.vocabularies import MASK, check_vocab_size, vocabulary_from
+from src.ops.losses import precise
+from src.ops.vocabularies import MASK, check_net, vocabulary_from
 
 NUM_CHOICES = 5  # words in an answer for each gap
 IGNORED = -100  # as a target: not masked
@@ -71,7 +72,7 @@ class MaskedLanguageModelling(Task):
     def setup(self, stage: str) -> None:
         if self.vocabulary is not None or "tokenizer" not in self.facts:
             return
-        check_vocab_size(self.net, self.facts)
+        check_net(self.net, self.facts)
         vocabulary = vocabulary_from(self.facts["tokenizer"])
         special = vocabulary.special
         if MASK not in special:
@@ -156,7 +157,7 @@ class MaskedLanguageModelling(Task):
         shown = self._corrupted(tokens, self._hidden(batch, draws[0]), draws[1:])
         features = self.net.features(shown, mask)  # type: ignore[operator]  # (B, T, D)
         features = features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # (B, N, D)
-        logits = self._logits(features).float()  # (B, N, V)
+        logits = precise(self._logits(features))  # (B, N, V)
         target = tokens.gather(1, places).masked_fill(~is_hidden, IGNORED)  # (B, N)
         total = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=IGNORED)
         weight = is_hidden.sum()

@@ -149,6 +149,8 @@ def test_a_vocabulary_without_a_mark_of_the_end_takes_an_empty_line() -> None:
     assert vocabulary.decode(tokens) == "User: hi?\n\nAssistant: hi\n\n"
     assert vocabulary.decode([token for token, learn in zip(tokens, learns, strict=True) if learn]) == " hi\n\n"
     assert renderer.stop_tokens([]) == [vocabulary.encode("\n\n")]
+    with pytest.raises(UserError, match=r"chat\.jsonl:3: vocabulary: the character '☃'"):
+        renderer.conversation([{"role": "user", "content": "☃"}], "chat.jsonl:3")
 
 
 def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
@@ -172,6 +174,7 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
     ("rows", "message"),
     [
         (["{"], "chat.jsonl:1: is not valid JSON"),
+        ([r'{"prompt": "a", "completion": "\ud800"}'], "chat.jsonl:1: is not valid JSON: .*surrogates"),
         ([], "is empty, expected a conversation a line"),
         ([{"text": "a"}], "chat.jsonl:1: expected messages, or prompt and completion, got text"),
         (["[1]"], r"chat.jsonl:1: expected messages, or prompt and completion, got \[1\]"),
@@ -180,6 +183,7 @@ def test_long_conversations_are_cut_and_those_without_an_answer_left_out(
         ([{"messages": "a"}], "chat.jsonl:1: messages: expected a list, got 'a'"),
         ([{"messages": [{"content": "a"}]}], "chat.jsonl:1: message 1 has no role; expected one of system, user"),
         ([{"messages": [{"role": "usr", "content": "a"}]}], "message 1: role: .* got 'usr'.*user"),
+        (pairs(2), r"--data\.val_share: 0\.1 of 2 conversations leaves none for val"),
         ([{"messages": [{"role": "user"}]}], "message 1: content: expected text, got None"),
         ([{"messages": TALK[:2]}] * 9, "none of the 7 conversations of train has a target token"),
         (

@@ -105,6 +105,8 @@ def test_integers_are_sorted_by_number(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", [(f"text {k}", k) for k in (10, 9, -1)] * 2)
     write(tmp_path / "dev.jsonl", [("text", 9)])
     assert made(tmp_path).facts["classes"] == ["-1", "9", "10"]
+    write(tmp_path / "train.jsonl", [(f"text {k}", k) for k in (10, 9, "--1")] * 2)
+    assert made(tmp_path).facts["classes"] == ["--1", "10", "9"]
 
 
 def test_quotes_and_line_breaks(tmp_path: Path) -> None:
@@ -114,6 +116,12 @@ def test_quotes_and_line_breaks(tmp_path: Path) -> None:
     assert texts_of(data, data.train_set) == [('one, "two"\nthree', "a"), ("four", "b")]
     assert data.ids(data.train_set) == ["train.csv:3", "train.csv:4"]
     assert texts_of(data, data.val_set) == [('"one', "a"), ('a "b" c', "b"), ('four"', "b")]
+
+
+def test_a_field_may_be_a_book(tmp_path: Path) -> None:
+    write(tmp_path / "train.csv", [("word " * 30_000, "long"), ("word", "short")] * 2)
+    data = made(tmp_path, val_share=0.25, max_length=40_000)
+    assert int(data.train_set.lengths.max()) == 30_000  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_folder", [True, False])
@@ -154,6 +162,11 @@ def test_validation_is_cut_from_train_and_the_test_stays(root: Path) -> None:
             r"dev.csv:3: training had no class goof, but bad, good. Nearest: g",
         ),
         ("train.jsonl", '{"text": "a", "label": 1}\n{"text"\n', r"train.jsonl:2: is not valid JSON: "),
+        (
+            "train.jsonl",
+            '{"text": "\\ud83d\\ude00 \\ud83d", "label": 1}\n',
+            r"train.jsonl:1: is not valid JSON: .*surrogates",
+        ),
         ("train.jsonl", '{"text": 3, "label": 1}\n', r"train.jsonl:1: expected a text, got 3"),
         ("train.jsonl", '{"text": "a", "label": null}\n', r"train.jsonl:1: expected a label, got None"),
         ("train.jsonl", "[1]\n", r"train.jsonl:1: expected an object with text and label, got \[1\]"),
@@ -292,6 +305,8 @@ def test_a_run_from_training_to_predictions_of_rows(cli: Cli, root: Path) -> Non
     [
         ({"vocabulary": "word"}, "vocabulary: expected one of words, characters, bytes, bpe, got word"),
         ({"max_length": 0}, "max_length: expected at least 1 token, got 0"),
+        ({"vocab_size": 2}, "vocab_size: expected at least 3 for words, got 2"),
+        ({"vocab_size": 100, "vocabulary": "bpe"}, "vocab_size: expected at least 258 for bpe, got 100"),
         ({"min_count": 0}, "min_count: expected at least 1, got 0"),
         ({"val_share": 0.0}, r"val_share: expected a share in \(0, 1\), got 0.0"),
         ({"test_share": 0.9}, r"test_share: expected a share in \[0, 1 - val_share\), got 0.9"),

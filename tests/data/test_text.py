@@ -104,7 +104,7 @@ def test_prompts_come_from_texts_rows_and_files(file: str, tmp_path: Path) -> No
         data.read("aZ")
     with pytest.raises(UserError, match="prompt is empty"):
         data.read("")
-    with pytest.raises(UserError, match="has 17 tokens, expected fewer than the context's 17"):
+    with pytest.raises(UserError, match="has 17 tokens, expected at most the context's 16"):
         data.read("a" * 17)
     with pytest.raises(UserError, match="expected text, got 3"):
         data.read({"text": 3})
@@ -130,10 +130,10 @@ def test_without_input_the_evaluated_text_gives_prompts(file: str) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        (b"", {}, "training text is empty"),
+        (b"", {}, r"--data.root .*input\.txt: is empty"),
         (b"a" * 10, {}, "the train part is too short, expected over 16 tokens"),
         (b"ab\xff" * 100, {}, r"input\.txt: is not text in UTF-8"),
-        (b"a" * 900 + b"b" * 100, {}, r"the character 'b' \(line 1"),
+        (b"a" * 900 + b"b" * 100, {}, "the character 'b' in 'b"),
     ],
 )
 def test_text_that_does_not_do_is_told(tmp_path: Path, content: bytes, options: dict[str, Any], message: str) -> None:
@@ -156,6 +156,8 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_options_out_of_range_are_errors(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{option}: expected"):
         Text("input.txt", **{option: value})
+    with pytest.raises(ValueError, match="vocab_size: expected at least 258 for bpe, got 257"):
+        Text("input.txt", "bpe", vocab_size=257)
 
 
 @pytest.mark.slow

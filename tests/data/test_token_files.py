@@ -159,15 +159,20 @@ def test_broken_files_of_tokens_are_told(corpus: Path) -> None:
     manifest.write_text("{")
     with pytest.raises(UserError, match=r"tokens\.json: cannot be read"):
         set_up(corpus)
+    vocabulary = path.parents[1] / "bytes.json"
+    vocabulary.write_text(vocabulary.read_text()[:-2])
+    with pytest.raises(UserError, match=r"bytes\.json: is damaged; delete it"):
+        set_up(corpus)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (b'{"text": "a"', r"corpus\.jsonl:301: is not valid JSON"),
-        (b'{"body": "a"}', r"corpus\.jsonl:301: expected a JSON object with text, got body"),
-        (b'{"text": 3}', r"corpus\.jsonl:301: expected a JSON object with text"),
-        (b"3", r"corpus\.jsonl:301: expected a JSON object with text, got 3"),
+        (b'{"body": "a"}', r"corpus\.jsonl:301: expected a JSON object with text, .* got \{'body': 'a'\}"),
+        (b'{"text": 3}', r"corpus\.jsonl:301: expected a JSON object with text, .* got \{'text': 3\}"),
+        (b"3", r"corpus\.jsonl:301: expected a JSON object with text, .* got 3"),
+        (rb'{"text": "\ud800"}', r"corpus\.jsonl:301: is not valid JSON: .*surrogates"),
         (b'{"text": "\xff"}', r"corpus\.jsonl: is not text in UTF-8 at byte"),
     ],
 )

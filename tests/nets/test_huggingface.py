@@ -19,6 +19,8 @@ from torch import Tensor
 
 from playbook import UserError, load_run
 from src.data.chat import Chat
+from src.data.labelled_text import LabelledText
+from src.data.text import Text
 from src.nets.huggingface import HuggingFace
 from src.nets.lora import LoRA
 from src.ops.generation import generate
@@ -237,6 +239,50 @@ def test_tokenizer(llama: str) -> None:
 
 
 @pytest.mark.slow
+def test_texts_of_a_classifier_are_framed_and_their_tokenizer_may_move(tmp_path: Path) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    folder, moved, other = (tmp_path / name for name in ("bert", "moved", "other"))
+    save_tokenizer(folder)
+    tokenizer = Pretrained(str(folder)).tokenizer
+    frame = TemplateProcessing(single="<s> $A <end>", special_tokens=[("<s>", 1), ("<end>", 2)])
+    tokenizer.backend_tokenizer.post_processor = frame
+    tokenizer.save_pretrained(folder)
+    (tmp_path / "texts.csv").write_text("text,label\n" + "the world,a\nhello world what is the <end>,b\n" * 5)
+
+    def made(vocabulary_of: Path) -> LabelledText:
+        return LabelledText(str(tmp_path / "texts.csv"), vocabulary_of=str(vocabulary_of), max_length=6)
+
+    data = made(folder)
+    data.setup("fit")
+    vocabulary = vocabulary_from(data.facts["tokenizer"])
+    short, long = (vocabulary.encode(text) for text in ("the world", "hello world what is the <end>"))
+    expected = [[1, *short[:4], 2], [1, *long[:4], 2]]
+    assert {tuple(inputs["tokens"].tolist()) for inputs, _ in data.train_set} == {*map(tuple, expected)}
+
+    folder.rename(moved)
+    save_tokenizer(other)
+    again = made(moved)
+    again.facts = dict(data.facts)
+    again.prepare_read()
+    assert again.read("the world")["tokens"].tolist() == expected[0]
+    again = made(other)
+    again.facts = dict(data.facts)
+    with pytest.raises(UserError, match=r"--data\.vocabulary_of .*other: holds another tokenizer"):
+        again.prepare_read()
+    (tmp_path / "plain.txt").write_text("hello world what is the " * 20)
+    text = Text(str(tmp_path / "plain.txt"), vocabulary_of=str(moved), context_length=8)
+    text.facts = {"tokenizer": data.facts["tokenizer"]}
+    text.setup("fit")
+    assert text.facts["tokenizer"] == {**data.facts["tokenizer"], "name": str(moved)}
+    assert text.train_tokens[:4].tolist() == vocabulary.encode("hello world what is the ")[:4]
+    chat = Chat(tokenizer=str(moved))
+    chat.facts = dict(data.facts, chat_template=UNMARKED, context_length=64)
+    chat.prepare_read()
+    assert vocabulary.decode(chat.read("the")["tokens"].tolist()).startswith("user: the")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("template", [MARKED, UNMARKED])
 def test_answers_alone_are_learnt_with_and_without_generation_marks(tmp_path: Path, template: str) -> None:
     save_tokenizer(tmp_path / "model", template)
@@ -327,7 +373,7 @@ def test_a_name_of_the_hub_without_a_network_is_told_soon(monkeypatch: pytest.Mo
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
-    with pytest.raises(UserError, match=r"--model\.net\.name nobody/nothing: .*cannot be reached.*local folder"):
+    with pytest.raises(UserError, match=r"name: nobody/nothing: .*cannot be reached.*local folder"):
         HuggingFace("nobody/nothing")
     assert time.monotonic() - start < 20
 

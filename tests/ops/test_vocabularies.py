@@ -76,8 +76,8 @@ def test_byte_pairs_shorten_the_text() -> None:
     assert vocabulary.size <= 320
 
 
-def test_an_unknown_character_is_named_with_its_line() -> None:
-    with pytest.raises(UserError, match=r"the character 'z' \(line 2, .*is not among the 3"):
+def test_an_unknown_character_is_named_with_what_is_around_it() -> None:
+    with pytest.raises(UserError, match=r"the character 'z' in 'a\\nbz' is not among the 3"):
         Characters("\nab").encode("a\nbz")
 
 

@@ -145,6 +145,25 @@ def test_a_vocabulary_that_the_net_does_not_hold_is_told() -> None:
         evaluated(task, [({"tokens": torch.tensor([[V]])}, torch.tensor([[0]]))])
 
 
+def test_longer_texts_than_the_net_reads_are_told() -> None:
+    task = LanguageModelling(small_gpt())
+    task.facts = {"tokenizer": Characters("abc").plain(), "context_length": 33}
+    with pytest.raises(
+        UserError, match=r"context_length: the data's texts have up to 33 tokens, the net .* at most 32"
+    ):
+        task.setup("fit")
+
+
+def test_in_float64_the_loss_is_in_float64() -> None:
+    net, (tokens, target) = small_gpt().double(), rows(4)
+    task = _Steps(net)
+    task.log_step = lambda *_, **__: None
+    loss = task.training_step([tokens, target], 0)
+    expected = cross_entropy(net(tokens).flatten(0, 1), target.flatten())
+    assert loss.dtype == torch.float64
+    assert abs(loss - expected) < 1e-12
+
+
 def test_a_training_batch_without_supervised_tokens_is_told() -> None:
     task = _Steps(small_gpt())
     batch = [torch.zeros(2, 3, dtype=torch.long), torch.full((2, 3), IGNORED)]

@@ -102,6 +102,7 @@ def test_loss_is_the_mean_over_hidden_tokens() -> None:
     logged: dict[str, Any] = {}
     task.log_step = lambda stage, loss, weight, **measured: logged.update(weight=weight, **measured)
     torch.testing.assert_close(task.training_step(inputs, 0), expected)
+    assert task.double().training_step(inputs, 0).dtype == torch.float64
     assert logged["weight"] == hidden.sum()
     assert logged["hits"].sum() == (logits.argmax(dim=-1) == target).sum()
     assert logged["is_hidden"].sum() == hidden.sum()

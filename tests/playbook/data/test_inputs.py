@@ -111,6 +111,7 @@ BROKEN = {
         '\n{"name": "a.png"}\n',
         "key.jsonl:2: expected a column path, file, image, filename or file_name of paths, got name",
     ),
+    "half.jsonl": ('{"path": "\\ud800"}\n', "half.jsonl:1: is not valid JSON: 'utf-8' codec can't encode"),
     "number.jsonl": ('{"path": 3}\n', "number.jsonl:1: expected the path of a file, got 3"),
     "list.jsonl": ('["a.png"]\n', "list.jsonl:1: expected the path of a file, got ['a.png']"),
 }
@@ -132,6 +133,11 @@ ROWS = {
         [(3, {"label": "1", "text": "two\nlines"}), (4, {"label": "0", "text": " b "})],
     ),
     "l.tsv": ("text\ta\nb\tc\n", [(2, {"text": "b", "a": "c"})]),
+    "quotes.tsv": (
+        'text\n"open\nshut"\n"a ""b"""\n',
+        [(2, {"text": '"open'}), (3, {"text": 'shut"'}), (4, {"text": 'a "b"'})],
+    ),
+    "book.csv": (f"text\n{'x' * 140_000}\n", [(2, {"text": "x" * 140_000})]),
     "l.jsonl": ('{"text": "a\\u2028"}\n\n"b"\n', [(1, {"text": "a\u2028"}), (3, "b")]),
     "l.txt": ("a b \r\n\n c\n", [(1, "a b "), (3, " c")]),
 }
@@ -146,6 +152,20 @@ def test_rows_are_the_inputs_of_data_that_reads_rows(name: str) -> None:
     assert sources.places == [row for _, row in rows]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a film\t1\nnone\t0\n", [{"1": "a film", "2": "1"}, {"1": "none", "2": "0"}]),
+        ("label\ttext\n1\ta film\n", [{"label": "1", "text": "a film"}]),
+    ],
+)
+def test_tables_of_data_without_headers_may_have_one(text: str, rows: list[dict[str, str]]) -> None:
+    Path("l.tsv").write_text(text)
+    sources = find_sources("l.tsv", (), ("1", "text"), header=False)
+    assert sources.places == rows
+    assert sources.names == [f"l.tsv:{line}" for line in range(3 - len(rows), 3)]
+
+
 def test_files_are_whole_texts_and_may_stand_in_a_list() -> None:
     write("in/a.md", "in/b.txt")
     Path("l.csv").write_text("path\nin/a.md\n")
@@ -155,9 +175,9 @@ def test_files_are_whole_texts_and_may_stand_in_a_list() -> None:
 
 
 def test_lines_of_standard_input_are_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("ü b\n\n c\n".encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffü b\r\n\n c\u2028d\f\n".encode())))
     sources = find_sources("-", (), ("text",))
-    assert (sources.names, sources.places) == (["stdin:1", "stdin:3"], ["ü b", " c"])
+    assert (sources.names, sources.places) == (["stdin:1", "stdin:3"], ["ü b", " c\u2028d\f"])
 
 
 @pytest.mark.parametrize(
@@ -266,10 +286,31 @@ def test_samples_that_are_predicted_already_are_left_out() -> None:
     assert list(loader.indices) == [[0, 2]]  # type: ignore[attr-defined]  # it is Playbook's
 
 
+def test_data_may_bring_its_facts_up_to_date_before_it_reads() -> None:
+    class Moved(Lengths):
+        def prepare_read(self) -> None:
+            self.facts["place"] = "new"
+
+    data = Moved()
+    data.facts = {"place": "old"}
+    inputs = Inputs(data, Sources(["a"], [b"a"]))
+    inputs.setup("predict")
+    assert inputs.facts == {"place": "new"}
+
+
 def test_a_missing_file_is_named(place: Path) -> None:
     Path("l.txt").write_text("nowhere.png\n")
     inputs = Inputs(Lengths(), find_sources("l.txt", FORMATS))
     with pytest.raises(UserError, match=r"input sample 0 \(nowhere\.png\): FileNotFoundError"):
+        list(inputs.predict_dataloader())
+
+
+def test_a_row_that_cannot_be_read_is_named(place: Path) -> None:
+    Path("l.csv").write_text("text\na\n\nb\n")
+    inputs = Inputs(Lengths(), find_sources("l.csv", (), ("text",)))
+    with pytest.raises(
+        UserError, match=r"input sample 0 \(l\.csv:2\): .*; --data\.on_error skip leaves such inputs out"
+    ):
         list(inputs.predict_dataloader())
 
 
