@@ -12,6 +12,7 @@ from playbook import UserError
 COLUMNS = 8
 TILE = 1.6  # inches
 SHOWN_LABELS = 2  # shares of a mixed target
+SHOWN_CLASSES = 3  # of a mask, those with most pixels
 
 
 class Browse(Callback):
@@ -84,6 +85,10 @@ class Browse(Callback):
         elif target.ndim == 2:
             alpha = 0.5 * (target != 0).float().numpy()
             place.imshow(target.numpy() % 20, cmap="tab20", vmin=0, vmax=19, alpha=alpha, interpolation="nearest")
+            numbers, counts = target.unique(return_counts=True)
+            largest = numbers[counts.argsort(descending=True, stable=True)].tolist()
+            more = ", …" if len(largest) > SHOWN_CLASSES else ""
+            place.set_title(", ".join(map(self._name, largest[:SHOWN_CLASSES])) + more, fontsize=7)
         elif target.ndim == 1:  # a mixed sample has shares of classes
             shares = target.topk(min(SHOWN_LABELS, len(target)))
             pairs = zip(shares.values.tolist(), shares.indices.tolist(), strict=True)

@@ -88,6 +88,12 @@ def test_masks(tmp_path: Path, figures: list[Figure]) -> None:
     assert np.array_equal(np.asarray(overlay.get_alpha()) > 0, (mask[0] > 0).numpy()), "the background shows the image"
 
 
+def test_a_mask_names_its_largest_classes(tmp_path: Path, figures: list[Figure]) -> None:
+    masks = torch.tensor([[[1, 1, 0, 1]], [[0, 0, 2, 2]], [[3, 1, 2, 0]]])
+    draw([torch.rand(3, 3, 1, 4), masks], tmp_path, num_images=3, class_names=["ground", "pet", "border"])
+    assert [axes.get_title() for axes in figures[0].axes] == ["pet, ground", "ground, border", "ground, pet, border, …"]
+
+
 def test_a_mask_without_a_background(tmp_path: Path, figures: list[Figure]) -> None:
     draw([torch.rand(1, 1, 8, 8), torch.ones(1, 8, 8, dtype=torch.long)], tmp_path, num_images=1)
     assert (np.asarray(figures[0].axes[0].images[1].get_alpha()) == 0.5).all()
