@@ -30,5 +30,5 @@ def nearest(name: str, choices: Iterable[str], count: int = 3) -> str:
     """«. Nearest: a, b» for a misspelt or abbreviated name, or nothing if no choice comes close."""
     choices = list(choices)
     matches = difflib.get_close_matches(name, choices, n=count, cutoff=0.6)
-    matches = matches or [choice for choice in choices if choice.startswith(name)][:count]
+    matches = matches or [choice for choice in choices if name and choice.startswith(name)][:count]
     return f". Nearest: {', '.join(matches)}" if matches else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from playbook import UserError, load_run, nearest
+from playbook import UserError, nearest
 from src.ops.hub import local_folder
 
 Kind = Literal["characters", "bytes", "bpe", "words"]
@@ -97,6 +97,8 @@ def vocabulary_of(name: str, option: str) -> "Vocabulary":
     path = Path(name).expanduser()
     if not (path.is_file() or (path / "checkpoints").is_dir()):
         return Pretrained(name, option=option)
+    from playbook import load_run  # brings torch, which the processes that write tokens do not need
+
     facts = load_run(name, option).facts
     if "tokenizer" not in facts:
         raise UserError(f"{option} {name}: knows no vocabulary; expected a run that was trained on texts")

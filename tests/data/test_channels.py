@@ -445,7 +445,7 @@ def test_five_bands_are_learnt_tested_and_refused_by_others(cli: Cli, workdir: P
     refused = cli("test", "--ckpt_path", "run")
     assert refused.code == 2
     assert refused.err.endswith(
-        "bands/test/dark/1.tif: has 4 channels of 9 × 12 pixels, expected 5 as in --data.channels\n"
+        "bands/test/dark/1.tif): has 4 channels of 9 × 12 pixels, expected 5 as in --data.channels\n"
     ), refused.err
     assert len(refused.err.splitlines()) == 1, refused.err
 

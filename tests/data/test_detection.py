@@ -431,7 +431,7 @@ IMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "text": (lambda file: file.write_text("no image"), r"val_full.jpg\): OSError: cannot identify image file"),
     "size": (
         lambda file: picture([]).resize((40, 60)).save(file),
-        r"val_full.jpg\): .*val_full.jpg: is 40 × 60 pixels, 60 × 40 in its annotation",
+        r"val_full.jpg\): is 40 × 60 pixels, 60 × 40 in its annotation",
     ),
 }
 
