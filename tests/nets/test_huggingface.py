@@ -268,7 +268,7 @@ def test_texts_of_a_classifier_are_framed_and_their_tokenizer_may_move(tmp_path:
     assert again.read("the world")["tokens"].tolist() == expected[0]
     again = made(other)
     again.facts = dict(data.facts)
-    with pytest.raises(UserError, match=r"--data\.vocabulary_of .*other: holds another tokenizer"):
+    with pytest.raises(UserError, match=r"--data\.vocabulary_of .*other: its tokenizer .* differs"):
         again.prepare_read()
     (tmp_path / "plain.txt").write_text("hello world what is the " * 20)
     text = Text(str(tmp_path / "plain.txt"), vocabulary_of=str(moved), context_length=8)

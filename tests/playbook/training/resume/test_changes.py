@@ -252,7 +252,7 @@ def test_the_best_is_chosen_anew_by_another_metric(cli: Cli) -> None:
     assert best["score"] > former["score"]
     assert load(Path("run/checkpoints/best.ckpt"))["global_step"] == 2 * BATCHES
     done = fit(cli, "run", "--trainer.max_epochs", "3", "--checkpoint.monitor", "val/loss", "--checkpoint.mode", "max")
-    assert "the former one is the best by val/loss (min)" in done.out
+    assert "it is the best by val/loss (min)" in done.out
     assert json.loads(Path("run/metrics.json").read_text())["best"]["epoch"] == 3
 
 
