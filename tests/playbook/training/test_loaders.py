@@ -248,4 +248,4 @@ def test_a_stream_that_every_process_repeats_is_announced(folder: Path) -> None:
         2, "predict", "--ckpt_path", "run", "--data.name", "a stream", "--run_dir", "stream", *TWO, cwd=folder
     )
     out = group.finish()
-    assert out.count("warning: --data: Stream is an IterableDataset, so each of the 2 processes predicts every") == 1
+    assert out.count("warning: --data: Stream is an IterableDataset, so each of the 2 processes predicts all") == 1
