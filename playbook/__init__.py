@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from playbook.data.files import files_below as files_below
     from playbook.data.loader import DataError as DataError
     from playbook.data.resident import ResidentImages as ResidentImages
+    from playbook.data.tables import csv_rows as csv_rows
+    from playbook.data.tables import parse_json as parse_json
+    from playbook.data.tables import tsv_rows as tsv_rows
     from playbook.errors import UserError as UserError
     from playbook.errors import nearest as nearest
     from playbook.facts import class_name as class_name
@@ -45,6 +48,9 @@ FACE = {
     "files_below": "data.files",
     "DataError": "data.loader",
     "ResidentImages": "data.resident",
+    "csv_rows": "data.tables",
+    "parse_json": "data.tables",
+    "tsv_rows": "data.tables",
     "UserError": "errors",
     "nearest": "errors",
     "class_name": "facts",

@@ -1,9 +1,6 @@
 """Finds the inputs of `predict --input`: files, or rows of text."""
 
-import csv
 import glob
-import io
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
@@ -11,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from playbook.data.files import files_below
+from playbook.data.tables import csv_rows, parse_json, tsv_rows
 from playbook.errors import UserError, nearest
 
 COLUMNS = ("path", "file", "image", "filename", "file_name")  # of a list, the first of these that it has
 LISTS = (".csv", ".tsv", ".jsonl", ".txt")
-LARGEST_FIELD = 2**31 - 1  # of a CSV, in characters; Python stops at 131,072 by itself
 
 
 class Sources:
@@ -139,7 +136,7 @@ def _read_list(file: Path, known: Sequence[str] | None = None) -> Iterator[tuple
     if not text.strip():
         raise UserError(f"{name}: the list is empty")
     if suffix in (".csv", ".tsv"):
-        yield from _table(name, _csv_rows(name, text) if suffix == ".csv" else _tsv_rows(text), known)
+        yield from _table(name, csv_rows(name, text) if suffix == ".csv" else tsv_rows(text), known)
         return
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
         if line.strip():
@@ -163,37 +160,11 @@ def _table(
         raise UserError(f"{name}: the list is empty")
 
 
-def _csv_rows(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LARGEST_FIELD)
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise UserError(f"{name}:{reader.line_num}: is no valid CSV: {error}") from error
-
-
-def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """A row a line, whatever quotes are in it, as texts hold many; only quotes around a whole field are removed."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, [_unquoted(field) for field in line.rstrip("\r").split("\t")]
-
-
-def _unquoted(field: str) -> str:
-    inner = field[1:-1]
-    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inner.replace('""', "")
-    return inner.replace('""', '"') if is_quoted else field
-
-
 def _json(place: str, line: str) -> Any:
     try:
-        value = json.loads(line)
-        json.dumps(value, ensure_ascii=False).encode()  # refuses half of a surrogate pair, which is no text
+        return parse_json(line)
     except ValueError as error:
         raise UserError(f"{place}: is not valid JSON: {error}") from error
-    return value
 
 
 def _column(place: str, header: list[str]) -> str:

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from playbook import Data, UserError, nearest, split_indices
+from playbook import Data, UserError, nearest, parse_json, split_indices
 from src.data.packing import pack
 from src.data.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.questions import questions
-from src.data.text_tables import parse_json
 from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, found_again, vocabulary_from, vocabulary_of
 
 ROLES = ("system", "user", "assistant")

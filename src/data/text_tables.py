@@ -1,18 +1,13 @@
 """Tables of texts in files: CSV, TSV, JSON lines and Parquet, row by row, each with the number of its line."""
 
-import csv
-import io
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from playbook import UserError
+from playbook import UserError, csv_rows, parse_json, tsv_rows
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON; two of them make a character
-LARGEST_FIELD = 2**31 - 1  # of a CSV, in characters; Python stops at 131,072 by itself
 
 
 def read_rows(file: Path, header: bool = True) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -70,18 +65,6 @@ def _text_rows(file: Path, header: bool) -> Iterator[tuple[int, dict[str, Any] |
     yield from _json_lines(text) if file.suffix.lower() == ".jsonl" else _fields(file, text, header)
 
 
-def parse_json(line: str) -> Any:
-    """The value of a line of JSON.
-
-    Raises:
-        ValueError: it is not valid, or has half of a surrogate pair, which is no text.
-    """
-    value = json.loads(line)
-    if SURROGATE.search(line):
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
-
-
 def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | str]]:
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON may hold other separators
         if not line.strip():
@@ -95,7 +78,7 @@ def _json_lines(text: str) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 
 def _fields(file: Path, text: str, header: bool) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    rows = _csv_rows(file, text) if file.suffix.lower() == ".csv" else _tsv_rows(text)
+    rows = csv_rows(f"--data.root: {file.as_posix()}", text) if file.suffix.lower() == ".csv" else tsv_rows(text)
     columns: list[str] = []
     for number, fields in rows:
         if not columns:
@@ -106,26 +89,3 @@ def _fields(file: Path, text: str, header: bool) -> Iterator[tuple[int, dict[str
             yield number, dict(zip(columns, fields, strict=True))
         else:
             yield number, f"expected {len(columns)} fields ({', '.join(columns)}), got {len(fields)}"
-
-
-def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LARGEST_FIELD)
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        for fields in reader:
-            if fields:
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise UserError(f"--data.root: {file.as_posix()}:{reader.line_num}: is no valid CSV: {error}") from error
-
-
-def _tsv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, [_unquoted(field) for field in line.rstrip("\r").split("\t")]
-
-
-def _unquoted(field: str) -> str:
-    inner = field[1:-1]
-    is_quoted = len(field) > 1 and field[0] == field[-1] == '"' and '"' not in inner.replace('""', "")
-    return inner.replace('""', '"') if is_quoted else field

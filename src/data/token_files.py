@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from playbook import UserError
-from src.data.text_tables import parse_json
+from playbook import UserError, parse_json
 from src.ops.vocabularies import Vocabulary, describe, fingerprint, vocabulary_from
 
 VERSION = 1  # of the files; others are refused
