@@ -1,10 +1,11 @@
-"""Counts the samples of a batch, and splits batches."""
+"""Counts the samples of a batch, names its inputs, and splits batches."""
 
 from collections.abc import Mapping
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def num_samples(batch: Any) -> int:
@@ -21,6 +22,20 @@ def num_samples(batch: Any) -> int:
 
 def _fields(batch: Any) -> list[Any]:
     return list(batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else [])
+
+
+def named_inputs(module: nn.Module, batch: Any) -> dict[str, Tensor]:
+    """Inputs of a module by name: the first entry of a batch, or the batch itself if it is no tuple or list.
+
+    Raises:
+        ValueError: they are neither a tensor nor a dict of tensors.
+    """
+    inputs = batch[0] if isinstance(batch, list | tuple) else batch
+    if isinstance(inputs, Tensor):
+        return {next(iter(signature(module.forward).parameters)): inputs}
+    if isinstance(inputs, Mapping) and all(isinstance(value, Tensor) for value in inputs.values()):
+        return dict(inputs)
+    raise ValueError(f"expected inputs that are a tensor or a dict of tensors, got {type(inputs).__name__}")
 
 
 def split(batch: Any, num_parts: int) -> list[tuple[float, Any]]:

@@ -1,8 +1,9 @@
 """The base of all tasks: optimizer and schedule, calling the net on a batch, metrics at the end of an epoch."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from lightning.pytorch import LightningModule
@@ -11,7 +12,7 @@ from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torchmetrics import MeanMetric, MetricCollection
 
-from playbook.batches import num_samples
+from playbook.batches import named_inputs, num_samples
 from playbook.data.classes import count_classes, targets_of
 from playbook.errors import UserError
 from playbook.facts import unpack
@@ -53,6 +54,8 @@ class Task(LightningModule):
     loss_name = ""  # name of the loss, for the summary at the end of a run
     # whether a `weight` of one's own counts samples after all; their numbers are known ahead, without communication
     weighs_samples = False
+    program_outputs: tuple[str, ...] = ("output",)  # names of what `program` returns
+    program_dims: Mapping[int, str] = MappingProxyType({})  # of its inputs, beside the batch, that always may vary
     logs_collections_alone = True  # this class's on_train_epoch_end logs only names of its MetricCollections
 
     def __init__(
@@ -194,6 +197,28 @@ class Task(LightningModule):
                 "provide; set self.facts['class_counts'] in its setup, or weights by name, as in {daisy: 2.0}"
             )
         return self.facts["class_counts"]
+
+    def program(self) -> nn.Module:
+        """The module that `export` exports: named inputs → a tensor, or a tuple as `program_outputs` names them.
+
+        Defaults to the net. What is before it belongs to `Data.read`, what is after it to `answer`.
+
+        Raises:
+            UserError: the net cannot be exported.
+        """
+        return self.net
+
+    def program_inputs(self, batch: Any) -> dict[str, Tensor]:
+        """Inputs of the program by name, from a batch."""
+        return named_inputs(self.program(), batch)
+
+    def use_program(self, program: nn.Module) -> None:
+        """Evaluates with an exported program from now on, so that it is measured as the net was.
+
+        Args:
+            program: takes the inputs of `program` by name or in their order, and returns the same outputs.
+        """
+        self.net = program
 
     def log_step(self, stage: str, loss: Tensor, weight: Tensor | float, **measured: Tensor) -> None:
         """Adds one batch to the metrics of a stage, and logs the training loss at the logging interval.

@@ -125,8 +125,8 @@ class LoRA(nn.Module):
             raise AttributeError("features: the head has an adapter, so its weight alone does not give the logits")
         return getattr(net, name)
 
-    def merged(self) -> dict[str, Tensor]:
-        """The weights with the adapters merged into them, with the parameter names of the net."""
+    def merged(self) -> nn.Module:
+        """A copy of the net with the adapters merged into its weights."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         net = copy.deepcopy(self.net)
@@ -135,7 +135,7 @@ class LoRA(nn.Module):
             layer.merge(safe_merge=True)
             parent, _, child = name.rpartition(".")
             setattr(net.get_submodule(parent), child, layer.get_base_layer())
-        return net.state_dict()
+        return net
 
     def _load(self, base: str) -> None:
         """Copies the weights of the base; those of fully trained modules may be missing or differ."""

@@ -124,7 +124,34 @@ class YOLO(nn.Module):
                 nn.init.constant_(layer.bias, bias)
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> Any:
-        x = self.stem(self._batch(images))  # (B, C, H / 2, W / 2)
+        logits, sides, grid = self._outputs(self._batch(images))
+        sizes = grid[0].new_tensor([(image.shape[2], image.shape[1]) for image in images])  # (B, 2), width and height
+        on_image = (grid[0] < sizes[:, None]).all(-1)  # (B, N), not in what was padded
+        if not self.training:
+            return self.select(self._boxes(sides, grid), logits.sigmoid() * on_image[..., None], sizes)
+        if targets is None:
+            raise ValueError("targets: expected a dict of boxes and labels for every image in training, got none")
+        return self._losses(logits, sides, grid, on_image, targets)
+
+    def candidates(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """All boxes of images of one size, before overlapping ones are removed by `select`.
+
+        Args:
+            image: (B, C, H, W).
+
+        Returns:
+            Boxes (B, N, 4) as left, top, right and bottom in pixels, and scores (B, N, K), 0 outside of the image.
+        """
+        step = self.strides[-1]
+        height, width = image.shape[2:]
+        padded = pad(image, (0, -width % step, 0, -height % step))
+        logits, sides, grid = self._outputs(padded)
+        on_image = (grid[0] < grid[0].new_tensor([width, height])).all(-1)  # (N,)
+        return self._boxes(sides, grid), logits.sigmoid() * on_image[:, None]
+
+    def _outputs(self, image: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Logits (B, N, K) and sides (B, N, 4, R) at each point, and the points (N, 2) with their strides (N, 1)."""
+        x = self.stem(image)  # (B, C, H / 2, W / 2)
         maps = []
         for stage in self.stages:
             x = stage(x)
@@ -136,14 +163,7 @@ class YOLO(nn.Module):
             points.append(grid_points(x.shape[2], x.shape[3], stride, outputs[-1][0]))  # (N, 2)
             scales.append(torch.full_like(points[-1][:, :1], stride))  # (N, 1)
         logits, sides = (torch.cat(parts, dim=1) for parts in zip(*outputs, strict=True))
-        grid = torch.cat(points), torch.cat(scales)
-        sizes = grid[0].new_tensor([(image.shape[2], image.shape[1]) for image in images])  # (B, 2), width and height
-        on_image = (grid[0] < sizes[:, None]).all(-1)  # (B, N), not in what was padded
-        if not self.training:
-            return self._detections(logits.sigmoid() * on_image[..., None], sides, grid, sizes)
-        if targets is None:
-            raise ValueError("targets: expected a dict of boxes and labels for every image in training, got none")
-        return self._losses(logits, sides, grid, on_image, targets)
+        return logits, sides, (torch.cat(points), torch.cat(scales))
 
     def _batch(self, images: list[Tensor]) -> Tensor:
         """Pads images with black at the right and bottom to one size, a multiple of the largest stride."""
@@ -189,19 +209,25 @@ class YOLO(nn.Module):
             losses["distribution_loss"] = DISTRIBUTION_WEIGHT * (of_sides.mean(1) * weight).sum()
         return losses
 
-    def _detections(
-        self, scores: Tensor, sides: Tensor, grid: tuple[Tensor, Tensor], sizes: Tensor
-    ) -> list[dict[str, Tensor]]:
+    def _boxes(self, sides: Tensor, grid: tuple[Tensor, Tensor]) -> Tensor:
         points, scales = grid
+        return distances_to_boxes(points, self._distances(sides) * scales)  # (B, N, 4)
+
+    def select(self, boxes: Tensor, scores: Tensor, sizes: Tensor) -> list[dict[str, Tensor]]:
+        """Detections of each image: the best of overlapping candidates of a class.
+
+        Args:
+            boxes: (B, N, 4).
+            scores: (B, N, K).
+            sizes: (B, 2), width and height of each image in pixels.
+        """
         detections = []
-        for score, box, (width, height) in zip(
-            scores, distances_to_boxes(points, self._distances(sides) * scales), sizes.int().tolist(), strict=True
-        ):
+        for score, box, (width, height) in zip(scores, boxes, sizes.int().tolist(), strict=True):
             place, label = (score > self.score_threshold).nonzero(as_tuple=True)
             best, order = score[place, label].topk(min(len(place), MOST_CANDIDATES))
-            boxes, label = clip_boxes_to_image(box[place[order]], (height, width)), label[order]
-            kept_index = batched_nms(boxes, best, label, self.nms_iou)[: self.max_detections]
-            detections.append({"boxes": boxes[kept_index], "labels": label[kept_index], "scores": best[kept_index]})
+            corners, label = clip_boxes_to_image(box[place[order]], (height, width)), label[order]
+            kept_index = batched_nms(corners, best, label, self.nms_iou)[: self.max_detections]
+            detections.append({"boxes": corners[kept_index], "labels": label[kept_index], "scores": best[kept_index]})
         return detections
 
 

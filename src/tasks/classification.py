@@ -51,6 +51,7 @@ class Classification(Task):
     """
 
     loss_name = "cross-entropy"
+    program_outputs = ("logits",)
     class_weight: Tensor | None  # a buffer
 
     def __init__(
@@ -158,6 +159,10 @@ class Classification(Task):
                 answer["target"] = class_name(facts, target)
         return answers
 
+    def program(self) -> nn.Module:
+        """The net; with `test_views`, logits averaged over the views."""
+        return self.net if self.test_views == 1 else _Views(self)
+
     def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
         """Writes class and probability above the image."""
         return captioned(enlarged(as_image(inputs)), f"{answer['class']} {answer['probability']:.2f}")
@@ -211,6 +216,17 @@ class Classification(Task):
         low, high = target.min().item(), target.max().item()
         if low < 0 or high >= self.num_classes:
             raise UserError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
+
+
+class _Views(nn.Module):
+    """Logits (B, K) averaged over the views of each image."""
+
+    def __init__(self, task: Classification) -> None:
+        super().__init__()
+        self.task = task
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.task._from_views(image)
 
 
 class _MacroAccuracy(MulticlassStatScores):

@@ -160,6 +160,29 @@ class Detection(Task):
         """The facts, with class_names if they are set."""
         return facts if self.class_names is None else {**facts, "classes": self.class_names}
 
+    program_outputs = ("boxes", "scores")
+
+    def program(self) -> nn.Module:
+        """Candidates of all images, whose number is fixed; `select` of the net follows.
+
+        Raises:
+            UserError: the net cannot be exported.
+        """
+        if not hasattr(self.net, "candidates"):
+            raise UserError(
+                f"{type(self.net).__name__} selects a different number of boxes at each step, which cannot be traced"
+            )
+        return _Candidates(self.net)
+
+    def program_inputs(self, batch: Batch) -> dict[str, Tensor]:
+        images, _ = batch
+        if len({image.shape for image in images}) > 1:
+            raise UserError("images of different sizes cannot be batched; set --data.image_size")
+        return {"image": torch.stack(images)}
+
+    def use_program(self, program: nn.Module) -> None:
+        self.net = _Selected(self.net, program)
+
     def setup(self, stage: str) -> None:
         names = self._named(self.facts).get("classes", [])
         if len(names) == self.num_classes:
@@ -184,6 +207,31 @@ class Detection(Task):
         low, high = (labels.min().item(), labels.max().item()) if len(labels) else (0, 0)
         if low < 0 or high >= self.num_classes:
             raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
+
+
+class _Candidates(nn.Module):
+    """Boxes (B, N, 4) and scores (B, N, K) before overlapping ones are removed."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        return self.net.candidates(image)  # type: ignore[operator]  # the task has looked
+
+
+class _Selected(nn.Module):
+    """A detector whose candidates come from an exported program."""
+
+    def __init__(self, net: nn.Module, program: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.program = program
+
+    def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> list[dict[str, Tensor]]:
+        boxes, scores = self.program(torch.stack(images))
+        sizes = boxes.new_tensor([(image.shape[2], image.shape[1]) for image in images])
+        return self.net.select(boxes, scores, sizes)  # type: ignore[operator]  # as above
 
 
 class _MeanLosses(Metric):

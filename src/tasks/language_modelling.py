@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -56,6 +57,8 @@ class LanguageModelling(Task):
     """
 
     loss_name = "cross-entropy"
+    program_outputs = ("logits",)
+    program_dims = MappingProxyType({1: "T"})
 
     def __init__(
         self,
@@ -158,6 +161,18 @@ class LanguageModelling(Task):
         prompts = [vocabulary.decode(prompt) for prompt in outputs["prompt"]]
         return [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
 
+    def program(self) -> nn.Module:
+        """Tokens, documents and positions (B, T) → logits (B, T, V)."""
+        return _Logits(self.net)
+
+    def program_inputs(self, batch: Batch) -> dict[str, Tensor]:
+        inputs, _ = batch
+        return filled(**inputs)
+
+    def use_program(self, program: nn.Module) -> None:
+        self.net = _Filled(program)
+        self.loss_chunk = 0  # it has no features
+
     def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
         streams = self.stream and len(prompts) == 1 and self.vocabulary is not None
         rows: list[list[int]] = [[] for _ in prompts]
@@ -253,6 +268,37 @@ class LanguageModelling(Task):
         size = getattr(self.net, "vocab_size", None)
         if size is not None and (largest := int(tokens.max())) >= size:
             raise UserError(f"vocab_size: the data contains the token {largest}, but the net has {size} tokens")
+
+
+def filled(tokens: Tensor, documents: Tensor | None = None, positions: Tensor | None = None) -> dict[str, Tensor]:
+    """The same inputs with one document and its positions, (B, T), where they are missing."""
+    if positions is None:
+        positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens).contiguous()
+    return {
+        "tokens": tokens,
+        "documents": torch.zeros_like(tokens) if documents is None else documents,
+        "positions": positions,
+    }
+
+
+class _Logits(nn.Module):
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, tokens: Tensor, documents: Tensor, positions: Tensor) -> Tensor:
+        return self.net(tokens, documents=documents, positions=positions)  # (B, T, V)
+
+
+class _Filled(nn.Module):
+    """An exported program, which takes documents and positions always."""
+
+    def __init__(self, program: nn.Module) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, tokens: Tensor, documents: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        return self.program(**filled(tokens, documents, positions))
 
 
 class _Perplexity(MeanMetric):

@@ -1,5 +1,6 @@
 """Masked language modelling: predicts masked words of a text from those on both sides (Devlin et al. 2019)."""
 
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class MaskedLanguageModelling(Task):
         self.bias = nn.Parameter(torch.zeros(num_tokens))
         self.vocabulary: Any = None  # once the facts are known
         self.mask_token = -1
+        self.exported: nn.Module | None = None  # evaluates in place of the net
         self.register_buffer("is_ordinary", torch.zeros(0, dtype=torch.bool), persistent=False)  # (V,), no special one
         self.register_buffer("ordinary", torch.zeros(0, dtype=torch.int64), persistent=False)  # those tokens
 
@@ -151,13 +153,26 @@ class MaskedLanguageModelling(Task):
             answers.append({"text": vocabulary.decode(filled), "choices": " | ".join(words)})
         return answers
 
+    program_outputs = ("logits",)
+    program_dims = MappingProxyType({1: "T"})
+
+    def program(self) -> nn.Module:
+        """Tokens and mask (B, T) → logits (B, T, V)."""
+        return _Logits(self)
+
+    def use_program(self, program: nn.Module) -> None:
+        self.exported = program
+
     def _step(self, stage: str, batch: Inputs, draws: Tensor) -> Tensor:
         tokens, mask = batch["tokens"], batch["mask"]
         places, is_hidden = self._chosen(batch, draws[0])
         shown = self._corrupted(tokens, self._hidden(batch, draws[0]), draws[1:])
-        features = self.net.features(shown, mask)  # type: ignore[operator]  # (B, T, D)
-        features = features.gather(1, places[..., None].expand(-1, -1, features.shape[-1]))  # (B, N, D)
-        logits = precise(self._logits(features))  # (B, N, V)
+        if self.exported is None:
+            features = self.net.features(shown, mask)  # type: ignore[operator]  # (B, T, D)
+            logits = self._logits(_at(features, places))  # not of the tokens that are shown, to save memory
+        else:
+            logits = _at(self.exported(tokens=shown, mask=mask), places)
+        logits = precise(logits)  # (B, N, V)
         target = tokens.gather(1, places).masked_fill(~is_hidden, IGNORED)  # (B, N)
         total = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=IGNORED)
         weight = is_hidden.sum()
@@ -201,6 +216,20 @@ class MaskedLanguageModelling(Task):
         others = self.ordinary[(other * len(self.ordinary)).long()]
         shown = torch.where(hidden & (kind < 0.9), others, tokens)
         return shown.masked_fill(hidden & (kind < 0.8), self.mask_token)
+
+
+class _Logits(nn.Module):
+    def __init__(self, task: MaskedLanguageModelling) -> None:
+        super().__init__()
+        self.task = task
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        return self.task({"tokens": tokens, "mask": mask})  # (B, T, V)
+
+
+def _at(x: Tensor, places: Tensor) -> Tensor:
+    """Vectors of x (B, T, D) at places (B, N), (B, N, D)."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def draws_of(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class Segmentation(Task):
         ValueError: a value is out of range, logits have another shape, or a mask has a class outside 0 … K - 1.
     """
 
+    program_outputs = ("logits",)
     class_weight: Tensor | None  # a buffer
 
     def __init__(

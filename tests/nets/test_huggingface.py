@@ -216,7 +216,7 @@ def test_merged_weights_give_the_adapted_logits(tmp_path: Path, tied: bool, dora
                     parameter.add_(0.1 * torch.randn_like(parameter))
         logits = adapted(tokens_of())
         assert (logits - before).abs().max() > 1e-3, options
-        torch.save(adapted.merged(), tmp_path / "merged.pt")
+        torch.save(adapted.merged().state_dict(), tmp_path / "merged.pt")
         fresh.load_state_dict(torch.load(tmp_path / "merged.pt", weights_only=True))
         torch.testing.assert_close(fresh(tokens_of()), logits, rtol=0, atol=1e-5)
         fresh.model.save_pretrained(tmp_path / "merged")  # and as transformers reads it
@@ -344,7 +344,7 @@ net = LoRA(HuggingFace(name))
 vocabulary = Pretrained(name)
 answer = generate(net, [vocabulary.encode("hello")], 3)
 assert len(answer[0]) == 3
-net.merged()
+net.merged().state_dict()
 print("attempts", len(attempts), attempts)
 """
 

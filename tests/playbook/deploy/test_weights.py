@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from playbook.checkpoints.io import AtomicCheckpointIO, load
-from playbook.deploy.export import FORMATS, export
+from playbook.deploy.weights import FORMATS, export_weights
 from playbook.errors import UserError
 from playbook.training.initial import load_weights
 from tests.playbook.running import MLP_DIGITS, Cli
@@ -45,7 +45,7 @@ def test_outputs_are_bitwise_the_same(tmp_path: Path, suffix: str) -> None:
     model, other = (Classification(MLP(in_features=64)) for _ in range(2))
     images = torch.randn(3, 64)
     assert not torch.equal(model.eval()(images), other.eval()(images))
-    export(model, save(model, tmp_path / "best.ckpt"), tmp_path / f"weights{suffix}")
+    export_weights(model, save(model, tmp_path / "best.ckpt"), tmp_path / f"weights{suffix}")
     load_weights(other, tmp_path / f"weights{suffix}")
     assert torch.equal(model(images), other(images))
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["best.ckpt", f"weights{suffix}"])
@@ -54,7 +54,7 @@ def test_outputs_are_bitwise_the_same(tmp_path: Path, suffix: str) -> None:
 def test_tied_weights(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, other = Tied(), Tied()
-    export(model, save(model, tmp_path / "best.ckpt"), tmp_path / "weights.safetensors")
+    export_weights(model, save(model, tmp_path / "best.ckpt"), tmp_path / "weights.safetensors")
     found = load_file(tmp_path / "weights.safetensors")
     assert found.keys() == model.state_dict().keys()
     for name, value in model.state_dict().items():
@@ -66,22 +66,22 @@ def test_tied_weights(tmp_path: Path) -> None:
 
 def test_who_may_read_it(tmp_path: Path) -> None:
     model = Tied()
-    export(model, save(model, tmp_path / "best.ckpt"), tmp_path / "weights.safetensors")
+    export_weights(model, save(model, tmp_path / "best.ckpt"), tmp_path / "weights.safetensors")
     (tmp_path / "plain").touch()
     assert (tmp_path / "weights.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_failure_leaves_the_former_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, path = Tied(), tmp_path / "weights.safetensors"
-    export(model, save(model, tmp_path / "best.ckpt"), path)
+    export_weights(model, save(model, tmp_path / "best.ckpt"), path)
     before = path.read_bytes()
 
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("playbook.deploy.export.save_file", fail)
+    monkeypatch.setattr("playbook.deploy.weights.save_file", fail)
     with pytest.raises(OSError, match="No space left"):
-        export(model, tmp_path / "best.ckpt", path)
+        export_weights(model, tmp_path / "best.ckpt", path)
     assert path.read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -90,13 +90,13 @@ def test_failure_leaves_the_former_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_unknown_format(tmp_path: Path, name: str) -> None:
     model = Tied()
     with pytest.raises(UserError, match=r"--output \S+: expected a name that ends in \.safetensors, \.ckpt"):
-        export(model, save(model, tmp_path / "best.ckpt"), tmp_path / name)
+        export_weights(model, save(model, tmp_path / "best.ckpt"), tmp_path / name)
 
 
 def test_output_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "x.ckpt").mkdir()
     with pytest.raises(UserError, match=r"x\.ckpt: is a folder, expected the name of a file"):
-        export(Tied(), save(Tied(), tmp_path / "best.ckpt"), tmp_path / "x.ckpt")
+        export_weights(Tied(), save(Tied(), tmp_path / "best.ckpt"), tmp_path / "x.ckpt")
 
 
 def test_without_a_checkpoint(cli: Cli) -> None:
@@ -109,7 +109,7 @@ def test_without_a_checkpoint(cli: Cli) -> None:
 def test_command(cli: Cli, workdir: Path) -> None:
     """Exported without the data; measured, and started from, without the run."""
     assert cli("fit", *SHORT, "--run_dir", "run").code == 0
-    done = cli("export", "--ckpt_path", "run", "--data.class_path", "tests.playbook.deploy.test_export.NoData")
+    done = cli("export", "--ckpt_path", "run", "--data.class_path", "tests.playbook.deploy.test_weights.NoData")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("exported  run/exports/best.safetensors (")
     exported = workdir / "run/exports/best.safetensors"

@@ -1,4 +1,4 @@
-"""Writes a checkpoint as one file for use elsewhere; the suffix of its name selects the format."""
+"""Writes the weights of a checkpoint as one file; the suffix of its name selects the format."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from playbook.errors import UserError, nearest
 from playbook.runs.directory import remove
 
 
-def export(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
+def export_weights(model: pl.LightningModule, checkpoint: Path, output: Path) -> None:
     """Writes a checkpoint in another format; the file appears once it is whole.
 
     Args:
@@ -93,7 +93,7 @@ def _merged(model: pl.LightningModule, content: dict[str, Any], checkpoint: Path
     hyperparameters = dict(content.get("hyper_parameters", {}))
     for name, net in wrappers.items():
         weights = {key: value for key, value in weights.items() if not key.startswith(f"{name}.")}
-        weights |= {f"{name}.{key}": value for key, value in net.merged().items()}
+        weights |= {f"{name}.{key}": value for key, value in net.merged().state_dict().items()}
         for options in (config.get("model", {}).get("init_args", {}), hyperparameters):
             if isinstance(options.get(name), Mapping):
                 options[name] = options[name].get("init_args", {}).get("net", options[name])

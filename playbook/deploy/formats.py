@@ -1,0 +1,182 @@
+"""The formats of exported programs: how each is written, and what it needs."""
+
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from playbook.deploy.program import Program
+from playbook.errors import UserError
+
+OPSET = 18
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format.
+
+    Args:
+        file: name of the file in the artefact.
+        write: writes the program to a file.
+        packages: packages that writing and checking need.
+        extra: the extra that installs them, or a command.
+        note: what users should know, for the report.
+    """
+
+    file: str
+    write: Callable[[Program, Path], Any]
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+    note: str = ""
+
+    def require(self, name: str) -> None:
+        """Looks whether this machine can write the format.
+
+        Raises:
+            UserError: a package or a compiler is missing.
+        """
+        if missing := [package for package in self.packages if find_spec(package) is None]:
+            raise UserError(f"--format {name}: needs {', '.join(missing)}: {self.extra}")
+        if name == "aoti" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
+            raise UserError("--format aoti: needs a C++ compiler, such as g++, which was not found")
+
+
+def exported(program: Program) -> Any:
+    """The program as torch.export's graph.
+
+    Raises:
+        UserError: it cannot be traced.
+    """
+    if layer := recurrent_layer(program.module):
+        raise UserError(f"torch.export unrolls {layer} to a fixed length; expected --format onnx or torchscript")
+    try:
+        with quiet(), torch.no_grad():
+            return torch.export.export(
+                program.module, (), program.example, dynamic_shapes=program.dynamic_shapes(), strict=False
+            )
+    except UserError:
+        raise
+    except Exception as error:  # of dozens of kinds, by what the net does
+        raise UserError(f"torch.export cannot trace {type(program.module).__name__}: {first_line(error)}") from error
+
+
+def _torch_export(program: Program, file: Path) -> None:
+    torch.export.save(exported(program), file)
+
+
+def _aoti(program: Program, file: Path) -> None:
+    from torch._inductor import aoti_compile_and_package
+
+    graph = exported(program)
+    with quiet(), torch.no_grad():
+        aoti_compile_and_package(graph, package_path=str(file))
+
+
+def _onnx(program: Program, file: Path) -> None:
+    options: dict[str, Any] = {"input_names": list(program.shapes), "output_names": program.outputs}
+    if recurrent_layer(program.module):  # its layers are one node each in this older exporter
+        axes = {
+            name: {p: s for p, s in enumerate(shape) if isinstance(s, str)} for name, shape in program.shapes.items()
+        }
+        axes |= {name: {0: "B"} for name in program.outputs}
+        example = tuple(program.example.values())
+        try:
+            with quiet(), torch.no_grad():
+                module = program.module
+                torch.onnx.export(module, example, file, dynamo=False, dynamic_axes=axes, opset_version=17, **options)
+        except Exception as error:  # as in `exported`
+            raise UserError(f"ONNX: {type(program.module).__name__} cannot be traced: {first_line(error)}") from error
+        return
+    graph = exported(program)
+    with quiet():
+        translated = torch.onnx.export(graph, (), kwargs=program.example, dynamo=True, verbose=False, **options)
+    assert translated is not None
+    model = translated.model_proto
+    _name_dimensions(model, program)
+    import onnx
+
+    onnx.save(model, file)
+    onnx.checker.check_model(str(file))
+
+
+def _name_dimensions(model: Any, program: Program) -> None:
+    """Dimensions that vary have our names; the exporter numbers some."""
+    for value in model.graph.input:
+        for dimension, size in zip(value.type.tensor_type.shape.dim, program.shapes[value.name], strict=True):
+            if isinstance(size, str):
+                dimension.dim_param = size
+
+
+def _torchscript(program: Program, file: Path) -> None:
+    if any(type(module).__module__.startswith("transformers.") for module in program.module.modules()):
+        raise UserError("models of transformers 5 cannot be traced by TorchScript; expected --format onnx")
+    try:
+        with quiet(), torch.no_grad():
+            # positional, in the order of the names
+            traced = torch.jit.trace(program.module, example_kwarg_inputs=program.example, check_trace=False)
+            torch.jit.save(traced, file)  # type: ignore[arg-type]  # a traced module
+    except Exception as error:  # as in `exported`
+        raise UserError(f"TorchScript cannot trace {type(program.module).__name__}: {first_line(error)}") from error
+
+
+def _executorch(program: Program, file: Path) -> None:
+    from executorch.exir import to_edge_transform_and_lower  # type: ignore[import-not-found]  # an optional package
+
+    partitioners = []
+    try:
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import (  # type: ignore[import-not-found]  # likewise
+            XnnpackPartitioner,
+        )
+
+        partitioners = [XnnpackPartitioner()]
+    except ImportError:  # built without: the portable kernels run
+        pass
+    lowered = to_edge_transform_and_lower(exported(program), partitioner=partitioners)
+    file.write_bytes(lowered.to_executorch().buffer)
+
+
+def recurrent_layer(module: nn.Module) -> str | None:
+    """Name of the kind of recurrent layer in a module, or None."""
+    return next((type(layer).__name__ for layer in module.modules() if isinstance(layer, nn.RNNBase)), None)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line of reasonable length."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides warnings and progress of exporters; what matters is checked afterwards."""
+    import logging
+
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch._export", "torch._inductor", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+FORMATS: dict[str, Format] = {
+    "torch_export": Format("model.pt2", _torch_export, note="torch.export.load(...).module()"),
+    "aoti": Format("model.pt2", _aoti, note="compiled for this kind of CPU"),
+    "onnx": Format("model.onnx", _onnx, ("onnx", "onnxscript", "onnxruntime"), "uv sync --extra deploy"),
+    "torchscript": Format("model.ts", _torchscript, note="TorchScript is deprecated in PyTorch; prefer torch_export"),
+    "executorch": Format("model.pte", _executorch, ("executorch",), "uv pip install executorch"),
+}

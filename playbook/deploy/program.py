@@ -1,0 +1,161 @@
+"""The tensor part of a task, from the inputs of a batch to the net's outputs, with what may vary in its shapes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from playbook.batches import named_inputs
+from playbook.errors import UserError
+
+Inputs = dict[str, Tensor]
+NUM_BATCHES = 4  # of the validation set, whose shapes tell what varies
+LONGEST = 2**31 - 1
+
+
+@dataclass
+class Program:
+    """A module that can be exported, with inputs to trace and check it.
+
+    Args:
+        task: the task or LightningModule that it belongs to.
+        module: takes the inputs by name.
+        batches: inputs of validation batches, on the CPU.
+        shapes: dimensions of each input; those that may vary have a name, B for the batch.
+        limits: smallest and largest size of each of these; None for no largest.
+        outputs: names of the outputs.
+    """
+
+    task: pl.LightningModule
+    module: nn.Module
+    batches: list[Inputs]
+    shapes: dict[str, list[int | str]]
+    limits: dict[str, tuple[int, int | None]]
+    outputs: list[str]
+
+    @property
+    def example(self) -> Inputs:
+        """Inputs of two samples to trace with: export treats sizes of 0 and 1 as constants."""
+        batch = self.batches[0]
+        one = {name: value[:2] for name, value in batch.items()}
+        return {
+            name: value.contiguous() if len(value) == 2 else torch.cat([value, value]) for name, value in one.items()
+        }
+
+    def run(self, inputs: Inputs) -> list[Tensor]:
+        """Outputs of the module itself, in the order of their names."""
+        with torch.inference_mode():
+            return flat_outputs(self.module(**inputs))
+
+    def dynamic_shapes(self) -> dict[str, dict[int, Any]]:
+        """What torch.export takes: the dimensions of each input that vary."""
+        dims = {
+            name: torch.export.Dim(name, min=low, max=LONGEST if high is None else high)
+            for name, (low, high) in self.limits.items()
+        }
+        return {
+            name: {place: dims[size] for place, size in enumerate(shape) if isinstance(size, str)}
+            for name, shape in self.shapes.items()
+        }
+
+
+def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapping[str, Any]) -> Program:
+    """The program of a model in evaluation mode, a copy of it: exporting must not change the model.
+
+    Args:
+        model: with its weights; adapters are merged into the copy.
+        batches: of the validation set; the first few are read.
+        facts: of the training data; a `context_length` limits the length of a text.
+
+    Raises:
+        UserError: the task cannot be exported, there are no batches, or their inputs are not tensors.
+    """
+    task = copy_of(model)
+    module: nn.Module = task.program() if hasattr(task, "program") else task  # type: ignore[operator]  # as of Task
+    examples: list[Inputs] = []
+    for batch in batches:
+        try:
+            inputs = task.program_inputs(batch) if hasattr(task, "program_inputs") else named_inputs(module, batch)  # type: ignore[operator]  # as above
+        except UserError:
+            raise
+        except ValueError as error:
+            raise UserError(f"{type(model).__name__}: {error}; the method program_inputs can name them") from error
+        examples.append({name: value.cpu() for name, value in inputs.items()})
+        if len(examples) == NUM_BATCHES:
+            break
+    if not examples:
+        raise UserError("--data: the validation set has no batch to trace the model with")
+    shapes = _shapes(examples, getattr(task, "program_dims", {}))
+    limits = {name: (1, _longest(task, facts) if name == "T" else None) for name in names_in(shapes)}
+    with torch.inference_mode():
+        outputs = module(**{name: value[:2] for name, value in examples[0].items()})
+    return Program(task, module, examples, shapes, limits, _output_names(outputs, getattr(task, "program_outputs", ())))
+
+
+def copy_of(model: pl.LightningModule) -> Any:
+    """A copy on the CPU in evaluation mode, with adapters merged, as the method `merged` of a net does."""
+    trainer, model._trainer = model._trainer, None
+    try:
+        task = deepcopy(model)
+    finally:
+        model._trainer = trainer
+    for name, net in task.named_children():
+        if hasattr(net, "merged"):
+            setattr(task, name, net.merged())  # type: ignore[operator]  # a method, as LoRA's
+    return task.eval().cpu().float().requires_grad_(False)
+
+
+def flat_outputs(outputs: Any) -> list[Tensor]:
+    """Tensors of a tensor, a dict, or a tuple or list of tensors."""
+    if isinstance(outputs, Mapping):
+        outputs = list(outputs.values())
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def names_in(shapes: Mapping[str, Sequence[int | str]]) -> list[str]:
+    """Names of the dimensions that vary, in the order of their appearance."""
+    return list(dict.fromkeys(size for shape in shapes.values() for size in shape if isinstance(size, str)))
+
+
+def _shapes(examples: Sequence[Inputs], declared: Mapping[int, str]) -> dict[str, list[int | str]]:
+    """Sizes of each input; those that vary between batches, or that the task declares, by name."""
+    shapes: dict[str, list[int | str]] = {}
+    for name, first in examples[0].items():
+        sizes = [example[name].shape for example in examples]
+        if len({len(size) for size in sizes}) > 1:
+            raise UserError(f"{name}: has a different number of dimensions from batch to batch")
+        shape: list[int | str] = ["B"]
+        for place in range(1, first.ndim):
+            varies = len({size[place] for size in sizes}) > 1
+            label = declared.get(place, _label(place, first.ndim))
+            shape.append(label if varies or place in declared else first.shape[place])
+        shapes[name] = shape
+    return shapes
+
+
+def _label(place: int, num_dimensions: int) -> str:
+    """Name of a dimension that varies: T for time, H and W of images."""
+    if num_dimensions == 4 and place > 1:
+        return "HW"[place - 2]
+    return "T" if place == 1 else f"D{place}"
+
+
+def _longest(task: Any, facts: Mapping[str, Any]) -> int | None:
+    """The longest text that both the net and the data allow."""
+    known = [getattr(getattr(task, "net", None), "context_length", None), facts.get("context_length")]
+    return min((length for length in known if isinstance(length, int)), default=None)
+
+
+def _output_names(outputs: Any, declared: Sequence[str]) -> list[str]:
+    if isinstance(outputs, Mapping):
+        return list(outputs)
+    flat = flat_outputs(outputs)
+    if not all(isinstance(value, Tensor) for value in flat):
+        raise UserError("the model's outputs are no tensors; define `program`, which returns a tensor or a tuple")
+    if len(declared) == len(flat):
+        return list(declared)
+    return ["output"] if len(flat) == 1 else [f"output_{number}" for number in range(len(flat))]
