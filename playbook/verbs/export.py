@@ -1,6 +1,5 @@
-"""export: writes a checkpoint as one file for use elsewhere."""
+"""export: writes a checkpoint for use elsewhere."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playbook.command.verb import ModelVerb
@@ -8,29 +7,63 @@ from playbook.command.verb import ModelVerb
 if TYPE_CHECKING:
     from playbook.command.session import Session
 
+FILES = (".safetensors", ".ckpt")
+HUB = "hub:"
+
 
 class Export(ModelVerb):
-    """Writes only the weights, or everything in one plain file; no data is needed."""
+    """Writes an artefact, a folder that answers raw inputs without this repository, or the weights as one file."""
 
     name = "export"
-    summary = "Write a checkpoint as one file for use elsewhere."
-    examples = ("--ckpt_path best", "--ckpt_path runs/cnn-digits/<date-time> --output cnn.safetensors")
+    summary = (
+        "Export a checkpoint, proven equal to the model: ONNX, torch.export and others, quantized, or its weights."
+    )
+    examples = (
+        "--ckpt_path best --format onnx",
+        "--ckpt_path runs/cnn-digits/<date-time> --format onnx --quantize int8-static --output cnn-int8",
+        "--ckpt_path best --output cnn.safetensors",
+    )
 
-    def run(self, session: "Session", output: str | None = None) -> None:
-        """Writes the file.
+    def before_build(self, session: "Session") -> None:
+        from playbook.deploy.requests import check_options
+
+        check_options(session.options)
+
+    def run(
+        self,
+        session: "Session",
+        format: str | None = None,
+        quantize: str = "none",
+        output: str | None = None,
+        tolerance: float | None = None,
+        min_agreement: float | None = None,
+        max_drop: float = 0.005,
+        speed: bool = True,
+    ) -> int | None:
+        """Writes it.
 
         Args:
-            session: the model that the checkpoint is of.
-            output: name of the file, whose suffix selects the format: .safetensors for only the weights, .ckpt for
-                everything in one plain file. Defaults to <run>/exports/<checkpoint>.safetensors.
+            session: the model that the checkpoint is of, and its data.
+            format: torch_export, aoti (compiled for this CPU), onnx, torchscript, executorch, safetensors (only weights)
+                or all.
+            quantize: for onnx, none, int8-static (calibrated, for convolutional nets), int8-dynamic (for Transformers)
+                or int8-weight (only the size shrinks).
+            output: folder to write, or hub:USER/NAME to push it to the Hugging Face hub, or a file .safetensors or .ckpt.
+                Defaults to <run>/exports/<checkpoint>-<format>, and without a format to
+                <run>/exports/<checkpoint>.safetensors.
+            tolerance: largest difference of an output, as a share of the largest output. Defaults to 1e-3, or no limit
+                if quantized.
+            min_agreement: least share of decisions that agree with the model's. Defaults to 0.999, or 0.98 if quantized.
+            max_drop: largest loss of the metric that selects the best checkpoint, as a share of it.
+            speed: whether to measure the latency and throughput of the model, compiled and exported.
         """
-        from playbook.deploy.export import export
+        from playbook.deploy.requests import export_all, export_file
 
         assert session.checkpoint is not None, "a verb that requires one"
-        checkpoint = session.checkpoint
-        file = Path(output) if output else session.run.path / "exports" / f"{checkpoint.stem}.safetensors"
-        export(session.model, checkpoint, file)
-        print(f"exported  {file.as_posix()} ({file.stat().st_size / 2**20:.1f} MiB)")
+        if format is None:
+            return export_file(session, output)
+        limits = {"tolerance": tolerance, "min_agreement": min_agreement, "max_drop": max_drop}
+        return export_all(session, format, quantize, output, limits, speed)
 
 
 VERB = Export()

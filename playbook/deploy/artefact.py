@@ -1,0 +1,192 @@
+"""Writes an artefact: the folder of an exported model, which runs without this repository."""
+
+import io
+import json
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import playbook
+from playbook.checkpoints.files import digest, replace
+from playbook.deploy import runtime
+from playbook.deploy.program import Program
+from playbook.errors import UserError
+from playbook.facts import abridged
+from playbook.runs.directory import remove
+
+VERSION = 1
+MANIFEST = "artefact.json"
+PACKAGES = ("torch", "torchvision", "lightning", "onnx", "onnxruntime", "transformers", "tokenizers", "numpy")
+LOAD = '''"""Answers the example, or the files that are named: python load.py [FILE …]"""
+
+import json
+import sys
+from pathlib import Path
+
+from runtime import Artefact
+
+model = Artefact(Path(__file__).parent)
+files = sys.argv[1:] or [model.folder / model.manifest["example"]["input"]]
+answers = model.predict([source for file in files for source in model.sources(file)])
+print(json.dumps(answers, indent=2, ensure_ascii=False, default=lambda array: array.tolist()))
+'''
+
+
+def require_empty(output: Path) -> None:
+    """Looks whether an artefact may be written to a place.
+
+    Raises:
+        UserError: there is a file, or a folder that is not empty.
+    """
+    if output.is_file():
+        raise UserError(f"--output {output.as_posix()}: is a file, expected a folder that is empty or does not exist")
+    if output.is_dir() and any(output.iterdir()):
+        raise UserError(
+            f"--output {output.as_posix()}: is not empty; expected an empty or new folder, or delete it first"
+        )
+
+
+class Draft:
+    """An artefact that is written beside its place, and appears there once it is whole.
+
+    Args:
+        output: the place.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folder = output.with_name(f".{output.name}.unfinished")
+
+    def __enter__(self) -> "Draft":
+        remove(self.folder)
+        (self.folder / "example").mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        remove(self.folder)
+
+    def add_runtime(self) -> None:
+        """Copies what loads the artefact."""
+        source = Path(runtime.__file__).parent
+        shutil.copytree(source, self.folder / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+        (self.folder / "load.py").write_text(LOAD, encoding="utf-8")
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest, with the size and checksum of the program."""
+        file = self.folder / manifest["file"]
+        files = {manifest["file"]: {"sha256": digest(file), "bytes": file.stat().st_size}}
+        text = json.dumps({**manifest, "files": files}, indent=2, ensure_ascii=False, allow_nan=False)
+        (self.folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+    def finish(self) -> None:
+        """Puts the artefact in its place."""
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        replace(self.folder, self.output)
+
+
+def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a manifest that says what goes in and out."""
+    outputs = [value.numpy() for value in program.run(program.example)]
+    describe_reading = getattr(data, "preprocessing", None)
+    describe_answers = getattr(program.task, "postprocessing", None)
+    return {
+        "inputs": [
+            {"name": name, "dtype": str(value.numpy().dtype), "shape": program.shapes[name]}
+            for name, value in program.example.items()
+        ],
+        "outputs": [
+            {"name": name, "dtype": str(value.dtype), "shape": _output_shape(program, value)}
+            for name, value in zip(program.outputs, outputs, strict=True)
+        ],
+        "dims": {name: list(limits) for name, limits in program.limits.items()},
+        "preprocessing": describe_reading() if callable(describe_reading) else None,
+        "postprocessing": describe_answers(facts) if callable(describe_answers) else None,
+        "facts": {name: value for name, value in abridged(facts).items() if name != "tokenizer"},
+    }
+
+
+def _output_shape(program: Program, output: np.ndarray) -> list[int | str]:
+    """The shape of an output; sizes that equal the length of the traced text vary with it."""
+    example = program.example
+    lengths = {
+        example[name].shape[place]: size
+        for name, shape in program.shapes.items()
+        for place, size in enumerate(shape)
+        if isinstance(size, str) and size != "B"
+    }
+    return ["B", *(lengths.get(size, size) for size in output.shape[1:])]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the artefact was made with."""
+    found = {"python": platform.python_version(), "playbook": playbook.__version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # an extra that was not needed
+            continue
+    return found
+
+
+def example_sources(manifest: Mapping[str, Any], program: Program, decode: Any, count: int) -> list[Any]:
+    """Raw inputs made of the first validation samples: PNGs of images, texts of tokens, or else arrays by name.
+
+    Args:
+        manifest: with the preprocessing, which is undone.
+        program: with the samples.
+        decode: tokens → text, or None.
+        count: largest number of inputs.
+    """
+    reading = manifest["preprocessing"] or {}
+    batch = {name: value.numpy() for name, value in program.batches[0].items()}
+    rows = [{name: value[row] for name, value in batch.items()} for row in range(min(count, len(_first(batch))))]
+    if reading.get("kind") == "image":
+        return [_png(_first(row), reading) for row in rows]
+    if reading.get("kind") and decode is not None:
+        texts = [decode(_shown(row)) for row in rows]
+        return [text for text in texts if text.strip()] or rows
+    return rows
+
+
+def save_source(source: Any, folder: Path) -> str:
+    """Writes an example; returns its name."""
+    if isinstance(source, bytes):
+        name, content = "input.png", source
+    elif isinstance(source, str):
+        name, content = "input.txt", source.encode()
+    else:
+        buffer = io.BytesIO()
+        if len(source) == 1:
+            np.save(buffer, _first(source), allow_pickle=False)
+        else:
+            np.savez(buffer, **source)
+        name, content = ("input.npy" if len(source) == 1 else "input.npz"), buffer.getvalue()
+    (folder / name).write_bytes(content)
+    return f"{folder.name}/{name}"
+
+
+def _png(image: np.ndarray, reading: Mapping[str, Any]) -> bytes:
+    """A picture (C, H, W) before it was normalised."""
+    for key, undo in (("deviation", np.multiply), ("mean", np.add)):
+        if reading.get(key) is not None:
+            image = undo(image, np.array(reading[key], np.float32).reshape(-1, 1, 1))
+    pixels = np.clip(np.rint(image * 255), 0, 255).astype(np.uint8)
+    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _shown(row: Mapping[str, np.ndarray]) -> list[int]:
+    tokens, mask = row["tokens"], row.get("mask")
+    return tokens[:32].tolist() if mask is None else tokens[mask.astype(bool)].tolist()
+
+
+def _first(arrays: Mapping[str, Any] | Sequence[Any]) -> Any:
+    return next(iter(arrays.values())) if isinstance(arrays, Mapping) else arrays[0]
