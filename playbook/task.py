@@ -220,6 +220,19 @@ class Task(LightningModule):
         """
         self.net = program
 
+    def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any] | None:
+        """How `answer` reads the outputs of the exported program, in plain values, without this repository.
+
+        playbook/deploy/runtime knows these kinds: `classes`, `mask`, `boxes`, `generate` and `gaps`.
+
+        Args:
+            facts: values learnt from the training data, such as the names of `classes`.
+
+        Returns:
+            Lists, dicts, text and numbers; None if an exported model returns its outputs as they are.
+        """
+        return None
+
     def log_step(self, stage: str, loss: Tensor, weight: Tensor | float, **measured: Tensor) -> None:
         """Adds one batch to the metrics of a stage, and logs the training loss at the logging interval.
 

@@ -152,6 +152,17 @@ class Data(LightningDataModule):
         """The sample of a raw input for `collate`: the return value of `read`, and -1 as the unknown target."""
         return self.read(source), -1
 
+    def preprocessing(self) -> dict[str, Any] | None:
+        """How `read` prepares an input, in plain values, so that an exported model can do it without this repository.
+
+        Needs `facts`, but no `setup`. playbook/deploy/runtime knows these kinds: `image`, with steps of
+        images.py; `text`, `masked_text`, `prompt` and `chat`, of texts.py.
+
+        Returns:
+            Lists, dicts, text and numbers; None if an exported model takes arrays alone.
+        """
+        return None
+
     def draw(self, epoch: int) -> Tensor:
         """Chooses the training samples of an epoch, as a function of (seed, epoch); for data with `samples_per_epoch`.
 

@@ -164,8 +164,7 @@ def measure(program: Program, datamodule: Any, limit: int | float | None, module
 
 def _cases(program: Program) -> Iterator[Inputs]:
     """Batches as they are, and with 1, 2 and 3 samples; with half of their length where that varies."""
-    for inputs in program.batches:
-        yield inputs
+    yield from program.batches
     first = program.batches[-1]
     for size in SIZES:
         yield {name: value[:size].contiguous() for name, value in first.items()}

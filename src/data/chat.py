@@ -12,7 +12,16 @@ from playbook import Data, UserError, nearest, parse_json, split_indices
 from src.data.packing import pack
 from src.data.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.questions import questions
-from src.ops.vocabularies import Bytes, Pretrained, Vocabulary, describe, found_again, vocabulary_from, vocabulary_of
+from src.ops.vocabularies import (
+    Bytes,
+    Pretrained,
+    Vocabulary,
+    describe,
+    found_again,
+    standalone,
+    vocabulary_from,
+    vocabulary_of,
+)
 
 ROLES = ("system", "user", "assistant")
 PARTS = {"train": ("train",), "val": ("val", "valid", "validation", "dev"), "test": ("test",)}
@@ -152,6 +161,13 @@ class Chat(Data):
         else:
             messages = [{"role": "user", "content": text_of(source, self.columns[1:])}]
         return as_prompt(self._renderer.prompt(messages), self.facts["context_length"])
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        if "tokenizer" not in self.facts or self.facts.get("chat_template", PLAIN) != PLAIN:
+            return None  # a Jinja template needs its tokenizer's own code
+        tokenizer, length = standalone(self.facts["tokenizer"]), self.facts["context_length"]
+        columns = list(self.columns[1:])  # beside `messages`
+        return {"kind": "chat", "columns": columns, "tokenizer": tokenizer, "context_length": length, "template": PLAIN}
 
     def ids(self, dataset: Any) -> list[str]:
         """File and line of each conversation, as in `train.jsonl:17`; for a packed row, of all conversations in it."""

@@ -16,7 +16,7 @@ from playbook import Data, UserError
 from src.data.annotations import LEAST_SHARE, Annotation, Checks
 from src.data.channels import ChannelReader
 from src.data.coco import read_coco
-from src.data.images import FORMATS, name_files
+from src.data.images import FORMATS, name_files, reading_of
 from src.data.layouts import Layout, cut, find_coco, find_voc
 from src.data.recolour import recolour
 from src.data.voc import read_voc
@@ -93,6 +93,7 @@ class _Detection(Data):
             v2.RandomHorizontalFlip(): flip,
         }
         chosen = [change for change, is_chosen in changes.items() if is_chosen]
+        self.image_size = None if image_size is None else list(image_size)
         resize = [v2.Resize(list(image_size))] if image_size is not None else []
         finish = [v2.ToDtype(torch.float32, scale=True), v2.ToPureTensor()]
         self.as_floats = v2.Compose(finish)
@@ -153,6 +154,13 @@ class _Detection(Data):
     def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Any]]:
         image = self.reader.tensor(source)
         return self._prepared(image, resize), {"file_size": tuple(image.shape[:0:-1])}
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        channels = self.reader.channels
+        if channels not in (1, 3) or self.reader.value_range is not None:
+            return None  # such files are read by more than Pillow
+        steps: list[dict[str, Any]] = [] if self.image_size is None else [{"resize": self.image_size}]
+        return reading_of(channels, [*steps, {"multiply": 1 / 255}], bits=16)
 
     def _prepared(self, image: Tensor, resize: bool) -> Tensor:
         return (self.evaluated if resize else self.as_floats)(tv_tensors.Image(image))

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from torch.utils.data import TensorDataset
 
 from playbook import Data, split_indices
-from src.data.images import FORMATS, read_picture, read_resized
+from src.data.images import FORMATS, read_picture, read_resized, reading_of
 
 
 class Digits(Data):
@@ -57,6 +57,9 @@ class Digits(Data):
     def read(self, source: Any) -> Tensor:
         """Reads an image (1, 8, 8) in [0, 1] from a path or bytes; other sizes are scaled and centre-cropped."""
         return read_resized(source, (1, 8, 8)).float() / 255
+
+    def preprocessing(self) -> dict[str, Any]:
+        return reading_of(1, [{"cover": [8, 8]}, {"divide": 255}])
 
     def _shifted(self, sample: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         image, target = sample  # (1, 8, 8), ()

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from playbook import DataError, ResidentImages, UserError
-from src.data.images import FORMATS, read_picture, read_resized, with_mode
+from src.data.images import FORMATS, read_picture, read_resized, reading_of, with_mode
 
 LAYOUT = 2  # version of the decoded file; older files are not read
 
@@ -73,6 +73,10 @@ class ImageArchive(ResidentImages):
     def read(self, source: Any) -> Tensor:
         """Reads an image (C, H, W), normalised, from a path or bytes; other sizes are scaled and centre-cropped."""
         return self.prepared(read_resized(source, self.facts["image_shape"]))
+
+    def preprocessing(self) -> dict[str, Any]:
+        shape, statistics = self.facts["image_shape"], {name: self.facts[name] for name in ("mean", "deviation")}
+        return reading_of(shape[0], [{"cover": shape[1:]}], **statistics)
 
     def _decoded(self) -> Path:
         try:

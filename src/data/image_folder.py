@@ -11,9 +11,10 @@ from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
 from src.data.channels import ChannelReader
-from src.data.images import FORMATS, image_files, split_folder
+from src.data.images import FORMATS, image_files, reading_of, split_folder
 from src.data.normalise import Normalise
 
+LONGEST = 8  # ratio of the sides up to which an image is scaled as a whole
 NEEDED = {"fit": "train_set", "validate": "val_set", "test": "test_set", "predict": "test_set"}  # by stage
 
 
@@ -88,6 +89,7 @@ class ImageFolder(Data):
         self.reader = ChannelReader(channels, value_range)
         self.picture = self.reader.picture
         self.normalise = Normalise(channels, mean, deviation)
+        self.image_size = image_size
         self.root = Path(root)
         self.val_share = val_share
         finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), self.normalise]
@@ -150,6 +152,16 @@ class ImageFolder(Data):
         """Reads an image (C, S, S) from a path or bytes, scaled, cropped and normalised as in evaluation."""
         self.normalise.take(self.facts)
         return self.evaluated(self.reader(source))
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        channels = self.reader.channels
+        if channels not in (1, 3) or self.reader.value_range is not None:
+            return None  # such files are read by more than Pillow
+        self.normalise.take(self.facts)
+        side = self.image_size
+        steps: list[dict[str, Any]] = [{"middle": LONGEST}, {"resize_shorter": round(side * 8 / 7)}]
+        steps += [{"center_crop": [side, side]}, {"multiply": 1 / 255}]
+        return reading_of(channels, steps, bits=16, **self.normalise.values)
 
     def _loader(self, name: str, dataset: Any, shuffle: bool = False, **options: Any) -> DataLoader:
         if name != "test" and isinstance(self.val_set, Subset) and len(dataset) == 0:
@@ -224,7 +236,7 @@ class _Files(Dataset):
 def _middle(image: Any) -> Any:
     """Crops an image over 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
     height, width = v2.functional.get_size(image)
-    most = 8 * min(height, width)
+    most = LONGEST * min(height, width)
     top, left = (max((side - most) // 2, 0) for side in (height, width))  # as much is left out on the other side
     if not top and not left:
         return image

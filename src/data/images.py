@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from errno import EIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -103,13 +104,27 @@ def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
     """
     from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize  # as above
 
-    image = pil_to_tensor(with_mode(read_image(source), "L" if shape[0] == 1 else "RGB"))
-    sides = list(shape[1:])
-    if list(image.shape[1:]) == sides:
-        return image
-    scale = max(side / own for side, own in zip(sides, image.shape[1:], strict=True))
-    covering = [max(side, round(own * scale)) for side, own in zip(sides, image.shape[1:], strict=True)]
-    return center_crop(resize(image, covering, antialias=True), sides)
+    image = with_mode(read_image(source), "L" if shape[0] == 1 else "RGB")
+    sides, own = list(shape[1:]), (image.height, image.width)
+    if list(own) == sides:
+        return pil_to_tensor(image)
+    scale = max(side / length for side, length in zip(sides, own, strict=True))
+    covering = [max(side, round(length * scale)) for side, length in zip(sides, own, strict=True)]
+    # by Pillow, whose bytes are the same on every processor, and in exported models
+    return pil_to_tensor(center_crop(resize(image, covering), sides))  # type: ignore[arg-type]  # takes images
+
+
+def reading_of(channels: int, steps: Sequence[dict[str, Any]], bits: int = 8, **statistics: Any) -> dict[str, Any]:
+    """Describes how an image is read, for `Data.preprocessing`.
+
+    Args:
+        channels: 1 or 3.
+        steps: those of playbook/deploy/runtime/images.py, each a dict of one key.
+        bits: 8 if only the upper 8 bits of deeper values are used, else 16.
+        statistics: `mean` and `deviation` of each channel; without them, values are not normalised.
+    """
+    normalised = {"mean": None, "deviation": None, **statistics}
+    return {"kind": "image", "channels": channels, "bits": bits, "steps": list(steps), **normalised, "pads_to": None}
 
 
 def with_mode(image: Image.Image, mode: str) -> Image.Image:

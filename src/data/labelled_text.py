@@ -20,6 +20,7 @@ from src.ops.vocabularies import (
     describe,
     found_again,
     learn_vocabulary,
+    standalone,
     vocabulary_from,
     vocabulary_of,
 )
@@ -165,6 +166,15 @@ class LabelledText(Data):
         if "tokenizer" not in self.facts:
             raise UserError("--ckpt_path: the checkpoint has no vocabulary; expected one that was trained on texts")
         return _inputs(torch.tensor(self._tokens(_text_of(source, self.columns))))
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        if "tokenizer" not in self.facts:
+            return None
+        reader = vocabulary_from(self.facts["tokenizer"])
+        frame = [list(tokens) for tokens in getattr(reader, "frame", ([], []))]
+        tokenizer = standalone(self.facts["tokenizer"])
+        rows = {"columns": list(self.columns), "header": self.header}
+        return {"kind": "text", **rows, "tokenizer": tokenizer, "frame": frame, "max_length": self.max_length}
 
     def ids(self, dataset: Any) -> list[str]:
         """File and line of each text, as in test.tsv:17."""

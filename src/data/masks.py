@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
 from src.data.channels import ChannelReader
-from src.data.images import FORMATS, files_by_name, lines_of, name_files, read_image, split_folder
+from src.data.images import FORMATS, files_by_name, lines_of, name_files, read_image, reading_of, split_folder
 from src.data.mask_change import PairChange, Pixels
 from src.data.normalise import Normalise
 from src.data.recolour import recolour
@@ -126,6 +126,14 @@ class _Masks(Data):
     def unlabelled(self, source: Any, resize: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
         pixels = self.reader.tensor(source)
         return self._prepared(pixels, resize), {"file_size": torch.tensor(pixels.shape[1:])}  # H, W
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        channels = self.reader.channels
+        if channels not in (1, 3) or self.reader.value_range is not None:
+            return None  # such files are read by more than Pillow
+        self.normalise.take(self.facts)
+        steps: list[dict[str, Any]] = [{"resize": self.evaluated.image_size}, {"multiply": 1 / 255}]
+        return reading_of(channels, steps, bits=16, **self.normalise.values)
 
     def _prepared(self, pixels: Tensor, resize: bool) -> Tensor:
         self.normalise.take(self.facts)

@@ -149,6 +149,10 @@ class Mixture(Data):
     def unlabelled(self, source: Any) -> Any:
         return self._reader().unlabelled(source)
 
+    def preprocessing(self) -> dict[str, Any] | None:
+        self.first.facts = self.facts
+        return self.first.preprocessing()
+
     def _reader(self) -> Data:
         if type(self.first).read is Data.read:
             raise UserError(f"--input: {type(self.first).__name__}, the first part, cannot read a single input")

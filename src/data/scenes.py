@@ -16,7 +16,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from playbook import Data, UserError, split_indices
 from src.data.detection import detection_collate
 from src.data.digits import load_digits
-from src.data.images import FORMATS, read_image, read_picture, with_mode
+from src.data.images import FORMATS, read_image, read_picture, reading_of, with_mode
 
 SMALLEST, LARGEST = 12, 28  # pixels that a digit of 8 × 8 is enlarged to, 1.5 to 3.5 times
 OVERLAP = 0.1  # share of the smaller of two digits' boxes that the other may cover
@@ -112,6 +112,11 @@ class DigitScenes(Data):
         width, height = read_image(source).size
         size = (width, height) if self.target == "boxes" else torch.tensor([height, width])
         return self.read(source, resize), {"file_size": size}
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        if self.target == "captions":
+            return None
+        return reading_of(1, [{"divide": 255}, {"resize": list(self.image_size)}])
 
 
 class _Scenes(Dataset):

@@ -28,6 +28,7 @@ from src.ops.vocabularies import (
     fingerprint,
     found_again,
     learn_vocabulary,
+    standalone,
     vocabulary_from,
     vocabulary_of,
 )
@@ -162,6 +163,12 @@ class Text(Data):
         if not hasattr(self, "_reader"):
             self._reader = vocabulary_from(self.facts["tokenizer"])
         return as_prompt(self._reader.encode(text_of(source, self.columns)), self.facts["context_length"])
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        if "tokenizer" not in self.facts:
+            return None
+        tokenizer, length = standalone(self.facts["tokenizer"]), self.facts["context_length"]
+        return {"kind": "prompt", "columns": list(self.columns), "tokenizer": tokenizer, "context_length": length}
 
     def ids(self, dataset: Any) -> list[str]:
         """The token of the text at which each window begins, as in `val:512`."""

@@ -13,7 +13,15 @@ from torch.utils.data import Dataset
 from playbook import Data, UserError, files_below, nearest, split_indices
 from src.data.prompts import text_of
 from src.data.text_tables import SUFFIXES, read_rows
-from src.ops.vocabularies import MASK, Vocabulary, check_vocab_size, describe, learn_vocabulary, vocabulary_from
+from src.ops.vocabularies import (
+    MASK,
+    Vocabulary,
+    check_vocab_size,
+    describe,
+    learn_vocabulary,
+    standalone,
+    vocabulary_from,
+)
 
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "comment")
 Inputs = dict[str, Tensor]
@@ -128,6 +136,12 @@ class UnlabelledText(Data):
     def unlabelled(self, source: Any) -> Inputs:
         """The same as `read`, as batches have no target."""
         return self.read(source)
+
+    def preprocessing(self) -> dict[str, Any] | None:
+        if "tokenizer" not in self.facts:
+            return None
+        tokenizer, rows = standalone(self.facts["tokenizer"]), {"columns": list(self.columns), "header": self.header}
+        return {"kind": "masked_text", **rows, "tokenizer": tokenizer, "max_length": self.max_length}
 
     def ids(self, dataset: Any) -> list[str]:
         """File and line of each text, and the token at which a piece begins, as in reviews.txt:17:64."""

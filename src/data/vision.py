@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from playbook import ResidentImages, UserError
-from src.data.images import FORMATS, read_picture, read_resized
+from src.data.images import FORMATS, read_picture, read_resized, reading_of
 
 DIGITS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -58,6 +58,10 @@ class MNIST(ResidentImages):
     def read(self, source: Any) -> Tensor:
         """Reads an image (1, 28, 28), normalised, from a path or bytes; others are scaled and cut to the centre."""
         return self.prepared(read_resized(source, self.facts["image_shape"]))
+
+    def preprocessing(self) -> dict[str, Any]:
+        shape, statistics = self.facts["image_shape"], {name: self.facts[name] for name in ("mean", "deviation")}
+        return reading_of(shape[0], [{"cover": shape[1:]}], **statistics)
 
     def _folder(self) -> Path | None:
         folders = [self.root / type(self).__name__ / "raw", self.root / "raw", self.root]
@@ -131,6 +135,10 @@ class CIFAR10(ResidentImages):
     def read(self, source: Any) -> Tensor:
         """Reads an image (3, 32, 32), normalised, from a path or bytes; others are scaled and cut to the centre."""
         return self.prepared(read_resized(source, self.facts["image_shape"]))
+
+    def preprocessing(self) -> dict[str, Any]:
+        shape, statistics = self.facts["image_shape"], {name: self.facts[name] for name in ("mean", "deviation")}
+        return reading_of(shape[0], [{"cover": shape[1:]}], **statistics)
 
     def _class_names(self) -> list[str]:
         file, entry = self.names

@@ -111,6 +111,16 @@ class YOLO(nn.Module):
         self.register_buffer("bins", torch.arange(num_bins, dtype=torch.float32), persistent=False)
         self._initialise()
 
+    @property
+    def suppression(self) -> dict[str, Any]:
+        """How boxes are selected among those of all points, for exported models."""
+        return {
+            "score_threshold": self.score_threshold,
+            "nms_iou": self.nms_iou,
+            "max_detections": self.max_detections,
+            "max_candidates": MOST_CANDIDATES,
+        }
+
     def _initialise(self) -> None:
         """He et al. 2015 before a norm; last layers as Lin et al. 2017, with distances that begin in the middle."""
         for module in self.modules():

@@ -121,6 +121,19 @@ def found_again(plain: Mapping[str, Any], name: str | None, option: str) -> dict
     return Pretrained(name, plain["digest"], option).plain()
 
 
+def standalone(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values that hold all of a vocabulary, for exported models: a pretrained tokenizer's own, not its name.
+
+    Args:
+        plain: returned by `plain`.
+    """
+    if plain["kind"] != "huggingface":
+        return dict(plain)
+    vocabulary = vocabulary_from(plain)
+    assert isinstance(vocabulary, Pretrained), plain["kind"]
+    return {"kind": "huggingface", "tokenizer": vocabulary.content, "end": vocabulary.end}
+
+
 def learn_vocabulary(
     kind: Kind, texts: Iterable[str], vocab_size: int = 4096, min_count: int = 1, special: Sequence[str] = ()
 ) -> Vocabulary:
@@ -348,8 +361,8 @@ class Pretrained:
         if not self.tokenizer.is_fast:
             raise UserError(f"{option} {name}: expected a tokenizer with a tokenizer.json")
         self.name = name
-        content = self.tokenizer.backend_tokenizer.to_str()
-        self.digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        self.content: str = self.tokenizer.backend_tokenizer.to_str()  # of a tokenizer.json
+        self.digest = hashlib.sha256(self.content.encode()).hexdigest()[:16]
         if digest is not None and digest != self.digest:
             raise UserError(
                 f"{option} {name}: its tokenizer ({self.digest}) differs from the checkpoint's ({digest}); "
@@ -364,7 +377,7 @@ class Pretrained:
         first = next(place for place in range(len(framed)) if framed[place : place + len(bare)] == bare)
         # tokens that belong around a text as a whole, such as [CLS] and [SEP]; `encode` leaves them out
         self.frame: tuple[list[int], list[int]] = framed[:first], framed[first + len(bare) :]
-        is_bytes = '"ByteLevel"' in content
+        is_bytes = '"ByteLevel"' in self.content
         names = self.tokenizer.convert_ids_to_tokens(list(range(self.size)))
         self.num_bytes = [0 if name is None or name in self.special else _num_bytes(name, is_bytes) for name in names]
 

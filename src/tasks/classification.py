@@ -163,6 +163,9 @@ class Classification(Task):
         """The net; with `test_views`, logits averaged over the views."""
         return self.net if self.test_views == 1 else _Views(self)
 
+    def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any]:
+        return {"kind": "classes", "names": [class_name(facts, k) for k in range(self.num_classes)], "top": 5}
+
     def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
         """Writes class and probability above the image."""
         return captioned(enlarged(as_image(inputs)), f"{answer['class']} {answer['probability']:.2f}")

@@ -120,6 +120,13 @@ class Detection(Task):
             for output in outputs
         ]
 
+    def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any] | None:
+        suppression: dict[str, Any] | None = getattr(self.net, "suppression", None)
+        if suppression is None:
+            return None  # torchvision's detectors are exported with their own
+        names = [class_name(self._named(facts), k) for k in range(self.num_classes)]
+        return {"kind": "boxes", "names": names, "score": 0.25, **suppression}
+
     def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
         """Draws the boxes with their classes and scores."""
         names = self._named(self.facts).get("classes", [])

@@ -14,7 +14,7 @@ from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 from src.ops.chunked_cross_entropy import chunked_cross_entropy
 from src.ops.generation import check_sampling, generate
 from src.ops.losses import precise
-from src.ops.vocabularies import check_net, vocabulary_from
+from src.ops.vocabularies import check_net, standalone, vocabulary_from
 
 IGNORED = -100  # as a target: does not count in the loss
 Batch = tuple[dict[str, Tensor], Tensor]
@@ -172,6 +172,19 @@ class LanguageModelling(Task):
     def use_program(self, program: nn.Module) -> None:
         self.net = _Filled(program)
         self.loss_chunk = 0  # it has no features
+
+    def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any]:
+        vocabulary = vocabulary_from(facts["tokenizer"]) if "tokenizer" in facts else None
+        return {
+            "kind": "generate",
+            "tokenizer": None if vocabulary is None else standalone(facts["tokenizer"]),
+            "max_new_tokens": self.max_new_tokens,
+            **self.sampling,
+            "stop": self.stop if vocabulary is not None else [],
+            "stop_tokens": facts.get("stop_tokens", []),
+            "context_length": getattr(self.net, "context_length", None),
+            "seed": torch.initial_seed(),
+        }
 
     def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
         streams = self.stream and len(prompts) == 1 and self.vocabulary is not None

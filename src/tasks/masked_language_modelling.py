@@ -10,7 +10,7 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
 from src.ops.losses import precise
-from src.ops.vocabularies import MASK, check_net, vocabulary_from
+from src.ops.vocabularies import MASK, check_net, standalone, vocabulary_from
 
 NUM_CHOICES = 5  # words in an answer for each gap
 IGNORED = -100  # as a target: not masked
@@ -45,6 +45,9 @@ class MaskedLanguageModelling(Task):
     """
 
     loss_name = "cross-entropy"
+
+    program_outputs = ("logits",)
+    program_dims = MappingProxyType({1: "T"})
 
     def __init__(
         self,
@@ -153,15 +156,19 @@ class MaskedLanguageModelling(Task):
             answers.append({"text": vocabulary.decode(filled), "choices": " | ".join(words)})
         return answers
 
-    program_outputs = ("logits",)
-    program_dims = MappingProxyType({1: "T"})
-
     def program(self) -> nn.Module:
         """Tokens and mask (B, T) → logits (B, T, V)."""
         return _Logits(self)
 
     def use_program(self, program: nn.Module) -> None:
         self.exported = program
+
+    def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any] | None:
+        if "tokenizer" not in facts:
+            return None
+        mask_token = vocabulary_from(facts["tokenizer"]).special[MASK]
+        options = {"mask_token": mask_token, "mask_share": self.mask_share, "num_choices": NUM_CHOICES}
+        return {"kind": "gaps", "tokenizer": standalone(facts["tokenizer"]), **options}
 
     def _step(self, stage: str, batch: Inputs, draws: Tensor) -> Tensor:
         tokens, mask = batch["tokens"], batch["mask"]

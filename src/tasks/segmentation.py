@@ -140,6 +140,9 @@ class Segmentation(Task):
             answers.append({"mask": mask, "area": dict(zip(names, shares, strict=True))})
         return answers
 
+    def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any]:
+        return {"kind": "mask", "names": self._names(facts)}
+
     def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
         """Draws the mask over the image, with the names of the classes."""
         return with_mask(as_image(inputs), answer["mask"], self._names(self.facts))

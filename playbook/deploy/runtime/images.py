@@ -1,0 +1,219 @@
+"""Reads image files as evaluation did in training: upright, resized and normalised."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError, Sample
+from .resizing import resize
+
+MODES = {1: "L", 3: "RGB"}  # of Pillow, by the number of channels
+LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # share of red, green and blue in grey (ITU-R 601)
+MOST_PIXELS = 2**27  # of a file; a larger one takes gigabytes to decode
+BITS_PER_SAMPLE = 258  # a tag of TIFF
+
+
+def read_image(source: Path | str | bytes, plan: Mapping[str, Any], name: str = "image") -> Sample:
+    """Reads an image as the manifest's `preprocessing` says.
+
+    Args:
+        source: path of a file, or its bytes.
+        plan: `channels`, 1 or 3; `bits`, 8 to cut deeper values to their upper 8 bits, 16 to keep them; `steps`, each a
+            dict of one key of `STEPS`; `mean` and `deviation` of each channel, or None; `pads_to`, the number of
+            which height and width become multiples, with zeros at the right and bottom, or None.
+        name: name of the input.
+
+    Raises:
+        InputError: the file is missing, truncated, too large, or not an image of 8 or 16 bits.
+    """
+    with _opened(source) as image:
+        pixels = _decoded(image, source, plan["channels"], plan.get("bits", 8))  # a Pillow image or floats (C, H, W)
+    size = (pixels.shape[1], pixels.shape[2]) if isinstance(pixels, np.ndarray) else (pixels.height, pixels.width)
+    for step in plan["steps"]:
+        [(kind, value)] = step.items()
+        pixels = STEPS[kind](pixels, value)
+    values = _array(pixels)
+    values = values.astype(np.float32)  # (C, H, W)
+    if plan.get("mean") is not None:
+        mean, deviation = (np.array(plan[key], dtype=np.float32)[:, None, None] for key in ("mean", "deviation"))
+        values = (values - mean) / deviation
+    if plan.get("pads_to"):
+        below, beside = (-side % plan["pads_to"] for side in values.shape[1:])
+        values = np.pad(values, ((0, 0), (0, below), (0, beside)))
+    return Sample({name: np.ascontiguousarray(values)}, size)
+
+
+@contextmanager
+def _opened(source: Path | str | bytes) -> Iterator[Any]:
+    from PIL import Image
+
+    name = "the image" if isinstance(source, bytes) else Path(source).as_posix()
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise InputError(f"has {image.width} × {image.height} pixels, expected at most {MOST_PIXELS:,}")
+            yield image
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error.__cause__
+    except (
+        *(OSError, SyntaxError, ValueError, EOFError, OverflowError, MemoryError),  # a damaged file may raise any
+        *(Image.DecompressionBombError, Image.DecompressionBombWarning),
+    ) as error:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise InputError(f"{name}: cannot be read as an image: {text}") from error
+
+
+def _decoded(image: Any, source: Path | str | bytes, channels: int, bits: int) -> Any:
+    """A Pillow image of bytes, or floats (C, H, W) in [0, 1] of a file with 16 bits."""
+    if bits == 16 and _exceeds_pillow(image):
+        raise InputError("is a TIFF with more bits, channels or pages than Pillow reads; save it as a PNG")
+    if bits == 16 and _is_deep_png(image):
+        return _with_channels(_deep_png(source).astype(np.float32) / np.float32(2**16 - 1), channels)
+    image = _upright(image)
+    if image.mode[0] in "IF":
+        from PIL import Image
+
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() >= 2**16:
+            raise InputError(f"expected 8 or 16 bits a channel, got values from {values.min():g} to {values.max():g}")
+        is_8_bit = image.mode == "I" and image.format == "TIFF" and values.max() < 2**8  # in 32 bits
+        if bits == 16:
+            full_scale = np.float32(2**8 - 1 if is_8_bit else 2**16 - 1)
+            return _with_channels(values[None].astype(np.float32) / full_scale, channels)
+        image = Image.fromarray((values.astype(np.int64) >> (0 if is_8_bit else 8)).astype(np.uint8))
+    return image.convert(MODES[channels])
+
+
+def _upright(image: Any) -> Any:
+    """Decodes an image and rotates it by its EXIF orientation."""
+    from PIL import ImageOps
+
+    image.load()
+    turned = ImageOps.exif_transpose(image)
+    turned.format = image.format
+    return turned
+
+
+def _exceeds_pillow(image: Any) -> bool:
+    if image.format != "TIFF":
+        return False
+    bits = image.tag_v2.get(BITS_PER_SAMPLE, (1,))
+    if image.mode[0] in "1LIF" and image.mode != "LA":
+        return len(bits) > 1 or getattr(image, "n_frames", 1) > 1
+    return max(bits) > 8
+
+
+def _is_deep_png(image: Any) -> bool:
+    return image.format == "PNG" and image.mode[0] != "I" and bool(image.tile) and ";16" in str(image.tile[0][3])
+
+
+def _deep_png(source: Path | str | bytes) -> np.ndarray:
+    """Values (C, H, W) of a PNG with several channels of 16 bits, of which Pillow decodes 8 at a time."""
+    parts = []
+    for is_upper in (True, False):
+        with _opened(source) as image:
+            tile = image.tile[0]
+            if tile[3] == "LA;16B":
+                image.tile = [tile._replace(args="RGBA")]  # its bytes as they are
+                parts.append(np.asarray(_upright(image))[..., 0 if is_upper else 1 :: 2])
+            else:
+                image.tile = [tile._replace(args=tile[3][:-1] + ("B" if is_upper else "L"))]
+                parts.append(np.asarray(_upright(image)))
+    upper, lower = parts
+    values = (upper.astype(np.uint16) << 8 | lower).transpose(2, 0, 1)
+    return values[:-1] if values.shape[0] in (2, 4) else values  # without alpha
+
+
+def _with_channels(values: np.ndarray, channels: int) -> np.ndarray:
+    """Floats (1 or 3, H, W) as grey or RGB."""
+    if len(values) == channels:
+        return values
+    return np.tensordot(LUMA[None], values, axes=1) if channels == 1 else values.repeat(3, axis=0)
+
+
+def _array(pixels: Any) -> np.ndarray:
+    """Bytes or floats (C, H, W)."""
+    if isinstance(pixels, np.ndarray):
+        return pixels
+    values = np.asarray(pixels)
+    return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+
+
+def _size(pixels: Any) -> tuple[int, int]:
+    return (pixels.shape[1], pixels.shape[2]) if isinstance(pixels, np.ndarray) else (pixels.height, pixels.width)
+
+
+def _cut(pixels: Any, top: int, left: int, height: int, width: int) -> Any:
+    if isinstance(pixels, np.ndarray):
+        return pixels[:, top : top + height, left : left + width]
+    return pixels.crop((left, top, left + width, top + height))
+
+
+def _middle(pixels: Any, ratio: int) -> Any:
+    """Cuts an image that is over `ratio` times as long as wide to its middle."""
+    height, width = _size(pixels)
+    most = ratio * min(height, width)
+    top, left = (max((side - most) // 2, 0) for side in (height, width))
+    return _cut(pixels, top, left, height - 2 * top, width - 2 * left) if top or left else pixels
+
+
+def _by_pillow(pixels: Any, height: int, width: int) -> Any:
+    """Resizes a Pillow image by Pillow, and floats as torch does."""
+    from PIL import Image
+
+    if _size(pixels) == (height, width):
+        return pixels
+    if isinstance(pixels, np.ndarray):
+        return resize(pixels, (height, width))
+    return pixels.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def _resize_shorter(pixels: Any, side: int) -> Any:
+    height, width = _size(pixels)
+    longer = int(side * max(height, width) / min(height, width))
+    return _by_pillow(pixels, *((side, longer) if height <= width else (longer, side)))
+
+
+def _center_crop(pixels: Any, sides: list[int]) -> Any:
+    top, left = (round((own - side) / 2) for own, side in zip(_size(pixels), sides, strict=True))
+    return _cut(pixels, top, left, *sides)
+
+
+def _cover(pixels: Any, sides: list[int]) -> Any:
+    """Scales an image so that it covers height and width, and crops its centre."""
+    own = _size(pixels)
+    if list(own) == list(sides):
+        return pixels
+    scale = max(side / length for side, length in zip(sides, own, strict=True))
+    height, width = (max(side, round(length * scale)) for side, length in zip(sides, own, strict=True))
+    return _center_crop(_by_pillow(pixels, height, width), sides)
+
+
+def _resize(pixels: Any, sides: list[int]) -> np.ndarray:
+    return resize(_array(pixels), (sides[0], sides[1]))
+
+
+def _multiply(pixels: Any, factor: float) -> np.ndarray:
+    values = _array(pixels)
+    return values if values.dtype == np.float32 else values.astype(np.float32) * np.float32(factor)
+
+
+def _divide(pixels: Any, divisor: float) -> np.ndarray:
+    values = _array(pixels)
+    return values if values.dtype == np.float32 else values.astype(np.float32) / np.float32(divisor)
+
+
+# what a step of the preprocessing does, by its key
+STEPS: dict[str, Callable[[Any, Any], Any]] = {
+    "middle": _middle,  # largest ratio of the sides
+    "resize_shorter": _resize_shorter,  # pixels of the shorter side; by Pillow
+    "center_crop": _center_crop,  # [H, W]
+    "cover": _cover,  # [H, W], by Pillow
+    "resize": _resize,  # [H, W], as torch resizes tensors
+    "multiply": _multiply,  # bytes by a factor, in single precision; floats are in [0, 1] already
+    "divide": _divide,  # bytes by a number
+}
