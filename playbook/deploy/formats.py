@@ -60,7 +60,7 @@ def exported(program: Program) -> Any:
     try:
         with quiet(), torch.no_grad():
             return torch.export.export(
-                program.module, (), program.example, dynamic_shapes=program.dynamic_shapes(), strict=False
+                program.module, tuple(program.example.values()), dynamic_shapes=program.dynamic_shapes(), strict=False
             )
     except UserError:
         raise
@@ -83,10 +83,10 @@ def _aoti(program: Program, file: Path) -> None:
 def _onnx(program: Program, file: Path) -> None:
     options: dict[str, Any] = {"input_names": list(program.shapes), "output_names": program.outputs}
     if recurrent_layer(program.module):  # its layers are one node each in this older exporter
+        shapes = {**program.shapes, **{name: ["B"] for name in program.outputs}}
         axes = {
-            name: {p: s for p, s in enumerate(shape) if isinstance(s, str)} for name, shape in program.shapes.items()
+            name: {k: size for k, size in enumerate(shape) if isinstance(size, str)} for name, shape in shapes.items()
         }
-        axes |= {name: {0: "B"} for name in program.outputs}
         example = tuple(program.example.values())
         try:
             with quiet(), torch.no_grad():
@@ -97,7 +97,7 @@ def _onnx(program: Program, file: Path) -> None:
         return
     graph = exported(program)
     with quiet():
-        translated = torch.onnx.export(graph, (), kwargs=program.example, dynamo=True, verbose=False, **options)
+        translated = torch.onnx.export(graph, dynamo=True, verbose=False, **options)
     assert translated is not None
     model = translated.model_proto
     _name_dimensions(model, program)
@@ -120,8 +120,7 @@ def _torchscript(program: Program, file: Path) -> None:
         raise UserError("models of transformers 5 cannot be traced by TorchScript; expected --format onnx")
     try:
         with quiet(), torch.no_grad():
-            # positional, in the order of the names
-            traced = torch.jit.trace(program.module, example_kwarg_inputs=program.example, check_trace=False)
+            traced = torch.jit.trace(program.module, tuple(program.example.values()), check_trace=False)
             torch.jit.save(traced, file)  # type: ignore[arg-type]  # a traced module
     except Exception as error:  # as in `exported`
         raise UserError(f"TorchScript cannot trace {type(program.module).__name__}: {first_line(error)}") from error

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import lightning.pytorch as pl
@@ -23,7 +24,7 @@ class Program:
 
     Args:
         task: the task or LightningModule that it belongs to.
-        module: takes the inputs by name.
+        module: takes the inputs by name, or in their order.
         batches: inputs of validation batches, on the CPU.
         shapes: dimensions of each input; those that may vary have a name, B for the batch.
         limits: smallest and largest size of each of these; None for no largest.
@@ -51,16 +52,16 @@ class Program:
         with torch.inference_mode():
             return flat_outputs(self.module(**inputs))
 
-    def dynamic_shapes(self) -> dict[str, dict[int, Any]]:
+    def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """What torch.export takes: the dimensions of each input that vary."""
         dims = {
             name: torch.export.Dim(name, min=low, max=LONGEST if high is None else high)
             for name, (low, high) in self.limits.items()
         }
-        return {
-            name: {place: dims[size] for place, size in enumerate(shape) if isinstance(size, str)}
-            for name, shape in self.shapes.items()
-        }
+        return tuple(
+            {place: dims[size] for place, size in enumerate(shape) if isinstance(size, str)}
+            for shape in self.shapes.values()
+        )
 
 
 def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapping[str, Any]) -> Program:
@@ -84,7 +85,10 @@ def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapp
             raise
         except ValueError as error:
             raise UserError(f"{type(model).__name__}: {error}; the method program_inputs can name them") from error
-        examples.append({name: value.cpu() for name, value in inputs.items()})
+        order = [name for name in signature(module.forward).parameters if name in inputs]
+        if len(order) < len(inputs):
+            raise UserError(f"{type(module).__name__}.forward: expected arguments {', '.join(inputs)}")
+        examples.append({name: inputs[name].cpu() for name in order})
         if len(examples) == NUM_BATCHES:
             break
     if not examples:

@@ -15,9 +15,7 @@ class Export(ModelVerb):
     """Writes an artefact, a folder that answers raw inputs without this repository, or the weights as one file."""
 
     name = "export"
-    summary = (
-        "Export a checkpoint, proven equal to the model: ONNX, torch.export and others, quantized, or its weights."
-    )
+    summary = "Export a checkpoint for use without this repository, or its weights, and prove it equal to the model."
     examples = (
         "--ckpt_path best --format onnx",
         "--ckpt_path runs/cnn-digits/<date-time> --format onnx --quantize int8-static --output cnn-int8",
@@ -44,16 +42,17 @@ class Export(ModelVerb):
 
         Args:
             session: the model that the checkpoint is of, and its data.
-            format: torch_export, aoti (compiled for this CPU), onnx, torchscript, executorch, safetensors (only weights)
-                or all.
+            format: torch_export, aoti (compiled for this CPU), onnx, torchscript, executorch, safetensors (weights
+                alone) or all.
             quantize: for onnx, none, int8-static (calibrated, for convolutional nets), int8-dynamic (for Transformers)
                 or int8-weight (only the size shrinks).
-            output: folder to write, or hub:USER/NAME to push it to the Hugging Face hub, or a file .safetensors or .ckpt.
-                Defaults to <run>/exports/<checkpoint>-<format>, and without a format to
+            output: folder to write, hub:USER/NAME to push it to the Hugging Face hub, or without a format a file
+                .safetensors or .ckpt. Defaults to <run>/exports/<checkpoint>-<format>, and without a format to
                 <run>/exports/<checkpoint>.safetensors.
             tolerance: largest difference of an output, as a share of the largest output. Defaults to 1e-3, or no limit
                 if quantized.
-            min_agreement: least share of decisions that agree with the model's. Defaults to 0.999, or 0.98 if quantized.
+            min_agreement: least share of decisions that agree with the model's. Defaults to 0.999, or 0.98 if
+                quantized.
             max_drop: largest loss of the metric that selects the best checkpoint, as a share of it.
             speed: whether to measure the latency and throughput of the model, compiled and exported.
         """

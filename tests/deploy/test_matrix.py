@@ -1,0 +1,54 @@
+"""Every recipe in every format: the artefact answers what the model answers, or one line says why it cannot be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Cli
+from tests.playbook.running import sampled
+from tests.test_configs import ONE_A_NET, SHRUNK, published
+
+__all__ = ["published"]
+FORMATS = ("onnx", "torch_export", "torchscript")
+RECIPES = [f"configs/{name}.yaml" for name in ONE_A_NET]
+ONE_A_TASK = ("vision/cnn-digits", "language/encoder-sst2")
+IMPOSSIBLE = {  # and why
+    ("retinanet-scenes", "onnx"): "RetinaNet selects a different number of boxes at each step",
+    ("retinanet-scenes", "torch_export"): "RetinaNet selects a different number of boxes at each step",
+    ("retinanet-scenes", "torchscript"): "RetinaNet selects a different number of boxes at each step",
+    ("lstm-sst2", "torch_export"): "torch.export unrolls LSTM to a fixed length",
+}
+
+
+@pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))
+@pytest.mark.usefixtures("published")
+def test_recipe_in_each_format(cli: Cli, recipe: str, tmp_path: Path) -> None:
+    name = Path(recipe).stem
+    options = ["--model.net.base", "base", "--data.vocabulary_of", "base"] if name == "lora-sst2" else []
+    if options:
+        mlm = str(ROOT / "configs/language/mlm-sst2.yaml")
+        assert cli("fit", "--config", mlm, *SHRUNK, "--run_dir", "base").code == 0
+    assert cli("fit", "--config", str(ROOT / recipe), *SHRUNK, *options, "--run_dir", "run").code == 0
+    for kind in FORMATS:
+        done = cli("export", "--ckpt_path", "run", "--format", kind, "--output", kind, "--speed", "false")
+        reason = IMPOSSIBLE.get((name, kind))
+        if reason is not None:
+            assert (done.code, len(done.err.splitlines())) == (2, 1)
+            assert reason in done.err
+            assert not Path(kind).exists()
+            continue
+        assert done.code == 0, done.err
+        manifest = json.loads(Path(kind, "artefact.json").read_text())
+        parity = manifest["parity"]
+        assert parity["max_error"] <= 1e-3 * parity["scale"]
+        assert parity["metrics"], "the task's own metrics were measured"
+        if manifest["preprocessing"] is not None and manifest["postprocessing"]["kind"] != "generate":
+            assert parity["answers"]["equal"] == parity["answers"]["compared"] > 0
+        shown = subprocess.run(
+            [sys.executable, "-I", str(tmp_path / "load.py") if False else "load.py"],
+            cwd=kind, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert shown.returncode == 0, shown.stderr
