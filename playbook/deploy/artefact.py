@@ -16,6 +16,7 @@ import playbook
 from playbook.checkpoints.files import digest, replace
 from playbook.deploy import runtime
 from playbook.deploy.program import Program
+from playbook.deploy.runtime.vocabularies import load_vocabulary
 from playbook.errors import UserError
 from playbook.facts import abridged
 from playbook.runs.directory import remove
@@ -134,13 +135,12 @@ def versions() -> dict[str, str]:
     return found
 
 
-def example_sources(manifest: Mapping[str, Any], program: Program, decode: Any, count: int) -> list[Any]:
+def example_sources(manifest: Mapping[str, Any], program: Program, count: int) -> list[Any]:
     """Raw inputs made of the first validation samples: PNGs of images, texts of tokens, or else arrays by name.
 
     Args:
         manifest: with the preprocessing, which is undone.
         program: with the samples.
-        decode: tokens → text, or None.
         count: largest number of inputs.
     """
     reading = manifest["preprocessing"] or {}
@@ -148,16 +148,25 @@ def example_sources(manifest: Mapping[str, Any], program: Program, decode: Any, 
     rows = [{name: value[row] for name, value in batch.items()} for row in range(min(count, len(_first(batch))))]
     if reading.get("kind") == "image":
         return [_png(_first(row), reading) for row in rows]
-    if reading.get("kind") and decode is not None:
-        texts = [decode(_shown(row)) for row in rows]
+    if reading.get("tokenizer"):
+        vocabulary = load_vocabulary(reading["tokenizer"])
+        texts = [vocabulary.decode(_shown(row)) for row in rows]
         return [text for text in texts if text.strip()] or rows
     return rows
 
 
-def save_source(source: Any, folder: Path) -> str:
-    """Writes an example; returns its name."""
+def save_source(source: Any, folder: Path, columns: Sequence[str]) -> str:
+    """Writes an example; returns its name.
+
+    Args:
+        source: bytes of a picture, a text, or arrays by name.
+        folder: where it is written.
+        columns: names of columns of texts.
+    """
     if isinstance(source, bytes):
         name, content = "input.png", source
+    elif isinstance(source, str) and "\n" in source:  # each line of a .txt would be an input
+        name, content = "input.jsonl", json.dumps({columns[0]: source}, ensure_ascii=False).encode()
     elif isinstance(source, str):
         name, content = "input.txt", source.encode()
     else:

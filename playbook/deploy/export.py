@@ -166,14 +166,13 @@ def _add_example(
     """Adds runtime, manifest and an example whose answer is the model's own."""
     draft.add_runtime()
     draft.write_manifest(manifest)
-    vocabulary: Any = getattr(program.task, "vocabulary", None) or getattr(datamodule, "vocabulary", None)
     loaded = Artefact(draft.folder)
-    decode = getattr(vocabulary, "decode", None) or getattr(loaded, "decode", None)
-    sources = artefact.example_sources(manifest, program, decode, NUM_ANSWERS)
+    sources = artefact.example_sources(manifest, program, NUM_ANSWERS)
     answers = loaded.predict(sources)
     manifest["parity"]["answers"] = _compare_answers(answers, sources, manifest, program, datamodule, facts, request)
     example = draft.folder / "example"
-    manifest["example"] = {"input": artefact.save_source(sources[0], example), "answer": "example/answer.json"}
+    columns = [name for name in (manifest["preprocessing"] or {}).get("columns", ()) if name != "messages"]
+    manifest["example"] = {"input": artefact.save_source(sources[0], example, columns), "answer": "example/answer.json"}
     text = json.dumps(answers[0], indent=2, ensure_ascii=False, default=lambda array: array.tolist())
     (example / "answer.json").write_text(text + "\n", encoding="utf-8")
     draft.write_manifest(manifest)

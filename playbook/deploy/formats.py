@@ -1,5 +1,6 @@
 """The formats of exported programs: how each is written, and what it needs."""
 
+import re
 import shutil
 import sys
 import warnings
@@ -149,6 +150,8 @@ def recurrent_layer(module: nn.Module) -> str | None:
 
 def first_line(error: BaseException) -> str:
     """What an error says, in one line of reasonable length."""
+    if fixed := re.search(r"You marked (\w+) as dynamic but your code specialized it", str(error)):
+        return f"its code fixes the size of {fixed[1]} that it was traced with; use x.shape[…], not len(x) or int(…)"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 

@@ -106,7 +106,7 @@ def _tolerance(kind: str, limits: dict[str, float | None]) -> Tolerance:
 
 def _context(session: Any) -> dict[str, Any]:
     known = session.run.read_metrics()
-    values = {**known.get("val", {}), **known.get("test", {})}
+    values = {**(known.get("val") or {}), **(known.get("test") or {})}
     if (best := known.get("best")) and isinstance(best, dict) and "score" in best:
         values[best.get("monitor", "best")] = best["score"]
     options = session.options.checkpoint

@@ -161,7 +161,7 @@ class _Patches(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         if image.shape[1:] != self.shape:
             raise ValueError(f"image_size, in_channels: expected {self.shape} an image, got {tuple(image.shape[1:])}")
-        batch_size, p = len(image), self.size
+        batch_size, p = image.shape[0], self.size  # len would fix the size of an export
         x = image.unflatten(2, (-1, p)).unflatten(4, (-1, p))  # (B, C, S / P, P, S / P, P)
         x = x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, N, C P P)
         x = torch.cat([self.token.expand(batch_size, -1, -1), self.projection(x)], dim=1)  # (B, 1 + N, D)

@@ -131,7 +131,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
     Returns:
         (B, H, T, D / H) in the precision of the value.
     """
-    grouped = key.shape[1] != query.shape[1]
+    grouped = bool(key.shape[1] != query.shape[1])  # TorchScript traces sizes as tensors
     if mask is not None and not isinstance(mask, Tensor):
         return _flex_attention(query.device.type)(query, key, value, block_mask=mask, enable_gqa=grouped)
     low = query.device.type == "cpu" and value.dtype in (torch.bfloat16, torch.float16)

@@ -161,7 +161,7 @@ class Classification(Task):
 
     def program(self) -> nn.Module:
         """The net; with `test_views`, logits averaged over the views."""
-        return self.net if self.test_views == 1 else _Views(self)
+        return self.net if self.test_views == 1 else _Views(self.net, self.test_views)
 
     def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any]:
         return {"kind": "classes", "names": [class_name(facts, k) for k in range(self.num_classes)], "top": 5}
@@ -175,14 +175,7 @@ class Classification(Task):
             return self(inputs)
         if not isinstance(inputs, Tensor) or inputs.ndim != 4:
             raise UserError("test_views: expected images (B, C, H, W); use 1 for other inputs")
-
-        def both(image: Tensor) -> Tensor:
-            return (self(image) + self(image.flip(-1))) / 2
-
-        if self.test_views == 2:
-            return both(inputs)
-        padded = pad(inputs, (1, 1, 1, 1), mode="reflect")
-        return both(inputs) / 2 + (both(padded[..., :-2, :-2]) + both(padded[..., 2:, 2:])) / 4
+        return _from_views(self.net, inputs, self.test_views)
 
     def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
         inputs, target = batch
@@ -221,15 +214,28 @@ class Classification(Task):
             raise UserError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
 
 
-class _Views(nn.Module):
-    """Logits (B, K) averaged over the views of each image."""
+def _from_views(net: nn.Module, image: Tensor, num_views: int) -> Tensor:
+    """Logits (B, K) averaged over 2 or 6 views of images (B, C, H, W)."""
 
-    def __init__(self, task: Classification) -> None:
+    def both(image: Tensor) -> Tensor:
+        return (net(image) + net(image.flip(-1))) / 2
+
+    if num_views == 2:
+        return both(image)
+    padded = pad(image, (1, 1, 1, 1), mode="reflect")
+    return both(image) / 2 + (both(padded[..., :-2, :-2]) + both(padded[..., 2:, 2:])) / 4
+
+
+class _Views(nn.Module):
+    """A net whose logits are averaged over views of each image."""
+
+    def __init__(self, net: nn.Module, num_views: int) -> None:
         super().__init__()
-        self.task = task
+        self.net = net
+        self.num_views = num_views
 
     def forward(self, image: Tensor) -> Tensor:
-        return self.task._from_views(image)
+        return _from_views(self.net, image, self.num_views)
 
 
 class _MacroAccuracy(MulticlassStatScores):

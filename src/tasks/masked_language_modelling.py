@@ -226,12 +226,17 @@ class MaskedLanguageModelling(Task):
 
 
 class _Logits(nn.Module):
+    """The task's net with the layers that predict tokens."""
+
     def __init__(self, task: MaskedLanguageModelling) -> None:
         super().__init__()
-        self.task = task
+        self.net = task.net
+        self.transform = task.transform
+        self.bias = task.bias
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        return self.task({"tokens": tokens, "mask": mask})  # (B, T, V)
+        features = self.transform(self.net.features(tokens, mask))  # type: ignore[operator]  # (B, T, D)
+        return linear(features, self.net.embedding.weight, self.bias)  # type: ignore[union-attr]  # (B, T, V)
 
 
 def _at(x: Tensor, places: Tensor) -> Tensor:
