@@ -77,7 +77,7 @@ def test_artefact_of_a_run(cli: Cli, run: Path) -> None:
     before, after = manifest["parity"]["metrics"]["val/accuracy"]
     assert before == after
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, str(place / "load.py")]
+    command = [sys.executable, str((place / "load.py").absolute())]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd="/")
     assert len(json.loads(shown.stdout)) == 1
 
@@ -122,6 +122,7 @@ def test_quantized(cli: Cli, run: Path, kind: str) -> None:
 
 def test_speed_is_measured(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("playbook.deploy.speed._compiled", lambda program, inputs: None)
+    monkeypatch.setattr("playbook.deploy.speed.ROUNDS", 1)
     done = cli(*EXPORT[:-2], "--format", "onnx")
     assert done.code == 0
     rows = json.loads((run / "exports/best-onnx/artefact.json").read_text())["speed"]
@@ -198,7 +199,7 @@ def test_a_fixed_batch_size_is_explained() -> None:
 
     program = build_program(Fixed(), Foreign().val_dataloader(), {})
     with pytest.raises(
-        UserError, match=r"fixes the size of B that it was traced with; use x\.shape\[…\], not len\(x\)"
+        UserError, match=r"fixes the size of B that it was traced with; use x\.shape"
     ):
         formats.exported(program)
 
