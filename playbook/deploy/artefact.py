@@ -115,7 +115,7 @@ def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str,
 def _output_shape(program: Program, output: np.ndarray) -> list[int | str]:
     """The shape of an output; sizes that equal the length of the traced text vary with it."""
     example = program.example
-    lengths = {
+    lengths: dict[int, int | str] = {
         example[name].shape[place]: size
         for name, shape in program.shapes.items()
         for place, size in enumerate(shape)

@@ -19,7 +19,7 @@ from playbook.deploy.parity import Engineered, Parity, Tolerance, compare, measu
 from playbook.deploy.program import Program, build_program
 from playbook.deploy.quantize import quantize, require_kind
 from playbook.deploy.runtime import Artefact, load_engine
-from playbook.deploy.speed import measure_speed
+from playbook.deploy.speed import measure_speed, processor
 from playbook.errors import UserError
 
 NUM_ANSWERS = 8  # raw inputs whose answers are compared
@@ -123,6 +123,7 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
             **description,
             "metrics": dict(request.metrics),
             "versions": artefact.versions(),
+            "machine": {"processor": processor(), "threads": torch.get_num_threads()},
             "parity": parity.plain(),
             "speed": rows,
             "eager_bytes": _eager_bytes(program),

@@ -1,8 +1,8 @@
 """The formats of exported programs: how each is written, and what it needs."""
 
+import logging
 import re
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +16,6 @@ from torch import nn
 
 from playbook.deploy.program import Program
 from playbook.errors import UserError
-
-OPSET = 18
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _torchscript(program: Program, file: Path) -> None:
     try:
         with quiet(), torch.no_grad():
             traced = torch.jit.trace(program.module, tuple(program.example.values()), check_trace=False)
-            torch.jit.save(traced, file)  # type: ignore[arg-type]  # a traced module
+            torch.jit.save(traced, file)
     except Exception as error:  # as in `exported`
         raise UserError(f"TorchScript cannot trace {type(program.module).__name__}: {first_line(error)}") from error
 
@@ -159,20 +157,14 @@ def first_line(error: BaseException) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Hides warnings and progress of exporters; what matters is checked afterwards."""
-    import logging
-
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch._export", "torch._inductor", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
+    former = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
-        finally:
-            sys.stdout.flush()
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    finally:
+        logging.disable(former)
 
 
 FORMATS: dict[str, Format] = {

@@ -145,7 +145,7 @@ def measure(program: Program, datamodule: Any, limit: int | float | None, module
         limit: number or share of batches, as the Trainer's limit_val_batches.
         module: evaluates in place of the net; None for the net itself.
     """
-    task = deepcopy(program.task)
+    task: Any = deepcopy(program.task)
     task.use_program(program.module if module is None else module)
     trainer = pl.Trainer(
         accelerator="cpu",

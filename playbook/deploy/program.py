@@ -76,11 +76,11 @@ def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapp
         UserError: the task cannot be exported, there are no batches, or their inputs are not tensors.
     """
     task = copy_of(model)
-    module: nn.Module = task.program() if hasattr(task, "program") else task  # type: ignore[operator]  # as of Task
+    module: nn.Module = task.program() if hasattr(task, "program") else task
     examples: list[Inputs] = []
     for batch in batches:
         try:
-            inputs = task.program_inputs(batch) if hasattr(task, "program_inputs") else named_inputs(module, batch)  # type: ignore[operator]  # as above
+            inputs = task.program_inputs(batch) if hasattr(task, "program_inputs") else named_inputs(module, batch)
         except UserError:
             raise
         except ValueError as error:

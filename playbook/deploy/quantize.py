@@ -60,7 +60,7 @@ def _static(program: Program, source: Path, target: Path) -> None:
     quantize_static(
         prepared,
         target,
-        _Batches(program),
+        _Batches(program),  # type: ignore[arg-type]  # its class would be imported with this file
         quant_format=QuantFormat.QDQ,
         per_channel=True,
         # on CPUs with VNNI, signed activations took three times as long (benchmarks/LOG.md)

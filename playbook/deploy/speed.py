@@ -1,8 +1,11 @@
 """Latency and throughput of a program: eager, compiled and exported, in turns."""
 
+import platform
 import statistics
 import time
 from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,6 +47,15 @@ def measure_speed(program: Program, engine: Engine, label: str, compiles: bool =
     return rows
 
 
+def processor() -> str:
+    """Name of the CPU, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def medians(ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Median seconds per call of each way, measured in turns."""
     repeats = {}
@@ -74,9 +86,7 @@ def channels_last(program: Program, inputs: Inputs) -> Callable[[], Any] | None:
     """The module with its convolutions in PyTorch's faster memory format, if it has images."""
     if not all(value.ndim == 4 for value in inputs.values()):
         return None
-    from copy import deepcopy
-
-    module: Any = deepcopy(program.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub lacks it
+    module: Any = deepcopy(program.module).to(memory_format=torch.channels_last)
     images = {name: value.to(memory_format=torch.channels_last) for name, value in inputs.items()}
 
     def call() -> Any:

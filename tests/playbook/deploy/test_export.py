@@ -198,9 +198,7 @@ def test_a_fixed_batch_size_is_explained() -> None:
             return self.layer(x) + torch.zeros(1, 2).expand(len(x), -1) * scale[:, None]
 
     program = build_program(Fixed(), Foreign().val_dataloader(), {})
-    with pytest.raises(
-        UserError, match=r"fixes the size of B that it was traced with; use x\.shape"
-    ):
+    with pytest.raises(UserError, match=r"fixes the size of B that it was traced with; use x\.shape"):
         formats.exported(program)
 
 
