@@ -102,26 +102,14 @@ def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str,
             for name, value in program.example.items()
         ],
         "outputs": [
-            {"name": name, "dtype": str(value.dtype), "shape": _output_shape(program, value)}
-            for name, value in zip(program.outputs, outputs, strict=True)
+            {"name": name, "dtype": str(value.dtype), "shape": shape}
+            for name, value, shape in zip(program.outputs, outputs, program.output_shapes(), strict=True)
         ],
         "dims": {name: list(limits) for name, limits in program.limits.items()},
         "preprocessing": describe_reading() if callable(describe_reading) else None,
         "postprocessing": describe_answers(facts) if callable(describe_answers) else None,
         "facts": {name: value for name, value in abridged(facts).items() if name != "tokenizer"},
     }
-
-
-def _output_shape(program: Program, output: np.ndarray) -> list[int | str]:
-    """The shape of an output; sizes that equal the length of the traced text vary with it."""
-    example = program.example
-    lengths: dict[int, int | str] = {
-        example[name].shape[place]: size
-        for name, shape in program.shapes.items()
-        for place, size in enumerate(shape)
-        if isinstance(size, str) and size != "B"
-    }
-    return ["B", *(lengths.get(size, size) for size in output.shape[1:])]
 
 
 def versions() -> dict[str, str]:

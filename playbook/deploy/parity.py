@@ -168,21 +168,8 @@ def _cases(program: Program) -> Iterator[Inputs]:
     first = program.batches[-1]
     for size in SIZES:
         yield {name: value[:size].contiguous() for name, value in first.items()}
-    for label in ("T",):
-        halves = _halved(program, first, label)
-        if halves is not None:
-            yield halves
-
-
-def _halved(program: Program, inputs: Inputs, label: str) -> Inputs | None:
-    places = {name: shape.index(label) for name, shape in program.shapes.items() if label in shape}
-    if not places:
-        return None
-    halves = {}
-    for name, value in inputs.items():
-        length = value.shape[places[name]] if name in places else 0
-        halves[name] = value.narrow(places[name], 0, max(1, length // 2)).contiguous() if name in places else value
-    return halves
+    if "T" in program.limits:
+        yield program.halved(first, "T")
 
 
 def _sizes(program: Program, inputs: Inputs) -> dict[str, int]:

@@ -52,6 +52,27 @@ class Program:
         with torch.inference_mode():
             return flat_outputs(self.module(**inputs))
 
+    def halved(self, inputs: Inputs, label: str) -> Inputs:
+        """The first half of inputs along a dimension that varies, at least 1."""
+        halves = dict(inputs)
+        for name, value in inputs.items():
+            if label in self.shapes[name]:
+                place = self.shapes[name].index(label)
+                halves[name] = value.narrow(place, 0, max(1, value.shape[place] // 2)).contiguous()
+        return halves
+
+    def output_shapes(self) -> list[list[int | str]]:
+        """Dimensions of each output; those that vary with one of the inputs have its name."""
+        shapes: list[list[int | str]] = [["B", *output.shape[1:]] for output in self.run(self.example)]
+        for label in self.limits:
+            if label == "B":
+                continue
+            for shape, output in zip(shapes, self.run(self.halved(self.example, label)), strict=True):
+                for place, size in enumerate(output.shape):
+                    if place and size != shape[place] and isinstance(shape[place], int):
+                        shape[place] = label
+        return shapes
+
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """What torch.export takes: the dimensions of each input that vary."""
         dims = {
