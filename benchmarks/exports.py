@@ -2,10 +2,10 @@
 
     python benchmarks/exports.py RUN [RUN …] [--ways onnx,onnx:int8-static,torch_export]
 
-Each run is exported through the command line in each way: a format, and after a colon a quantization. Speeds are medians
-of rounds in which eager, channels-last, compiled and exported models take turns; ratios are to eager. The metric is the
-one that selects the best checkpoint, on the whole validation set. Tolerances are wide: the table is to show what a way
-costs.
+Each run is exported through the command line in each way: a format, and after a colon a quantization. Speeds are
+medians of rounds in which eager, channels-last, compiled and exported models take turns; ratios are to eager. The
+metric is the one that selects the best checkpoint, on the whole validation set. Tolerances are wide: the table shows
+what a way costs.
 """
 
 import argparse
