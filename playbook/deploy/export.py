@@ -97,6 +97,7 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
     require_kind(request.quantization, request.format)
     kind.require(request.format)
     artefact.require_empty(request.output)
+    program = kind.limited(program)
     before = deepcopy(program.task.state_dict())
     description = artefact.describe(program, datamodule, facts)
     with artefact.Draft(request.output) as draft:

@@ -6,7 +6,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Format:
         packages: packages that writing and checking need.
         extra: the extra that installs them, or a command.
         note: what users should know, for the report.
+        is_bounded: whether memory is planned ahead, so that the largest batch must be known.
     """
 
     file: str
@@ -35,6 +36,15 @@ class Format:
     packages: tuple[str, ...] = ()
     extra: str = ""
     note: str = ""
+    is_bounded: bool = False
+
+    def limited(self, program: Program) -> Program:
+        """The program with the limits of the format: batches as large as those of the data, if it needs a limit."""
+        if not self.is_bounded:
+            return program
+        largest = max(len(next(iter(inputs.values()))) for inputs in program.batches)
+        # XNNPACK plans memory by the size that was traced, not by the limit
+        return replace(program, limits={**program.limits, "B": (1, largest)}, traced_size=max(2, largest))
 
     def require(self, name: str) -> None:
         """Looks whether this machine can write the format.
@@ -172,5 +182,5 @@ FORMATS: dict[str, Format] = {
     "aoti": Format("model.pt2", _aoti, note="compiled for this kind of CPU"),
     "onnx": Format("model.onnx", _onnx, ("onnx", "onnxscript", "onnxruntime"), "uv sync --extra deploy"),
     "torchscript": Format("model.ts", _torchscript, note="TorchScript is deprecated in PyTorch; prefer torch_export"),
-    "executorch": Format("model.pte", _executorch, ("executorch",), "uv pip install executorch"),
+    "executorch": Format("model.pte", _executorch, ("executorch",), "uv pip install executorch", is_bounded=True),
 }

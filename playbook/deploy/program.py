@@ -29,6 +29,7 @@ class Program:
         shapes: dimensions of each input; those that may vary have a name, B for the batch.
         limits: smallest and largest size of each of these; None for no largest.
         outputs: names of the outputs.
+        traced_size: samples to trace with; export treats sizes of 0 and 1 as constants.
     """
 
     task: pl.LightningModule
@@ -37,15 +38,14 @@ class Program:
     shapes: dict[str, list[int | str]]
     limits: dict[str, tuple[int, int | None]]
     outputs: list[str]
+    traced_size: int = 2
 
     @property
     def example(self) -> Inputs:
-        """Inputs of two samples to trace with: export treats sizes of 0 and 1 as constants."""
+        """Inputs to trace with."""
         batch = self.batches[0]
-        one = {name: value[:2] for name, value in batch.items()}
-        return {
-            name: value.contiguous() if len(value) == 2 else torch.cat([value, value]) for name, value in one.items()
-        }
+        rows = torch.arange(self.traced_size) % len(next(iter(batch.values())))
+        return {name: value[rows] for name, value in batch.items()}
 
     def run(self, inputs: Inputs) -> list[Tensor]:
         """Outputs of the module itself, in the order of their names."""
