@@ -133,9 +133,9 @@ def test_pixels_equal_those_of_read(name: str, file: str) -> None:
     assert image.shape == tuple(expected.shape)
     difference = np.abs(image - expected.numpy()).max()
     of_bytes = "bits" not in file and "DigitScenes" not in name
-    is_exact = of_bytes or data.preprocessing()["bits"] == 8 and "DigitScenes" not in name  # type: ignore[index]
+    is_exact = of_bytes or (data.preprocessing()["bits"] == 8 and "DigitScenes" not in name)  # type: ignore[index]
     assert difference <= (0 if is_exact else 1e-5), difference
-    if name.split()[0] in ("MaskFolder", "OxfordPets", "DigitScenes", "VOCDetection", "COCODetection"):
+    if name.split(maxsplit=1)[0] in ("MaskFolder", "OxfordPets", "DigitScenes", "VOCDetection", "COCODetection"):
         size: Any = data.unlabelled(source)[1]["file_size"]
         height_first = name in ("MaskFolder", "MaskFolder grey", "OxfordPets", "DigitScenes masks")
         own = tuple(size.tolist()) if isinstance(size, Tensor) else tuple(size)
@@ -172,7 +172,7 @@ def test_a_tiff_that_pillow_cuts_is_refused() -> None:
     tifffile.imwrite(file, np.zeros((4, 5, 3), np.uint16), photometric="rgb")
     plan = ImageFolder("images").preprocessing()
     assert plan is not None
-    with pytest.raises(InputError, match="the image: .*(TIFF|cannot be read)"):
+    with pytest.raises(InputError, match=r"the image: .*(TIFF|cannot be read)"):
         read_image(file.getvalue(), plan)
 
 

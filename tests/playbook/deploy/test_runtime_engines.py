@@ -141,5 +141,5 @@ def test_a_damaged_file_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="format: expected one of onnx, .*, got tensorrt"):
+    with pytest.raises(ValueError, match=r"format: expected one of onnx, .*, got tensorrt"):
         load_engine("tensorrt", tmp_path / "model")
