@@ -252,5 +252,5 @@ def test_files_of_texts(tmp_path: Path, tokenizers: dict[str, Any]) -> None:
 
 
 def test_an_unknown_vocabulary_is_an_error() -> None:
-    with pytest.raises(ValueError, match="tokenizer: expected a kind of characters, .*, got 'runes'"):
+    with pytest.raises(ValueError, match=r"tokenizer: expected a kind of characters, .*, got 'runes'"):
         load_vocabulary({"kind": "runes"})

@@ -1,6 +1,5 @@
 """Each engine runs the same small net, and returns its outputs by name."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,49 +10,9 @@ from torch import Tensor, nn
 
 from playbook.deploy.runtime import Artefact, load_engine
 from tests.playbook.deploy.artefacts import write_artefact
+from tests.playbook.deploy.programs import Two, write_program
 
 SHAPES = {"left": ("float32", ["B", 3]), "right": ("float32", ["B", 3])}
-
-
-class Two(nn.Module):
-    """Two inputs and two outputs, all different."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = nn.Linear(3, 2)
-
-    def forward(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        return self.linear(left - 2 * right), right.sum(dim=1)
-
-
-def write_program(kind: str, file: Path) -> None:
-    net, example = Two().eval(), (torch.randn(2, 3), torch.randn(2, 3))
-    batch = torch.export.Dim("B", min=1, max=1024)
-    shapes = ({0: batch}, {0: batch})
-    if kind == "torchscript":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.jit.trace(net, example).save(str(file))  # type: ignore[union-attr]  # a module
-        return
-    if kind == "onnx":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                net, example, input_names=["left", "right"], output_names=["logits", "sums"], dynamic_shapes=shapes
-            )
-        assert program is not None
-        program.save(file)
-        return
-    exported = torch.export.export(net, example, dynamic_shapes=shapes)
-    if kind == "torch_export":
-        torch.export.save(exported, file)
-        return
-    from torch import _inductor
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        _inductor.aoti_compile_and_package(exported, package_path=str(file))
 
 
 SUFFIXES = {"onnx": "onnx", "torch_export": "pt2", "torchscript": "ts", "aoti": "pt2"}

@@ -46,7 +46,7 @@ def test_inputs_come_in_the_manifests_order_and_types() -> None:
         ({"mask": np.ones((2, 3), np.int64)}, "mask: expected bool, got int64"),
         (
             {"image": np.zeros((2, 1, 3), np.float32)},
-            r"image: expected shape \(B, 1, 2\), got \(2, 1, 3\): dimension 2",
+            r"image: expected shape \(B, 1, 2\), got \(2, 1, 3\)",
         ),
         ({"image": np.zeros((2, 2), np.float32)}, r"image: expected shape \(B, 1, 2\), got \(2, 2\)"),
         ({"image": np.full((2, 1, 2), np.nan, np.float32)}, "image: has values that are not finite"),
