@@ -79,7 +79,7 @@ def deep_colours(channels: int) -> bytes:
     import imagecodecs
 
     values = np.random.default_rng(0).integers(0, 2**16, (30, 50, channels), dtype=np.uint16)
-    return imagecodecs.png_encode(values)
+    return bytes(imagecodecs.png_encode(values))
 
 
 def rotated() -> bytes:

@@ -148,7 +148,8 @@ DATA: dict[str, Callable[[], Data]] = {
 def test_inputs_equal_those_of_read(name: str, kind: str, tokenizers: dict[str, Any], source: Any) -> None:
     if (name, kind) not in _READING:
         _READING[name, kind] = reading_of(DATA[name](), tokenizers[kind], context_length=30)
-    compare(*_READING[name, kind], source)
+    data, reader = _READING[name, kind]
+    compare(data, reader, source)
 
 
 _READING: dict[tuple[str, str], Any] = {}
@@ -160,8 +161,9 @@ _READING: dict[tuple[str, str], Any] = {}
 def test_gaps_equal_those_of_read(kind: str, tokenizers: dict[str, Any], source: Any) -> None:
     if ("gaps", kind) not in _READING:
         _READING["gaps", kind] = reading_of(UnlabelledText(["texts"], max_length=12), tokenizers[kind])
-    compare(*_READING["gaps", kind], source)
-    compare(*_READING["gaps", kind], f"a{MASK}film {MASK}")
+    data, reader = _READING["gaps", kind]
+    compare(data, reader, source)
+    compare(data, reader, f"a{MASK}film {MASK}")
 
 
 @pytest.mark.parametrize(

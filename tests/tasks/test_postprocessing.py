@@ -370,7 +370,7 @@ def test_without_a_vocabulary_tokens_are_answered(tmp_path: Path, monkeypatch: p
         ["logits"],
         postprocessing=plan_of(task, {}),
     )
-    expected = task.answer(task.predict_step(({"tokens": torch.tensor([[1, 2, 3]])}, None), 0), {})
+    expected = task.answer(task.predict_step(({"tokens": torch.tensor([[1, 2, 3]])}, torch.zeros(1)), 0), {})
     assert model.predict([[1, 2, 3]]) == expected
     with pytest.raises(InputError, match="no vocabulary, so it cannot stream"):
         model.stream(model.read([1, 2]))

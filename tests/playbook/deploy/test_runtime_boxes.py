@@ -17,17 +17,21 @@ def random_boxes(number: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.nda
     return boxes, rng.permutation(number).astype(np.float32) / max(number, 1), rng.integers(0, 3, number)
 
 
+def expected_of(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray, iou: float) -> list[int]:
+    return torch_nms(torch.from_numpy(boxes), torch.from_numpy(scores), torch.from_numpy(labels), iou).tolist()
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 60), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_the_same_boxes_stay_in_the_same_order(number: int, iou: float, seed: int) -> None:
     boxes, scores, labels = random_boxes(number, seed)
-    expected = torch_nms(*map(torch.from_numpy, (boxes, scores, labels)), iou).tolist()
+    expected = expected_of(boxes, scores, labels, iou)
     assert batched_nms(boxes, scores, labels, iou).tolist() == expected
 
 
 def test_of_over_1000_boxes_each_class_is_suppressed_on_its_own() -> None:
     boxes, scores, labels = random_boxes(1500, 0)
-    expected = torch_nms(*map(torch.from_numpy, (boxes, scores, labels)), 0.6).tolist()
+    expected = expected_of(boxes, scores, labels, 0.6)
     assert batched_nms(boxes, scores, labels, 0.6).tolist() == expected
 
 
@@ -36,7 +40,7 @@ def test_boxes_of_integers_at_the_threshold() -> None:
     boxes = np.array([[0, 0, 2, 2], [0, 0, 2, 1], [0, 0, 0, 0], [0, 0, 0, 0]], np.float32)
     scores, labels = np.array([0.9, 0.8, 0.7, 0.6], np.float32), np.zeros(4, np.int64)
     for iou in (0.5, 0.499, 0.501):
-        expected = torch_nms(*map(torch.from_numpy, (boxes, scores, labels)), iou).tolist()
+        expected = expected_of(boxes, scores, labels, iou)
         assert batched_nms(boxes, scores, labels, iou).tolist() == expected, iou
 
 

@@ -85,8 +85,8 @@ def test_executorch_runs_the_method_forward(tmp_path: Path, monkeypatch: pytest.
     program = SimpleNamespace(load_method=lambda name: {"forward": method}[name])
     runtime = SimpleNamespace(load_program=lambda path: {str(tmp_path / "model.pte"): program}[path])
     module = SimpleNamespace(Runtime=SimpleNamespace(get=lambda: runtime))
-    monkeypatch.setitem(sys.modules, "executorch", SimpleNamespace())  # type: ignore[arg-type]  # a stand-in
-    monkeypatch.setitem(sys.modules, "executorch.runtime", module)  # type: ignore[arg-type]  # a stand-in
+    monkeypatch.setitem(sys.modules, "executorch", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "executorch.runtime", module)
     engine = load_engine("executorch", tmp_path / "model.pte", outputs=["sums"])
     outputs = engine({name: np.ones((2, 3), np.float32) for name in ("left", "right")})
     assert outputs["sums"].tolist() == [3, 3]

@@ -11,11 +11,12 @@ from torchvision.transforms.v2.functional import resize as resize_tensor
 from playbook.deploy.runtime.resizing import resize
 
 SIDE = st.integers(1, 120)
+WIDTH = st.integers(2, 120)  # torch 2.15 fills a column of one pixel with its first value, or fails
 IS_NATIVE = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")  # elsewhere torchvision rounds floats
 
 
 @settings(max_examples=60, deadline=None)
-@given(SIDE, SIDE, SIDE, SIDE, st.sampled_from([1, 3]), st.integers(0, 2**32 - 1))
+@given(SIDE, SIDE, SIDE, WIDTH, st.sampled_from([1, 3]), st.integers(0, 2**32 - 1))
 def test_bytes_equal_those_of_torch(h: int, w: int, height: int, width: int, channels: int, seed: int) -> None:
     image = np.random.default_rng(seed).integers(0, 256, (channels, h, w), dtype=np.uint8)
     expected = resize_tensor(torch.from_numpy(image), [height, width], antialias=True).numpy()
@@ -24,7 +25,7 @@ def test_bytes_equal_those_of_torch(h: int, w: int, height: int, width: int, cha
 
 
 @settings(max_examples=40, deadline=None)
-@given(SIDE, SIDE, SIDE, SIDE, st.integers(0, 2**32 - 1))
+@given(SIDE, SIDE, SIDE, WIDTH, st.integers(0, 2**32 - 1))
 def test_floats_equal_those_of_torch_up_to_rounding(h: int, w: int, height: int, width: int, seed: int) -> None:
     image = np.random.default_rng(seed).random((1, h, w), dtype=np.float32)
     expected = resize_tensor(torch.from_numpy(image), [height, width], antialias=True)
@@ -34,7 +35,8 @@ def test_floats_equal_those_of_torch_up_to_rounding(h: int, w: int, height: int,
 @pytest.mark.parametrize("size", [(7, 5), (40, 90)])
 def test_pillow_differs_by_at_most_one_level(size: tuple[int, int]) -> None:
     image = np.random.default_rng(0).integers(0, 256, (31, 47), dtype=np.uint8)
-    expected = np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR))
+    height, width = size
+    expected = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
     assert np.abs(resize(image[None], size)[0].astype(int) - expected).max() <= 1
 
 
