@@ -29,7 +29,7 @@ STATISTICS = {1: {"mean": [33.3], "deviation": [78.6]}, 3: {"mean": [125.3, 123,
 
 def resident(make: Callable[..., Any], channels: int, side: int) -> Data:
     data = make()
-    data.facts = {"image_shape": [channels, side, side], **STATISTICS[channels]}
+    data.facts = {"image_shape": [channels, side, side if side > 1 else 28], **STATISTICS[channels]}
     return data
 
 
@@ -39,6 +39,7 @@ DATA: dict[str, Callable[[], Data]] = {
     "KMNIST": lambda: resident(KMNIST, 1, 28),
     "CIFAR10": lambda: resident(CIFAR10, 3, 32),
     "CIFAR100": lambda: resident(CIFAR100, 3, 32),
+    "ImageArchive of lines": lambda: resident(lambda: ImageArchive("images.tar"), 3, 1),
     "ImageArchive": lambda: resident(lambda: ImageArchive("images.tar"), 3, 20),
     "Digits": Digits,
     "DigitScenes masks": lambda: DigitScenes(target="masks", image_size=[64, 96]),
@@ -99,6 +100,8 @@ FILES: dict[str, Callable[[], bytes]] = {
     "small": lambda: content(photograph(5, 7)),
     "one pixel": lambda: content(photograph(1, 1)),
     "very long": lambda: content(photograph(900, 11)),
+    "a line": lambda: content(Image.new("L", (200_000, 1), 77)),
+    "as large as the line": lambda: content(photograph(28, 1)),
     "as large as the net": lambda: content(photograph(28, 28)),
     "of 8 pixels": lambda: content(photograph(8, 8).convert("L")),
     "grey": lambda: content(photograph(80, 61).convert("L")),

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from playbook.deploy.runtime import Artefact, artefact
 
-Dims = Mapping[str, list[int | None]]
+Dims = Mapping[str, Sequence[int | None]]
 
 
 def write_artefact(
