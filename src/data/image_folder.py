@@ -11,10 +11,9 @@ from torchvision.transforms import v2
 
 from playbook import Data, UserError, nearest, split_indices
 from src.data.channels import ChannelReader
-from src.data.images import FORMATS, image_files, reading_of, split_folder
+from src.data.images import FORMATS, LONGEST, image_files, middle, reading_of, split_folder
 from src.data.normalise import Normalise
 
-LONGEST = 8  # ratio of the sides up to which an image is scaled as a whole
 NEEDED = {"fit": "train_set", "validate": "val_set", "test": "test_set", "predict": "test_set"}  # by stage
 
 
@@ -93,7 +92,7 @@ class ImageFolder(Data):
         self.root = Path(root)
         self.val_share = val_share
         finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), self.normalise]
-        centre = [_middle, v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
+        centre = [middle, v2.Resize(round(image_size * 8 / 7)), v2.CenterCrop(image_size)]
         part = [v2.RandomResizedCrop(image_size, scale=(crop, 1.0))] if crop < 1 else centre
         mirror = [v2.RandomHorizontalFlip()] if flip else []
         colour = [v2.RandAugment(rand_augment)] if rand_augment else []
@@ -231,16 +230,6 @@ class _Files(Dataset):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         image = self.reader(self.files[index])
         return image if self.change is None else self.change(image), self.targets[index]
-
-
-def _middle(image: Any) -> Any:
-    """Crops an image over 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
-    height, width = v2.functional.get_size(image)
-    most = LONGEST * min(height, width)
-    top, left = (max((side - most) // 2, 0) for side in (height, width))  # as much is left out on the other side
-    if not top and not left:
-        return image
-    return v2.functional.crop(image, top, left, height - 2 * top, width - 2 * left)
 
 
 class _OnImage:

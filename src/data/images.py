@@ -18,6 +18,7 @@ FORMATS = (
     *(".tga", ".tif", ".tiff", ".webp"),
 )
 SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}  # and what they may be called
+LONGEST = 8  # ratio of the sides up to which an image is scaled as a whole
 FILES_NAMED = 3  # in a message; all are counted
 
 
@@ -95,6 +96,18 @@ def read_picture(source: Path | str | bytes) -> Tensor:
     return pil_to_tensor(with_mode(read_image(source), "RGB"))
 
 
+def middle(image: Any) -> Any:
+    """Crops an image over 8 times as long as wide to its middle; scaling all of it could take gigabytes."""
+    from torchvision.transforms.v2.functional import crop, get_size  # as above
+
+    height, width = get_size(image)
+    most = LONGEST * min(height, width)
+    top, left = (max((side - most) // 2, 0) for side in (height, width))  # as much is left out on the other side
+    if not top and not left:
+        return image
+    return crop(image, top, left, height - 2 * top, width - 2 * left)
+
+
 def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
     """Reads an image as bytes (C, H, W); other sizes are scaled to cover H × W and centre-cropped.
 
@@ -104,10 +117,11 @@ def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
     """
     from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize  # as above
 
-    image = with_mode(read_image(source), "L" if shape[0] == 1 else "RGB")
-    sides, own = list(shape[1:]), (image.height, image.width)
-    if list(own) == sides:
+    image, sides = with_mode(read_image(source), "L" if shape[0] == 1 else "RGB"), list(shape[1:])
+    if [image.height, image.width] == sides:
         return pil_to_tensor(image)
+    image = middle(image)
+    own = image.height, image.width
     scale = max(side / length for side, length in zip(sides, own, strict=True))
     covering = [max(side, round(length * scale)) for side, length in zip(sides, own, strict=True)]
     # by Pillow, whose bytes are the same on every processor, and in exported models

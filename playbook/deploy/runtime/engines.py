@@ -80,7 +80,7 @@ def _torchscript(file: Path, num_threads: int | None, outputs: list[str]) -> Eng
     import torch
 
     with warnings.catch_warnings():  # deprecated in favour of torch.export, and kept for those who need C++ without it
-        warnings.simplefilter("ignore")
+        warnings.filterwarnings("ignore", message=".*torch.jit.* is deprecated.*")
         module = torch.jit.load(file.as_posix(), map_location="cpu")
     return _of_torch(module.eval(), num_threads, outputs)
 

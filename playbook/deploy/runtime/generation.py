@@ -50,11 +50,13 @@ class Generator:
         """Parts of the answer to one prompt, each as soon as it is certain."""
         if self.vocabulary is None:
             raise InputError("the model has no vocabulary, so it cannot stream text")
-        rows = _Rows(self, [prompt], options)
+        return self._parts(forward, _Rows(self, [prompt], options), self.vocabulary)
+
+    def _parts(self, forward: Forward, rows: "_Rows", vocabulary: Vocabulary) -> Iterator[str]:
         shown = ""
         for _ in rows.steps(forward):
             answer = rows.answers[0]
-            text = self.vocabulary.decode(answer.tokens[: answer.num_certain])
+            text = vocabulary.decode(answer.tokens[: answer.num_certain])
             if text.endswith(REPLACEMENT):  # half a character waits for its rest
                 continue
             certain = _cut(text, rows.stop)
@@ -62,7 +64,7 @@ class Generator:
             if len(certain) > len(shown):
                 yield certain[len(shown) :]
                 shown = certain
-        rest = _cut(self.vocabulary.decode(rows.answers[0].finished()), rows.stop)[len(shown) :]
+        rest = _cut(vocabulary.decode(rows.answers[0].finished()), rows.stop)[len(shown) :]
         if rest:
             yield rest
 
@@ -82,8 +84,9 @@ class _Rows:
         self.temperature = chosen.pop("temperature")
         self.filter = chosen
         self.stop = options.get("stop", plan.get("stop", []))
-        self.stop = [self.stop] if isinstance(self.stop, str) else list(self.stop)
-        if any(not isinstance(text, str) or not text for text in self.stop):
+        self.stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        is_list = isinstance(self.stop, list | tuple)
+        if not is_list or any(not isinstance(text, str) or not text for text in self.stop):
             raise InputError(f"stop: expected texts, got {self.stop!r:.40}")
         self.context = plan.get("context_length")
         for prompt in prompts:

@@ -80,18 +80,15 @@ def _check_shape(
     sizes: dict[str, tuple[str, int]],
     is_batch: bool,
 ) -> None:
-    written = f"({', '.join(map(str, expected))})"
+    if not is_batch:
+        shape, expected = shape[1:], expected[1:]
+    written = f"({', '.join(map(str, expected))}){'' if is_batch else ' for one sample'}"
     if len(shape) != len(expected):
-        if is_batch:
-            raise InputError(f"{name}: expected shape {written}, got {shape}")
-        written = f"({', '.join(map(str, expected[1:]))})"
-        raise InputError(f"{name}: expected shape {written} for one sample, got {shape[1:]}")
-    for axis, (size, wanted) in enumerate(zip(shape, expected, strict=True)):
-        if axis == 0 and not is_batch:
-            continue
+        raise InputError(f"{name}: expected shape {written}, got {shape}")
+    for size, wanted in zip(shape, expected, strict=True):
         if isinstance(wanted, int):
             if size != wanted:
-                raise InputError(f"{name}: expected shape {written}, got {shape}: dimension {axis} must be {wanted}")
+                raise InputError(f"{name}: expected shape {written}, got {shape}")
             continue
         low, high = (*dims.get(wanted, ()), None, None)[:2]
         low = 1 if low is None else low

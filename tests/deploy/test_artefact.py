@@ -1,0 +1,109 @@
+"""Real nets, exported to ONNX, answer raw files and texts as `predict` does."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from playbook.deploy.runtime import Artefact
+from src.data.digits import Digits
+from src.data.labelled_text import LabelledText
+from src.data.labelled_text import collate as collate_texts
+from src.data.prompts import collate as collate_prompts
+from src.data.text import Text
+from src.nets.cnn import CNN
+from src.nets.gpt import GPT
+from src.nets.text_encoder import TextEncoder
+from src.ops.vocabularies import Bytes, learn_vocabulary
+from src.tasks.classification import Classification
+from src.tasks.language_modelling import LanguageModelling
+from tests.playbook.deploy.artefacts import write_artefact
+
+
+def export(net: nn.Module, inputs: dict[str, Tensor], file: Path, **dims: tuple[int, int | None]) -> None:
+    """Writes a net as ONNX, with dynamic dimensions by name, the first ones of every input."""
+    axes = [torch.export.Dim(name, min=low, max=high) for name, (low, high) in dims.items()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            net.eval(),
+            kwargs=inputs,
+            input_names=list(inputs),
+            output_names=["logits"],
+            dynamic_shapes={name: dict(enumerate(axes)) for name in inputs},
+        )
+    assert program is not None
+    program.save(file)
+
+
+def answers_of(task: Any, data: Any, sources: list[Any], collate: Any) -> list[dict[str, Any]]:
+    with torch.no_grad():
+        batch = collate([data.unlabelled(source) for source in sources])
+        return task.answer(task.predict_step(batch, 0), data.facts)
+
+
+def assert_same(answers: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    for answer, own in zip(answers, expected, strict=True):
+        assert list(answer) == list(own)
+        for key, value in own.items():
+            assert answer[key] == (pytest.approx(value, abs=1e-5) if isinstance(value, float) else value)
+
+
+def test_digits(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    task, data = Classification(CNN(widths=[8, 16])).eval(), Digits()
+    data.setup("predict")
+    export(task.net, {"image": torch.rand(2, 1, 8, 8)}, tmp_path / "model.onnx", B=(1, 1024))
+    inputs = {"image": ("float32", ["B", 1, 8, 8])}
+    plans = {"preprocessing": data.preprocessing(), "postprocessing": task.postprocessing(data.facts)}
+    model = Artefact(write_artefact(tmp_path, inputs, ["logits"], {"B": [1, 1024]}, "model.onnx", **plans), 1)
+    rng, files = np.random.default_rng(0), []
+    for number, shape in enumerate([(8, 8), (50, 40, 3), (9, 120), (300, 211, 4)]):
+        files.append(tmp_path / f"{number}.png")
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(files[-1])
+    assert_same(model.predict(files), answers_of(task, data, files, default_collate))
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_labelled_texts(kind: Any, tmp_path: Path) -> None:
+    texts = ["A good film, isn't it?", "Bad: do not watch this!", "größe 東京", "a"]
+    torch.manual_seed(0)
+    vocabulary = learn_vocabulary(kind, texts, 300)
+    net = TextEncoder(num_classes=2, vocab_size=vocabulary.size, max_length=16, num_layers=1, dim=16, num_heads=2)
+    task, data = Classification(net, num_classes=2).eval(), LabelledText("texts", vocabulary=kind, max_length=16)
+    data.facts = {"tokenizer": vocabulary.plain(), "classes": ["bad", "good"]}
+    example = {"tokens": torch.ones(2, 5, dtype=torch.int64), "mask": torch.ones(2, 5, dtype=torch.bool)}
+    export(net, example, tmp_path / "model.onnx", B=(1, 64), T=(1, 16))
+    inputs = {"tokens": ("int64", ["B", "T"]), "mask": ("bool", ["B", "T"])}
+    plans = {"preprocessing": data.preprocessing(), "postprocessing": task.postprocessing(data.facts)}
+    dims = {"B": [1, 64], "T": [1, 16]}
+    model = Artefact(write_artefact(tmp_path, inputs, ["logits"], dims, "model.onnx", **plans), 1)
+    sources = [*texts, {"text": "good " * 30}, b"\xef\xbb\xbfgood"]
+    assert_same(model.predict(sources), answers_of(task, data, sources, collate_texts))
+
+
+def test_generated_text(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    net = GPT(Bytes.size, context_length=32, num_layers=1, dim=16, num_heads=2)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    data, task = Text("texts.txt", context_length=32), LanguageModelling(net, max_new_tokens=50, top_p=0.9).eval()
+    task.facts = data.facts = {"tokenizer": Bytes().plain(), "context_length": 32}
+    task.setup("predict")
+    tokens = torch.arange(12).view(2, 6)
+    example = {"tokens": tokens, "documents": torch.zeros_like(tokens), "positions": tokens % 6}
+    export(net, example, tmp_path / "model.onnx", B=(1, 64), T=(2, 32))
+    inputs = {name: ("int64", ["B", "T"]) for name in example}
+    plans = {"preprocessing": data.preprocessing(), "postprocessing": task.postprocessing(data.facts)}
+    dims = {"B": [1, 64], "T": [2, 32]}
+    model = Artefact(write_artefact(tmp_path, inputs, ["logits"], dims, "model.onnx", **plans), 1)
+    prompts = ["a", "bcd efg", "hello there, who is"]
+    expected = answers_of(task, data, prompts, collate_prompts)
+    assert model.predict(prompts) == expected
+    assert "".join(model.stream(model.read("bcd efg"))) == expected[1]["text"]
