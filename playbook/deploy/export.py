@@ -98,7 +98,7 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
     kind.require(request.format)
     artefact.require_empty(request.output)
     program = kind.limited(program)
-    before = deepcopy(program.task.state_dict())
+    before = deepcopy(program.module.state_dict())
     description = artefact.describe(program, datamodule, facts)
     with artefact.Draft(request.output) as draft:
         file = draft.folder / kind.file
@@ -117,7 +117,7 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
             "version": artefact.VERSION,
             "name": request.name,
             "task": type(program.task).__name__,
-            "net": type(getattr(program.task, "net", program.task)).__name__,
+            "net": type(getattr(program.module, "net", program.module)).__name__,
             "format": request.format,
             "quantization": request.quantization,
             "file": kind.file,
@@ -148,7 +148,7 @@ def _measure(parity: Parity, program: Program, datamodule: Any, engine: Any, req
 
 def _require_unchanged(before: Mapping[str, Any], program: Program) -> None:
     """Looks whether an exporter has written into the model's weights, as some have been seen to."""
-    changed = [name for name, value in program.task.state_dict().items() if not torch.equal(value, before[name])]
+    changed = [name for name, value in program.module.state_dict().items() if not torch.equal(value, before[name])]
     assert not changed, f"export has changed {changed[0]} of the model"
 
 

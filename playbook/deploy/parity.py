@@ -146,7 +146,7 @@ def measure(program: Program, datamodule: Any, limit: int | float | None, module
         module: evaluates in place of the net; None for the net itself.
     """
     task: Any = deepcopy(program.task)
-    task.use_program(program.module if module is None else module)
+    task.use_program(program.reference if module is None else module)
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=1,

@@ -25,6 +25,7 @@ class Program:
     Args:
         task: the task or LightningModule that it belongs to.
         module: takes the inputs by name, or in their order.
+        reference: the same before adapters were merged, to compare with.
         batches: inputs of validation batches, on the CPU.
         shapes: dimensions of each input; those that may vary have a name, B for the batch.
         limits: smallest and largest size of each of these; None for no largest.
@@ -34,6 +35,7 @@ class Program:
 
     task: pl.LightningModule
     module: nn.Module
+    reference: nn.Module
     batches: list[Inputs]
     shapes: dict[str, list[int | str]]
     limits: dict[str, tuple[int, int | None]]
@@ -48,9 +50,9 @@ class Program:
         return {name: value[rows] for name, value in batch.items()}
 
     def run(self, inputs: Inputs) -> list[Tensor]:
-        """Outputs of the module itself, in the order of their names."""
+        """Outputs of the model itself, in the order of their names."""
         with torch.inference_mode():
-            return flat_outputs(self.module(**inputs))
+            return flat_outputs(self.reference(**inputs))
 
     def halved(self, inputs: Inputs, label: str) -> Inputs:
         """The first half of inputs along a dimension that varies, at least 1."""
@@ -96,8 +98,9 @@ def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapp
     Raises:
         UserError: the task cannot be exported, there are no batches, or their inputs are not tensors.
     """
-    task = copy_of(model)
-    module: nn.Module = task.program() if hasattr(task, "program") else task
+    original = copy_of(model)
+    task = merged(original)
+    reference, module = (copy.program() if hasattr(copy, "program") else copy for copy in (original, task))
     examples: list[Inputs] = []
     for batch in batches:
         try:
@@ -118,20 +121,29 @@ def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapp
     limits = {name: (1, _longest(task, facts) if name == "T" else None) for name in names_in(shapes)}
     with torch.inference_mode():
         outputs = module(**{name: value[:2] for name, value in examples[0].items()})
-    return Program(task, module, examples, shapes, limits, _output_names(outputs, getattr(task, "program_outputs", ())))
+    names = _output_names(outputs, getattr(task, "program_outputs", ()))
+    return Program(original, module, reference, examples, shapes, limits, names)
 
 
 def copy_of(model: pl.LightningModule) -> Any:
-    """A copy on the CPU in evaluation mode, with adapters merged, as the method `merged` of a net does."""
+    """A copy on the CPU in evaluation mode."""
     trainer, model._trainer = model._trainer, None
     try:
         task = deepcopy(model)
     finally:
         model._trainer = trainer
-    for name, net in task.named_children():
-        if hasattr(net, "merged"):
-            setattr(task, name, net.merged())  # type: ignore[operator]  # a method, as LoRA's
     return task.eval().cpu().float().requires_grad_(False)
+
+
+def merged(task: Any) -> Any:
+    """A task with adapters merged into the weights, by the method `merged` of a net; itself where it has none."""
+    wrappers = {name: net for name, net in task.named_children() if hasattr(net, "merged")}
+    if not wrappers:
+        return task
+    task = deepcopy(task)
+    for name, net in wrappers.items():
+        setattr(task, name, net.merged().requires_grad_(False))
+    return task
 
 
 def flat_outputs(outputs: Any) -> list[Tensor]:

@@ -1,0 +1,79 @@
+"""Adapters, averaged weights, sharded checkpoints and compiled runs export to the same plain artefact."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from playbook import load_run
+from playbook.checkpoints.io import load
+from playbook.deploy.runtime import Artefact
+from tests.conftest import CNN_DIGITS, ROOT, Cli, cli_process
+from tests.test_configs import SHRUNK, published
+
+__all__ = ["published"]
+GPT = ["--config", str(ROOT / "configs/language/gpt-shakespeare.yaml"), *SHRUNK, "--trainer.max_epochs", "1"]
+SHORT = ["--config", CNN_DIGITS, "--trainer.max_epochs", "2"]
+EXPORT = ["--format", "onnx", "--output", "artefact", "--speed", "false"]
+
+
+def difference(run: str, **inputs: np.ndarray) -> float:
+    """Largest difference between the artefact, read from disk, and the module that the checkpoint holds."""
+    module = load_run(run).module
+    with torch.inference_mode():
+        expected = module.net(**{name: torch.from_numpy(value) for name, value in inputs.items()})  # type: ignore[operator]  # any net
+    [output] = Artefact("artefact").run(inputs).values()
+    return float(np.abs(output - expected.numpy()).max())
+
+
+@pytest.mark.parametrize("dora", [False, True])
+@pytest.mark.usefixtures("published")
+def test_adapters_of_tied_weights(cli: Cli, dora: bool) -> None:
+    """The embedding is the head as well, and both are trained beside the adapters."""
+    assert cli("fit", *GPT, "--run_dir", "base").code == 0
+    net = ["--model.net", "LoRA", "--model.net.net", "GPT", "--model.net.base", "base", "--model.net.rank", "2"]
+    net += ["--model.net.dora", str(dora).lower(), "--model.net.modules_to_save", "[embedding]"]
+    values = load(Path("base/checkpoints/best.ckpt"), "meta")["hyper_parameters"]["net"]["init_args"]
+    net += [
+        part for name, value in values.items() for part in (f"--model.net.net.{name}", json.dumps(value).strip('"'))
+    ]
+    fitted = cli("fit", *GPT, *net, "--model.optimizer.lr", "0.01", "--run_dir", "run")
+    assert fitted.code == 0, fitted.err
+    done = cli("export", "--ckpt_path", "run", *EXPORT)
+    assert (done.code, done.err) == (0, "")
+    tokens = np.arange(10)[None].repeat(3, 0)
+    inputs = {"tokens": tokens, "documents": np.zeros_like(tokens), "positions": tokens}
+    assert difference("run", **inputs) < 1e-4
+    assert json.loads(Path("artefact/artefact.json").read_text())["net"] == "GPT"
+
+
+@pytest.mark.parametrize(
+    "partial", ["callbacks/ema.yaml", pytest.param("trainer/compile.yaml", marks=pytest.mark.slow)]
+)
+def test_averaged_and_compiled(cli: Cli, partial: str) -> None:
+    fitted = cli("fit", *SHORT, "--config", str(ROOT / "configs" / partial), "--run_dir", "run")
+    assert fitted.code == 0, fitted.err
+    done = cli("export", "--ckpt_path", "run", *EXPORT)
+    assert (done.code, done.err) == (0, "")
+    image = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
+    assert difference("run", image=image) < 1e-5
+    if "ema" in partial:  # not the weights that kept training
+        raw = load(Path("run/checkpoints/best.ckpt"))["current_model_state"]
+        averaged = load_run("run").module.state_dict()
+        assert any(not torch.equal(value, raw[name]) for name, value in averaged.items())
+
+
+@pytest.mark.slow
+def test_sharded_checkpoint(cli: Cli, workdir: Path) -> None:
+    """Two processes wrote it, each its part of the weights."""
+    sharded = ["--config", str(ROOT / "configs/trainer/fsdp2.yaml"), "--trainer.devices", "2"]
+    process = cli_process("fit", *SHORT, *sharded, "--trainer.accelerator", "cpu", "--run_dir", "run", cwd=workdir)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert Path("run/checkpoints/best.ckpt").is_dir()
+    done = cli("export", "--ckpt_path", "run", *EXPORT)
+    assert (done.code, done.err) == (0, "")
+    image = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
+    assert difference("run", image=image) < 1e-5
