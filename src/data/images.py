@@ -125,7 +125,7 @@ def read_resized(source: Path | str | bytes, shape: Sequence[int]) -> Tensor:
     scale = max(side / length for side, length in zip(sides, own, strict=True))
     covering = [max(side, round(length * scale)) for side, length in zip(sides, own, strict=True)]
     # by Pillow, whose bytes are the same on every processor, and in exported models
-    return pil_to_tensor(center_crop(resize(image, covering), sides))  # type: ignore[arg-type]  # takes images
+    return pil_to_tensor(center_crop(resize(image, covering), sides))
 
 
 def reading_of(channels: int, steps: Sequence[dict[str, Any]], bits: int = 8, **statistics: Any) -> dict[str, Any]:

@@ -37,11 +37,14 @@ def _along_rows(image: np.ndarray, length: int) -> np.ndarray:
 
 def _sums(image: np.ndarray, first: np.ndarray, factors: np.ndarray, start: int) -> np.ndarray:
     """Weighted sums of pixels along the last axis; a tap at a time, as all together would not fit into memory."""
-    last = image.shape[2] - 1
-    total = np.full((*image.shape[:2], len(first)), start, dtype=factors.dtype)
+    columns = np.ascontiguousarray(image.transpose(2, 0, 1))  # (W, C, H): picked as wholes, 2 to 3 times as fast
+    last = len(columns) - 1
+    total = np.full((len(first), *columns.shape[1:]), start, dtype=factors.dtype)  # (length, C, H)
+    product = np.empty_like(total)
     for tap in range(factors.shape[1]):
-        total += image[:, :, np.minimum(first + tap, last)] * factors[:, tap]
-    return total
+        picked = columns[np.minimum(first + tap, last)]
+        total += np.multiply(picked, factors[:, tap, None, None], out=product, dtype=factors.dtype)
+    return total.transpose(1, 2, 0)
 
 
 def _weights(old: int, new: int, kind: type[np.floating]) -> tuple[np.ndarray, np.ndarray]:
