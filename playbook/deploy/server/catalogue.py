@@ -130,6 +130,10 @@ class Catalogue:
         """Has a model served from the start."""
         self._first.append((place, served))
 
+    def places(self) -> list[Place]:
+        """Where the models come from that are served from the start."""
+        return [place for place, _ in self._first]
+
     def load_all(self) -> None:
         """Loads what the folders hold, before the server starts.
 
