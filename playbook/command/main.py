@@ -75,6 +75,10 @@ def _dispatch(args: list[str], debug: bool) -> int:
     if "--help" in rest or "-h" in rest:
         print(helptext.verb_page(verb))
         return 0
+    further = verb.first(rest)
+    if isinstance(further, int):
+        return further
+    rest = further
     try:
         invocation = arguments.read(verb, ["--help" if arg == "--help.all" else arg for arg in rest])
         if (page := class_help.page(invocation)) is not None:

@@ -65,6 +65,10 @@ class ModelVerb:
         """What to say where a verb that requires a checkpoint gets none."""
         return f"--ckpt_path: {self.name} needs one: best, last, a run directory or a checkpoint file"
 
+    def first(self, args: list[str]) -> int | list[str]:
+        """Answers before torch is imported, with an exit code; or returns the arguments to go on with."""
+        return args
+
     def prepare(self) -> None:
         """Sets what must be set before torch is imported."""
 

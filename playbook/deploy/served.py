@@ -1,0 +1,126 @@
+"""What the server serves: the interface, and an exported artefact behind it. Imports no torch."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from playbook.errors import UserError
+
+Kind = Literal["image", "text", "prompt", "tensor"]
+KINDS: dict[str | None, Kind] = {  # of preprocessing
+    "image": "image",
+    "text": "text",
+    "masked_text": "text",
+    "prompt": "prompt",
+    "chat": "prompt",
+    None: "tensor",
+}
+GENERATION: dict[str, type] = {
+    "max_new_tokens": int,
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "min_p": float,
+}
+OPTIONS: dict[str | None, dict[str, type]] = {  # of postprocessing
+    "classes": {"top": int},
+    "boxes": {"score": float},
+    "generate": GENERATION,
+}
+
+
+class InputError(ValueError):
+    """An input that the model cannot take; the text goes to the client, so it names no files and no code."""
+
+
+class Served(Protocol):
+    """A model behind the server.
+
+    Attributes:
+        manifest: as in artefact.json; of a run, with the format `eager`.
+        kind: the natural payload.
+        options: options of a request and their types.
+    """
+
+    manifest: dict[str, Any]
+    kind: Kind
+    options: Mapping[str, type]
+
+    def read(self, source: Any) -> Any:
+        """Prepares one input, in any thread.
+
+        Args:
+            source: bytes of a file, a text, a row as a dict, an array, or nested lists; never a path.
+
+        Raises:
+            InputError: the model cannot take it.
+        """
+        ...
+
+    def answer_samples(self, samples: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
+        """Answers what `read` returned, one dict each; called from one thread."""
+        ...
+
+    def stream(self, sample: Any, **options: Any) -> Iterator[str] | None:
+        """Generates the answer to one sample piece by piece; None if the model generates no text."""
+        ...
+
+    def draw(self, source: Any, answer: dict[str, Any]) -> bytes | None:
+        """A PNG of one answer; None if there is nothing to draw."""
+        ...
+
+
+class ServedArtefact:
+    """An exported model.
+
+    Args:
+        folder: of the artefact.
+        num_threads: threads of the model. Defaults to those of its runtime.
+
+    Raises:
+        UserError: it is damaged, or a later version wrote it.
+    """
+
+    def __init__(self, folder: Path, num_threads: int | None = None) -> None:
+        from playbook.deploy import runtime  # type: ignore[attr-defined]
+
+        self._input_error: type[Exception] = runtime.InputError
+        try:
+            self.artefact: Any = runtime.Artefact(folder, num_threads)
+        except (OSError, ValueError) as error:
+            raise UserError(f"serve {folder.as_posix()}: {error}") from error
+        except ImportError as error:
+            package = (error.name or "a package").partition(".")[0]
+            raise UserError(
+                f"serve {folder.as_posix()}: needs {package}, which is not installed; `uv sync --extra deploy` adds it"
+            ) from error
+        self.manifest: dict[str, Any] = self.artefact.manifest
+        before, after = ((self.manifest.get(name) or {}).get("kind") for name in ("preprocessing", "postprocessing"))
+        self.kind: Kind = KINDS.get(before, "tensor")
+        self.options: Mapping[str, type] = OPTIONS.get(after, {})
+        self.streams = after == "generate"
+
+    def read(self, source: Any) -> Any:
+        return self._checked(self.artefact.read, source)
+
+    def answer_samples(self, samples: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
+        return self._checked(self.artefact.answer_samples, samples, **options)
+
+    def stream(self, sample: Any, **options: Any) -> Iterator[str] | None:
+        return self._checked(self.artefact.stream, sample, **options) if self.streams else None
+
+    def draw(self, source: Any, answer: dict[str, Any]) -> bytes | None:
+        return None  # the page draws boxes and masks itself
+
+    def _checked(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except self._input_error as error:
+            raise InputError(str(error)) from error
+
+
+def class_names(manifest: Mapping[str, Any]) -> list[str]:
+    """Names of the classes that a manifest knows."""
+    after = manifest.get("postprocessing") or {}
+    names = after.get("names") or (manifest.get("facts") or {}).get("classes") or []
+    return [str(name) for name in names]
