@@ -32,7 +32,7 @@ class Inputs(LightningDataModule):
 
     def __init__(self, data: Any, sources: Sources, whole: bool = False) -> None:
         super().__init__()
-        if data is None or not _is_written(data, "read"):
+        if data is None or not is_written(data, "read"):
             raise HowTo(MISSING.format(name="the model alone" if data is None else type(data).__name__))
         if whole and "resize" not in signature(data.read).parameters:
             raise UserError(f"--tile: {type(data).__name__}.read has no parameter resize, so it resizes all images")
@@ -42,7 +42,7 @@ class Inputs(LightningDataModule):
         self.whole = whole
 
     def setup(self, stage: str) -> None:
-        if _is_written(self.data, "prepare_read"):
+        if is_written(self.data, "prepare_read"):
             self.data.prepare_read()
         self.facts = getattr(self.data, "facts", None)  # for the model, which may have other ones of the checkpoint
 
@@ -72,12 +72,12 @@ class _Unread(Dataset):
 
     def __getitem__(self, index: int) -> Any:
         source = self.places[index]
-        if _is_written(self.data, "unlabelled"):
+        if is_written(self.data, "unlabelled"):
             return self.data.unlabelled(source, **self.options)
         return self.data.read(source, **self.options), -1
 
 
-def _is_written(data: Any, method: str) -> bool:
+def is_written(data: Any, method: str) -> bool:
     """Whether a data module has a method of its own; the base's `unlabelled` counts, its empty `read` does not."""
     own = getattr(type(data), method, None)
     return callable(own) and (method != "read" or own is not Data.read)

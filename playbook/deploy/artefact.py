@@ -169,11 +169,12 @@ def save_source(source: Any, folder: Path, columns: Sequence[str]) -> str:
 
 
 def _png(image: np.ndarray, reading: Mapping[str, Any]) -> bytes:
-    """A picture (C, H, W) before it was normalised."""
+    """A picture (C, H, W) before it was normalised and scaled to [0, 1]; some data sets skip the latter."""
     for key, undo in (("deviation", np.multiply), ("mean", np.add)):
         if reading.get(key) is not None:
             image = undo(image, np.array(reading[key], np.float32).reshape(-1, 1, 1))
-    pixels = np.clip(np.rint(image * 255), 0, 255).astype(np.uint8)
+    is_scaled = any(key in step for step in reading.get("steps", ()) for key in ("multiply", "divide"))
+    pixels = np.clip(np.rint(image * 255 if is_scaled else image), 0, 255).astype(np.uint8)
     picture = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
     buffer = io.BytesIO()
     picture.save(buffer, "PNG")

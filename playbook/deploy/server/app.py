@@ -17,13 +17,13 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from playbook.deploy.served import InputError
 from playbook.deploy.server.answers import encode
 from playbook.deploy.server.catalogue import Catalogue, Model
 from playbook.deploy.server.guard import Guard
 from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.deploy.server.payloads import Body, parse
 from playbook.deploy.server.queue import QueueClosed, QueueFull
-from playbook.deploy.served import InputError
 
 PAGE = Path(__file__).parent / "page"
 NUM_READERS = 4  # threads that parse bodies and read inputs
@@ -227,9 +227,7 @@ def fail(error: Exception) -> NoReturn:
     raise RefusalError(500, f"internal error {number}") from error
 
 
-async def answered(
-    request: Request, model: Model, limits: Limits, readers: ThreadPoolExecutor
-) -> list[dict[str, Any]]:
+async def answered(request: Request, model: Model, limits: Limits, readers: ThreadPoolExecutor) -> list[dict[str, Any]]:
     """The answers to a request.
 
     Raises:

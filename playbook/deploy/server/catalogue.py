@@ -272,7 +272,9 @@ def _places_in(folder: Path) -> list[Place]:
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     inner = [manifest.parent for manifest in manifests if manifest.parent.name.isdecimal()]
     return [
-        Place(path.parent.name, int(path.name), path, _stamp(path)) for path in inner if NAME.fullmatch(path.parent.name)
+        Place(path.parent.name, int(path.name), path, _stamp(path))
+        for path in inner
+        if NAME.fullmatch(path.parent.name)
     ]
 
 

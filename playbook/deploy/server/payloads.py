@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.deploy.served import Kind, Served
+from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.errors import nearest
 
 NPY, ZIP = b"\x93NUMPY", b"PK\x03\x04"

@@ -76,7 +76,7 @@ class _Stream:
                 if not self.show(piece):  # nobody listens any more
                     getattr(pieces, "close", lambda: None)()
                     break
-        except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to this request
+        except Exception as error:  # whatever it is, it belongs to this request
             self.future.set_exception(error)
         else:
             self.future.set_result(None)
@@ -195,7 +195,7 @@ class BatchQueue:
         samples = [job.samples[index] for job, index in batch]
         try:
             answers: Sequence[Answer | Exception] = self._answers(samples, batch[0][0].options)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it may be the fault of one sample
+        except Exception as error:  # whatever it is, it may be the fault of one sample
             answers = [error] if len(batch) == 1 else [self._answer_alone(*entry) for entry in batch]
         for (job, index), answer in zip(batch, answers, strict=True):
             job.finish(index, answer)
@@ -203,7 +203,7 @@ class BatchQueue:
     def _answer_alone(self, job: _Job, index: int) -> Answer | Exception:
         try:
             return self._answers([job.samples[index]], job.options)[0]
-        except Exception as error:  # noqa: BLE001  # the request of this sample gets it
+        except Exception as error:  # the request of this sample gets it
             return error
 
     def _answers(self, samples: Sequence[Any], options: Mapping[str, Any]) -> list[Answer]:

@@ -32,7 +32,9 @@ def bind(host: str, port: int) -> socket.socket:
         own.bind(address)
     except OSError as error:
         own.close()
-        raise UserError(f"--port {port}: cannot be bound on {host}: {error.strerror}; --port 0 finds a free one") from error
+        raise UserError(
+            f"--port {port}: cannot be bound on {host}: {error.strerror}; --port 0 finds a free one"
+        ) from error
     return own
 
 

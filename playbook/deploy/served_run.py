@@ -1,0 +1,102 @@
+"""A run behind the server: the model with its own code, which reads and answers as `predict --input` does."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import default_collate
+
+from playbook.batches import named_inputs
+from playbook.data.base import Data
+from playbook.data.inputs import is_written
+from playbook.deploy.export import load_into
+from playbook.deploy.served import KINDS, OPTIONS, InputError, Kind
+from playbook.errors import UserError
+
+if TYPE_CHECKING:
+    from playbook.command.session import Session
+
+
+class ServedRun:
+    """The model of a run.
+
+    Args:
+        model: with its weights.
+        data: reads inputs.
+        facts: values learnt from the training data.
+
+    Raises:
+        UserError: the data cannot read a raw input.
+    """
+
+    def __init__(self, model: Any, data: Any, facts: Mapping[str, Any]) -> None:
+        if data is None or not is_written(data, "read"):
+            name = type(model if data is None else data).__name__
+            raise UserError(
+                f"serve: {name} cannot read a raw input, expected a method read; or serve an export of the run"
+            )
+        if is_written(data, "prepare_read"):
+            data.prepare_read()
+        self.model = model.eval()
+        self.data = data
+        self.facts = dict(facts)
+        describe_reading = getattr(data, "preprocessing", None)
+        describe_answers = getattr(model, "postprocessing", None)
+        before = describe_reading() if callable(describe_reading) else None
+        after = describe_answers(self.facts) if callable(describe_answers) else None
+        self.kind: Kind = KINDS.get((before or {}).get("kind"), "tensor")
+        if self.kind == "tensor":  # its own `read` takes files
+            self.kind = "prompt" if getattr(data, "columns", ()) else "image"
+        kind = (after or {}).get("kind")
+        self.options: Mapping[str, type] = {} if kind == "generate" else OPTIONS.get(kind, {})
+        self.manifest: dict[str, Any] = {
+            "task": type(model).__name__,
+            "net": type(getattr(model, "net", model)).__name__,
+            "format": "eager",
+            "quantization": "none",
+            "inputs": [],
+            "outputs": [],
+            "preprocessing": before,
+            "postprocessing": after,
+            "facts": {"classes": self.facts.get("classes", [])},
+        }
+
+    @classmethod
+    def of(cls, session: "Session") -> "ServedRun":
+        """The model of a session, with the weights of its checkpoint."""
+        assert session.checkpoint is not None, "a verb that requires one"
+        load_into(session.model, session.checkpoint)
+        session.model.setup("predict")
+        return cls(session.model, session.datamodule, session.trainer.keep_facts.facts)
+
+    def read(self, source: Any) -> Any:
+        try:
+            if is_written(self.data, "unlabelled"):
+                return self.data.unlabelled(source)
+            return self.data.read(source), -1
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            text = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise InputError(f"cannot be read: {text}") from error
+
+    def answer_samples(self, samples: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
+        collate = getattr(self.data, "collate", None) or default_collate
+        answers: list[dict[str, Any]] = []
+        with torch.inference_mode():
+            for group in self._groups(samples):
+                outputs = self.model.predict_step(collate(group), 0)
+                answers += [dict(answer) for answer in self.model.answer(outputs, self.facts, **options)]
+        return answers
+
+    def stream(self, sample: Any, **options: Any) -> Iterator[str] | None:
+        return None
+
+    def draw(self, source: Any, answer: dict[str, Any]) -> bytes | None:
+        return None
+
+    def _groups(self, samples: Sequence[Any]) -> Iterator[list[Any]]:
+        """All samples together where the data makes batches of any sizes, else one by one if their shapes differ."""
+        if getattr(self.data, "collate", None) not in (None, default_collate) or not isinstance(self.data, Data):
+            yield list(samples)
+            return
+        shapes = {tuple(value.shape for value in named_inputs(self.model, sample).values()) for sample in samples}
+        yield from [list(samples)] if len(shapes) == 1 else [[sample] for sample in samples]
