@@ -111,7 +111,7 @@ def _context(session: Any) -> dict[str, Any]:
         values[best.get("monitor", "best")] = best["score"]
     options = session.options.checkpoint
     return {
-        "name": session.title,
+        "name": session.run.title,
         "metrics": values,
         "monitor": (options.monitor, options.mode),
         "limit": session.options.trainer.limit_val_batches,

@@ -82,7 +82,7 @@ class ServedArtefact:
     """
 
     def __init__(self, folder: Path, num_threads: int | None = None) -> None:
-        from playbook.deploy import runtime  # type: ignore[attr-defined]
+        from playbook.deploy import runtime
 
         self._input_error: type[Exception] = runtime.InputError
         try:

@@ -42,8 +42,8 @@ class ServedRun:
         self.facts = dict(facts)
         describe_reading = getattr(data, "preprocessing", None)
         describe_answers = getattr(model, "postprocessing", None)
-        before = describe_reading() if callable(describe_reading) else None
-        after = describe_answers(self.facts) if callable(describe_answers) else None
+        before: Any = describe_reading() if callable(describe_reading) else None
+        after: Any = describe_answers(self.facts) if callable(describe_answers) else None
         self.kind: Kind = KINDS.get((before or {}).get("kind"), "tensor")
         if self.kind == "tensor":  # its own `read` takes files
             self.kind = "prompt" if getattr(data, "columns", ()) else "image"

@@ -89,7 +89,7 @@ class Serve(ModelVerb):
         own = bind(host, port)
         with own:
             catalogue = Catalogue(limits)
-            catalogue.add(Place(safe_name(session.title), 1), ServedRun.of(session))
+            catalogue.add(Place(safe_name(session.run.title), 1), ServedRun.of(session))
             return serve(catalogue, own, host, token)
 
 

@@ -37,7 +37,10 @@ def test_adapters_of_tied_weights(cli: Cli, dora: bool) -> None:
     net += ["--model.net.dora", str(dora).lower(), "--model.net.modules_to_save", "[embedding]"]
     values = load(Path("base/checkpoints/best.ckpt"), "meta")["hyper_parameters"]["net"]["init_args"]
     net += [
-        part for name, value in values.items() for part in (f"--model.net.net.{name}", json.dumps(value).strip('"'))
+        part
+        for name, value in values.items()
+        if value is not None
+        for part in (f"--model.net.net.{name}", json.dumps(value).strip('"'))
     ]
     fitted = cli("fit", *GPT, *net, "--model.optimizer.lr", "0.01", "--run_dir", "run")
     assert fitted.code == 0, fitted.err

@@ -321,6 +321,6 @@ def docs_page(schema: Mapping[str, Any]) -> str:
     example = escape(json.dumps({"inputs": ["…"], "options": {"top": 3}}, ensure_ascii=False))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>API</title><h1>API</h1>'
-        f"<table>{''.join(rows)}</table><p>A body is JSON, such as <code>{example}</code>, or the input itself: an image, "
-        'a text, a table, or an array. <a href="/openapi.json">OpenAPI</a></html>'
+        f"<table>{''.join(rows)}</table><p>A body is JSON, such as <code>{example}</code>, or the input itself: "
+        'an image, a text, a table, or an array. <a href="/openapi.json">OpenAPI</a></html>'
     )

@@ -104,7 +104,7 @@ def serve(catalogue: Catalogue, own: socket.socket, host: str, token: str | None
     names = ", ".join(sorted({place.name for place in catalogue.places()}))
     address = f"[{host}]" if ":" in host else host
     config = uvicorn.Config(
-        make_app(catalogue, token, host in LOCAL_HOSTS),  # type: ignore[arg-type]  # an ASGI application
+        make_app(catalogue, token, host in LOCAL_HOSTS),
         log_level="warning",
         access_log=False,
         server_header=False,
