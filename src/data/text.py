@@ -15,7 +15,7 @@ from torch import Tensor
 
 from playbook import Data, UserError, files_below, split_indices
 from src.data.prompts import as_prompt, collate, text_of
-from src.data.token_files import Span, open_tokens, plan_parts, texts_of, write_tokens
+from src.data.token_files import Span, encode_text, open_tokens, plan_parts, texts_of, write_tokens
 from src.data.windows import Packed, Prompts, Starts, Tokens, Windows
 from src.ops.vocabularies import (
     END,
@@ -37,6 +37,7 @@ LARGE_BYTES = 2**23  # texts from this size on are tokenised into files, once
 LEARNT_BYTES = 2**25  # of a large training text from which byte pairs are learnt
 KINDS: tuple[Kind, ...] = ("characters", "bytes", "bpe")
 NOT_SOURCE = {"test", "tests", "idlelib", "idle_test", "site-packages", "__pycache__", "lib2to3", "turtledemo"}
+Document = tuple[Path, str]  # a file and its text
 
 
 class Text(Data):
@@ -192,7 +193,7 @@ class Text(Data):
         train, val, test = self._read_parts(files)
         vocabulary = known
         if vocabulary is None:
-            vocabulary = learn_vocabulary(self.kind, train, self.vocab_size)
+            vocabulary = learn_vocabulary(self.kind, [text for _, text in train], self.vocab_size)
             if isinstance(vocabulary, Characters) and len(train) > 1:
                 vocabulary = Characters(vocabulary.characters, [END, PAD])  # documents need an end
         return encoded(vocabulary, train), encoded(vocabulary, val), encoded(vocabulary, test), vocabulary
@@ -227,17 +228,17 @@ class Text(Data):
             self._require_parts(parts if len(texts) == len(files) else [[0]] * 3, len(files))
         return [(file, split.get(file)) for file in files]
 
-    def _read_parts(self, files: Sequence[Path]) -> tuple[list[str], list[str], list[str]]:
-        """Documents of each part."""
+    def _read_parts(self, files: Sequence[Path]) -> tuple[list[Document], list[Document], list[Document]]:
+        """Documents of each part, each with its file."""
         if len(files) == 1 and self.root is not None and Path(self.root).expanduser().is_file():
             text = read_text(files[0])
             ends = [round(len(text) * sum(self.shares[: place + 1])) for place in range(2)]
             parts = text[: ends[0]], text[ends[0] : ends[1]], text[ends[1] :]
-            train, val, test = ([part] if part else [] for part in parts)
+            train, val, test = ([(files[0], part)] if part else [] for part in parts)
             return train, val, test
         parts = split_indices(len(files), self.shares)
         self._require_parts(parts, len(files))
-        train, val, test = ([read_text(files[place]) for place in part] for part in parts)
+        train, val, test = ([(files[place], read_text(files[place])) for place in part] for part in parts)
         return train, val, test
 
     def _require_parts(self, parts: Sequence[Sequence[int]], num_files: int) -> None:
@@ -312,9 +313,9 @@ def read_text(file: Path) -> str:
         raise UserError(f"--data.root: {file.as_posix()}: is not text in UTF-8: {error}") from error
 
 
-def encoded(vocabulary: Vocabulary, texts: Iterable[str]) -> np.ndarray:
+def encoded(vocabulary: Vocabulary, documents: Iterable[Document]) -> np.ndarray:
     """Tokens of all documents one after the other, (N,), each followed by the end token if there is one."""
     dtype = np.uint16 if vocabulary.size <= 2**16 else np.uint32
     end = [] if vocabulary.end is None else [vocabulary.end]
-    rows = [np.array(vocabulary.encode(text) + end, dtype) for text in texts]
+    rows = [np.array(encode_text(vocabulary, text, file) + end, dtype) for file, text in documents]
     return np.concatenate(rows) if rows else np.empty(0, dtype)

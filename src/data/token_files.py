@@ -116,6 +116,18 @@ def texts_of(part: Sequence[Span], shares: Sequence[float]) -> Iterator[tuple[st
             place += len(line) + 1
 
 
+def encode_text(vocabulary: Vocabulary, text: str, file: Path) -> list[int]:
+    """Tokens of a text.
+
+    Raises:
+        UserError: a character is not in the vocabulary; it names the file.
+    """
+    try:
+        return vocabulary.encode(text)
+    except UserError as error:
+        raise UserError(f"--data.root: {file.as_posix()}: {error}") from error
+
+
 def write_tokens(
     folder: Path, parts: Sequence[Sequence[Span]], shares: Sequence[float], vocabulary: Vocabulary
 ) -> None:
@@ -245,8 +257,10 @@ def _write_part(job: tuple[Path, int, Sequence[Span], Sequence[float], dict[str,
     vocabulary = vocabulary_from(plain)
     end = [] if vocabulary.end is None else [vocabulary.end]
     rows: dict[str, list[np.ndarray]] = {split: [] for split in SPLITS}
-    for split, text, ends_document in texts_of(part, shares):
-        rows[split].append(np.array(vocabulary.encode(text) + end * ends_document, _dtype(vocabulary)))
+    for span in part:
+        for split, text, ends_document in texts_of([span], shares):
+            tokens = encode_text(vocabulary, text, Path(span.file))
+            rows[split].append(np.array(tokens + end * ends_document, _dtype(vocabulary)))
     done = _done(folder, number)
     done.parent.mkdir(parents=True, exist_ok=True)
     for split, arrays in rows.items():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from playbook import UserError
+from playbook import UserError, split_indices
+from src.data import text as text_data
 from src.data.prompts import collate
 from src.data.text import Text
 from src.data.windows import IGNORED, Windows
@@ -140,6 +141,22 @@ def test_text_that_does_not_do_is_told(tmp_path: Path, content: bytes, options: 
     (tmp_path / "input.txt").write_bytes(content)
     with pytest.raises(UserError, match=message):
         set_up(str(tmp_path / "input.txt"), **options)
+
+
+@pytest.mark.parametrize("large_bytes", [text_data.LARGE_BYTES, 0])
+def test_the_file_of_an_unknown_character_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large_bytes: int
+) -> None:
+    monkeypatch.setattr(text_data, "LARGE_BYTES", large_bytes)
+    root = tmp_path / "texts"
+    root.mkdir()
+    for name in "abcd":
+        (root / f"{name}.txt").write_text(LETTERS)
+    (place,) = split_indices(4, [0.75, 0.25])[1]
+    name = "abcd"[place]
+    (root / f"{name}.txt").write_text("abc é")
+    with pytest.raises(UserError, match=rf"--data.root: .*texts/{name}\.txt: vocabulary: the character ' '"):
+        set_up(str(root), val_share=0.25, cache=str(tmp_path / "cache"))
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
