@@ -36,12 +36,8 @@ def test_adapters_of_tied_weights(cli: Cli, dora: bool) -> None:
     net = ["--model.net", "LoRA", "--model.net.net", "GPT", "--model.net.base", "base", "--model.net.rank", "2"]
     net += ["--model.net.dora", str(dora).lower(), "--model.net.modules_to_save", "[embedding]"]
     values = load(Path("base/checkpoints/best.ckpt"), "meta")["hyper_parameters"]["net"]["init_args"]
-    net += [
-        part
-        for name, value in values.items()
-        if value is not None
-        for part in (f"--model.net.net.{name}", json.dumps(value).strip('"'))
-    ]
+    for name, value in values.items():
+        net += [] if value is None else [f"--model.net.net.{name}", json.dumps(value).strip('"')]
     fitted = cli("fit", *GPT, *net, "--model.optimizer.lr", "0.01", "--run_dir", "run")
     assert fitted.code == 0, fitted.err
     done = cli("export", "--ckpt_path", "run", *EXPORT)
