@@ -78,12 +78,14 @@ class Draft:
         shutil.copytree(source, self.folder / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
         (self.folder / "load.py").write_text(LOAD, encoding="utf-8")
 
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Writes the manifest, with the size and checksum of the program."""
+    def write_manifest(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes the manifest, and returns it with the size and checksum of the program."""
         file = self.folder / manifest["file"]
         files = {manifest["file"]: {"sha256": digest(file), "bytes": file.stat().st_size}}
-        text = json.dumps({**manifest, "files": files}, indent=2, ensure_ascii=False, allow_nan=False)
+        content = {**manifest, "files": files}
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         (self.folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+        return content
 
     def finish(self) -> None:
         """Puts the artefact in its place."""

@@ -14,6 +14,7 @@ from playbook.checkpoints.io import load, weights_of
 from playbook.data.inputs import Inputs
 from playbook.data.sources import Sources
 from playbook.deploy import artefact
+from playbook.deploy.card import write_card
 from playbook.deploy.formats import FORMATS
 from playbook.deploy.parity import Engineered, Parity, Tolerance, compare, measure
 from playbook.deploy.program import Program, build_program
@@ -177,7 +178,7 @@ def _add_example(
     manifest["example"] = {"input": artefact.save_source(sources[0], example, columns), "answer": "example/answer.json"}
     text = json.dumps(answers[0], indent=2, ensure_ascii=False, default=lambda array: array.tolist())
     (example / "answer.json").write_text(text + "\n", encoding="utf-8")
-    draft.write_manifest(manifest)
+    write_card(draft.folder, draft.write_manifest(manifest))
 
 
 def _compare_answers(

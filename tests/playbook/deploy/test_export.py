@@ -76,6 +76,9 @@ def test_artefact_of_a_run(cli: Cli, run: Path) -> None:
     assert manifest["parity"]["metrics"].keys() == {"val/accuracy", "val/loss"}
     before, after = manifest["parity"]["metrics"]["val/accuracy"]
     assert before == after
+    card = (place / "README.md").read_text()
+    assert "| val/accuracy |" in card
+    assert "--minShapes=image:1x1x8x8 --optShapes=image:8x1x8x8 --maxShapes=image:32x1x8x8" in card
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, str((place / "load.py").absolute())]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd="/")

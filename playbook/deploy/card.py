@@ -1,0 +1,147 @@
+"""The README of an artefact: what it is, how to load it, and how it compares with the model that was trained."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MOST_NAMED = 20  # classes that are listed
+
+
+def write_card(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Writes README.md into an artefact.
+
+    Args:
+        folder: of the artefact.
+        manifest: its content.
+    """
+    sections = [_head(manifest), _use(manifest), _inputs(manifest), _parity(manifest), _speed(manifest)]
+    if manifest["format"] == "onnx":
+        sections.append(_tensorrt(manifest))
+    file = folder / "README.md"
+    file.write_text("\n\n".join(section for section in sections if section) + "\n", encoding="utf-8")
+    return file
+
+
+def _head(manifest: Mapping[str, Any]) -> str:
+    quantized = "" if manifest["quantization"] == "none" else f", {manifest['quantization']}"
+    lines = [
+        f"# {_plain(manifest['name'])}",
+        "",
+        f"{manifest['net']} ({manifest['task']}) as {manifest['format']}{quantized}.",
+    ]
+    if classes := (manifest.get("postprocessing") or {}).get("names"):
+        more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
+        lines += ["", f"{len(classes)} classes: {', '.join(map(_plain, classes[:MOST_NAMED]))}{more}."]
+    if manifest["metrics"]:
+        rows = [(name, f"{value:.4g}") for name, value in manifest["metrics"].items()]
+        lines += ["", _table(("metric of the checkpoint", "value"), rows)]
+    if manifest["format"] == "torchscript":
+        lines += ["", "TorchScript is deprecated in PyTorch; prefer `torch_export` where you can."]
+    return "\n".join(lines)
+
+
+def _use(manifest: Mapping[str, Any]) -> str:
+    needs = {"onnx": "ONNX Runtime", "executorch": "ExecuTorch"}.get(manifest["format"], "PyTorch")
+    return f"""## Use
+
+`python load.py FILE` answers a file, and `python load.py` the example. It needs NumPy and {needs}, and nothing of the
+project that trained the model; images also need Pillow, byte-pair vocabularies `tokenizers`.
+
+```python
+from runtime import Artefact
+
+print(Artefact("{_plain(manifest["name"])}").predict(["FILE"]))
+```"""
+
+
+def _inputs(manifest: Mapping[str, Any]) -> str:
+    rows = [
+        (kind, f"`{spec['name']}`", spec["dtype"], " × ".join(map(str, spec["shape"])))
+        for kind in ("inputs", "outputs")
+        for spec in manifest[kind]
+    ]
+    limits = [
+        f"{name} from {low} to {'any size' if high is None else high}" for name, (low, high) in manifest["dims"].items()
+    ]
+    table = _table(("", "name", "type", "shape"), [(kind[:-1], *rest) for kind, *rest in rows])
+    return (
+        f"## Inputs and outputs\n\n{table}\n\n{'; '.join(limits)}." if limits else f"## Inputs and outputs\n\n{table}"
+    )
+
+
+def _parity(manifest: Mapping[str, Any]) -> str:
+    parity = manifest["parity"]
+    lines = ["## Compared with the trained model", ""]
+    lines.append(
+        f"Largest difference of an output {parity['max_error']:.2g}, mean {parity['mean_error']:.2g}, where the largest "
+        f"output is {parity['scale']:.3g}."
+    )
+    if parity["agreement"] is not None:
+        lines[-1] += f" {parity['agreement']:.2%} of the decisions agree."
+    if answers := parity.get("answers"):
+        lines[-1] += f" {answers['equal']} of {answers['compared']} answers to raw inputs are equal."
+    sizes = [{name: size for name, size in case.items() if name != "max_error"} for case in parity["cases"]]
+    rows = [
+        (", ".join(f"{name} = {size}" for name, size in own.items()), f"{case['max_error']:.2g}")
+        for own, case in zip(sizes, parity["cases"], strict=True)
+    ]
+    lines += ["", _table(("batch", "largest difference"), rows)]
+    if parity["metrics"]:
+        rows = [(name, f"{before:.4g}", f"{after:.4g}") for name, (before, after) in parity["metrics"].items()]
+        lines += ["", _table(("on the validation set", "model", "export"), rows)]
+    return "\n".join(lines)
+
+
+def _speed(manifest: Mapping[str, Any]) -> str:
+    size = sum(file["bytes"] for file in manifest["files"].values())
+    text = f"## Size and speed\n\n{size / 2**20:.2f} MiB; the weights of the model take {manifest['eager_bytes'] / 2**20:.2f} MiB."
+    if not manifest["speed"]:
+        return text
+    machine = manifest["machine"]
+    rows = [
+        (row["way"], str(row["batch"]), f"{row['milliseconds']:.3f}", f"{row['samples_per_second']:,.0f}")
+        for row in manifest["speed"]
+    ]
+    table = _table(("", "batch", "ms", "samples/s"), rows)
+    return f"{text}\n\nMedians on {machine['processor']}, {machine['threads']} threads:\n\n{table}"
+
+
+def _tensorrt(manifest: Mapping[str, Any]) -> str:
+    """How NVIDIA's TensorRT runs the program; not tried here."""
+    shapes = []
+    for option, sizes in (("min", {"B": 1}), ("opt", {"B": 8}), ("max", {"B": 32})):
+        of_inputs = []
+        for spec in manifest["inputs"]:
+            numbers = [_size(size, option, sizes, manifest["dims"]) for size in spec["shape"]]
+            of_inputs.append(f"{spec['name']}:{'x'.join(map(str, numbers))}")
+        shapes.append(f"--{option}Shapes={','.join(of_inputs)}")
+    return f"""## TensorRT
+
+Where TensorRT is installed, it compiles the program for a GPU:
+
+```sh
+trtexec --onnx={manifest["file"]} --saveEngine=model.plan {" ".join(shapes)}
+```
+
+or ONNX Runtime uses it: `onnxruntime.InferenceSession("{manifest["file"]}", providers=["TensorrtExecutionProvider"])`."""
+
+
+def _size(size: int | str, option: str, sizes: Mapping[str, int], dims: Mapping[str, Sequence[int | None]]) -> int:
+    if isinstance(size, int):
+        return size
+    low, high = dims[size]
+    return sizes.get(size) or (low or 1 if option == "min" else high or 128)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: Any) -> str:
+    """A text in one line."""
+    return " ".join(str(text).split())
