@@ -73,7 +73,7 @@ def _parity(manifest: Mapping[str, Any]) -> str:
     parity = manifest["parity"]
     lines = ["## Compared with the trained model", ""]
     lines.append(
-        f"Largest difference of an output {parity['max_error']:.2g}, mean {parity['mean_error']:.2g}, where the largest "
+        f"Largest difference of an output {parity['max_error']:.2g}, mean {parity['mean_error']:.2g}; the largest "
         f"output is {parity['scale']:.3g}."
     )
     if parity["agreement"] is not None:
@@ -93,8 +93,8 @@ def _parity(manifest: Mapping[str, Any]) -> str:
 
 
 def _speed(manifest: Mapping[str, Any]) -> str:
-    size = sum(file["bytes"] for file in manifest["files"].values())
-    text = f"## Size and speed\n\n{size / 2**20:.2f} MiB; the weights of the model take {manifest['eager_bytes'] / 2**20:.2f} MiB."
+    size, weights = sum(file["bytes"] for file in manifest["files"].values()), manifest["eager_bytes"]
+    text = f"## Size and speed\n\n{size / 2**20:.2f} MiB; the weights of the model take {weights / 2**20:.2f} MiB."
     if not manifest["speed"]:
         return text
     machine = manifest["machine"]
@@ -123,7 +123,8 @@ Where TensorRT is installed, it compiles the program for a GPU:
 trtexec --onnx={manifest["file"]} --saveEngine=model.plan {" ".join(shapes)}
 ```
 
-or ONNX Runtime uses it: `onnxruntime.InferenceSession("{manifest["file"]}", providers=["TensorrtExecutionProvider"])`."""
+ONNX Runtime uses it by
+`onnxruntime.InferenceSession("{manifest["file"]}", providers=["TensorrtExecutionProvider"])`."""
 
 
 def _size(size: int | str, option: str, sizes: Mapping[str, int], dims: Mapping[str, Sequence[int | None]]) -> int:

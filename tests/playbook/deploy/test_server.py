@@ -413,18 +413,6 @@ def test_process_of_an_artefact(cli: Cli, run: Path, workdir: Path) -> None:
         np.testing.assert_allclose(answer[name], value, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_process_of_a_run(cli: Cli, run: Path, workdir: Path) -> None:
-    """Its answers are those of predict --input."""
-    picture = Path("digit.png")
-    Image.fromarray(np.random.default_rng(0).integers(0, 17, (8, 8), np.uint8)).save(picture)
-    assert cli("predict", "--ckpt_path", "run", "--input", str(picture), "--format", "jsonl").code == 0
-    [expected] = [json.loads(line) for line in next(Path("run/predictions").rglob("*.jsonl")).read_text().splitlines()]
-    answer = ask(cli_process("serve", "run", "--port", "0", cwd=workdir), picture, "image/png")
-    for name, value in answer.items():
-        assert expected[name] == (pytest.approx(value, abs=1e-5) if isinstance(value, float) else value)
-
-
 def test_a_slow_client_is_refused() -> None:
     with client_of(Fake("text"), limits=Limits(body_timeout_s=0.2)) as client:
 
