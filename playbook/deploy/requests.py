@@ -13,7 +13,6 @@ from playbook.deploy.weights import export_weights
 from playbook.errors import UserError, nearest
 
 WEIGHTS = "safetensors"
-HUB = "hub:"
 
 
 def check_options(options: Any) -> None:
@@ -29,8 +28,6 @@ def check_options(options: Any) -> None:
     output = options.output or ""
     if name is None and options.quantize != "none":
         raise UserError(f"--quantize {options.quantize}: needs --format onnx")
-    if name is None and output.startswith(HUB):
-        raise UserError(f"--output {output}: needs a --format of {', '.join(known)}")
     if name is not None and Path(output).suffix in FILES:
         raise UserError(f"--output {output}: --format {name} writes a folder, expected its name")
     if name not in (None, "all"):

@@ -7,9 +7,6 @@ from playbook.command.verb import ModelVerb
 if TYPE_CHECKING:
     from playbook.command.session import Session
 
-FILES = (".safetensors", ".ckpt")
-HUB = "hub:"
-
 
 class Export(ModelVerb):
     """Writes an artefact, a folder that answers raw inputs without this repository, or the weights as one file."""
@@ -46,9 +43,8 @@ class Export(ModelVerb):
                 alone) or all.
             quantize: for onnx, none, int8-static (calibrated, for convolutional nets), int8-dynamic (for Transformers)
                 or int8-weight (only the size shrinks).
-            output: folder to write, hub:USER/NAME to push it to the Hugging Face hub, or without a format a file
-                .safetensors or .ckpt. Defaults to <run>/exports/<checkpoint>-<format>, and without a format to
-                <run>/exports/<checkpoint>.safetensors.
+            output: folder to write, or without a format a file .safetensors or .ckpt. Defaults to
+                <run>/exports/<checkpoint>-<format>, and without a format to <run>/exports/<checkpoint>.safetensors.
             tolerance: largest difference of an output, as a share of the largest output. Defaults to 1e-3, or no limit
                 if quantized.
             min_agreement: least share of decisions that agree with the model's. Defaults to 0.999, or 0.98 if

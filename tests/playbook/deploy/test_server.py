@@ -3,12 +3,13 @@
 import base64
 import io
 import json
+import re
 import signal
 import socket
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Fake:
 
     def __init__(self, kind: Kind, answering: str | None = None, inputs: Sequence[dict[str, Any]] = ()) -> None:
         self.kind: Kind = kind
-        self.options = OPTIONS.get(answering, {})
+        self.options: Mapping[str, type] = OPTIONS.get(answering, {})
         names = [{"name": "x", "dtype": "float32", "shape": ["B", 2]}]
         self.manifest: dict[str, Any] = {"inputs": list(inputs) or names, "facts": {"classes": ["cat", "dog"]}}
         self.sizes: list[int] = []
@@ -72,7 +73,7 @@ def client_of(*models: Fake, limits: Limits = SMALL, **options: Any) -> TestClie
     catalogue = Catalogue(limits)
     for number, model in enumerate(models, start=1):
         catalogue.add(Place("m", number), model)
-    return TestClient(make_app(catalogue, **options), base_url="http://localhost", raise_server_exceptions=False)  # type: ignore[arg-type]  # an ASGI application
+    return TestClient(make_app(catalogue, **options), base_url="http://localhost", raise_server_exceptions=False)
 
 
 def png(width: int = 3, height: int = 2) -> bytes:
@@ -304,7 +305,7 @@ def test_another_version_takes_over_without_a_lost_request(tmp_path: Path) -> No
 
     catalogue = Catalogue(SMALL, load, (tmp_path,))
     catalogue.load_all()
-    with TestClient(make_app(catalogue), base_url="http://localhost") as client:  # type: ignore[arg-type]  # as above
+    with TestClient(make_app(catalogue), base_url="http://localhost") as client:
         codes: list[int] = []
         is_over = threading.Event()
 
@@ -423,6 +424,14 @@ def test_a_slow_client_is_refused() -> None:
 
         response = client.post("/v1/models/m", content=drip(), headers={"content-type": "text/plain"})
         assert response.status_code in (400, 408)
+
+
+def test_page_loads_nothing_from_elsewhere() -> None:
+    with client_of(Fake("text")) as client:
+        for name in ("", "page/page.js", "page/page.css"):
+            response = client.get(f"/{name}")
+            assert response.status_code == 200
+            assert not re.search(r"https?://|\bon\w+=|style=|innerHTML", response.text)
 
 
 def test_help(cli: Cli) -> None:
