@@ -127,12 +127,7 @@ def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapp
 
 def copy_of(model: pl.LightningModule) -> Any:
     """A copy on the CPU in evaluation mode."""
-    trainer, model._trainer = model._trainer, None
-    try:
-        task = deepcopy(model)
-    finally:
-        model._trainer = trainer
-    return task.eval().cpu().float().requires_grad_(False)
+    return deepcopy(model).eval().cpu().float().requires_grad_(False)
 
 
 def merged(task: Any) -> Any:

@@ -1,7 +1,7 @@
 """A run behind the server: the model with its own code, which reads and answers as `predict --input` does."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
@@ -12,9 +12,6 @@ from playbook.data.inputs import is_written
 from playbook.deploy.export import load_into
 from playbook.deploy.served import KINDS, OPTIONS, InputError, Kind
 from playbook.errors import UserError
-
-if TYPE_CHECKING:
-    from playbook.command.session import Session
 
 
 class ServedRun:
@@ -62,7 +59,7 @@ class ServedRun:
         }
 
     @classmethod
-    def of(cls, session: "Session") -> "ServedRun":
+    def of(cls, session: Any) -> "ServedRun":
         """The model of a session, with the weights of its checkpoint."""
         assert session.checkpoint is not None, "a verb that requires one"
         load_into(session.model, session.checkpoint)

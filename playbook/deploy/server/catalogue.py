@@ -197,7 +197,7 @@ class Catalogue:
             for place in places.values():
                 former = self.models.get(place.name, {}).get(place.version)
                 if former is None or former.place != place:
-                    await self._load(place, changes)
+                    await self._load_place(place, changes)
             for versions in list(self.models.values()):
                 for model in list(versions.values()):
                     if model.place.folder is not None and (model.name, model.version) not in places:
@@ -205,7 +205,7 @@ class Catalogue:
                         changes.removed.append(f"{model.name}/{model.version}")
             return changes
 
-    async def _load(self, place: Place, changes: Changes) -> None:
+    async def _load_place(self, place: Place, changes: Changes) -> None:
         assert self.load is not None, "folders are loaded by a function"
         assert place.folder is not None, "a place in a folder"
         title = f"{place.name}/{place.version}"
