@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Cli
-from tests.playbook.running import sampled
 from tests.test_configs import ONE_A_NET, SHRUNK, published
 
 __all__ = ["published"]
 FORMATS = ("onnx", "torch_export", "torchscript")
 RECIPES = [f"configs/{name}.yaml" for name in ONE_A_NET]
-ONE_A_TASK = ("vision/cnn-digits", "language/encoder-sst2")
 IMPOSSIBLE = {  # and why
     ("retinanet-scenes", "onnx"): "RetinaNet selects a different number of boxes at each step",
     ("retinanet-scenes", "torch_export"): "RetinaNet selects a different number of boxes at each step",
@@ -24,7 +22,8 @@ IMPOSSIBLE = {  # and why
 }
 
 
-@pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.usefixtures("published")
 def test_recipe_in_each_format(cli: Cli, recipe: str) -> None:
     name = Path(recipe).stem
