@@ -42,7 +42,7 @@ def _head(manifest: Mapping[str, Any]) -> str:
 
 def _use(manifest: Mapping[str, Any]) -> str:
     needs = {"onnx": "ONNX Runtime", "executorch": "ExecuTorch"}.get(manifest["format"], "PyTorch")
-    return f"""## Use
+    return f"""## Use, in this folder
 
 `python load.py FILE` answers a file, and `python load.py` the example. It needs NumPy and {needs}, and nothing of the
 project that trained the model; images also need Pillow, byte-pair vocabularies `tokenizers`.
@@ -50,7 +50,7 @@ project that trained the model; images also need Pillow, byte-pair vocabularies 
 ```python
 from runtime import Artefact
 
-print(Artefact("{_plain(manifest["name"])}").predict(["FILE"]))
+print(Artefact(".").predict(["FILE"]))
 ```"""
 
 

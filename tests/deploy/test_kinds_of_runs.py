@@ -11,6 +11,7 @@ from playbook import load_run
 from playbook.checkpoints.io import load
 from playbook.deploy.runtime import Artefact
 from tests.conftest import CNN_DIGITS, ROOT, Cli, cli_process
+from tests.playbook.running import sampled
 from tests.test_configs import SHRUNK, published
 
 __all__ = ["published"]
