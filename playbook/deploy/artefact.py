@@ -16,13 +16,12 @@ import playbook
 from playbook.checkpoints.files import digest, replace
 from playbook.deploy import runtime
 from playbook.deploy.program import Program
+from playbook.deploy.runtime.artefact import MANIFEST
 from playbook.deploy.runtime.vocabularies import load_vocabulary
 from playbook.errors import UserError
 from playbook.facts import abridged
 from playbook.runs.directory import remove
 
-VERSION = 1
-MANIFEST = "artefact.json"
 PACKAGES = ("torch", "torchvision", "lightning", "onnx", "onnxruntime", "transformers", "tokenizers", "numpy")
 LOAD = '''"""Answers the example, or the files that are named: python load.py [FILE …]"""
 
@@ -95,7 +94,6 @@ class Draft:
 
 def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a manifest that says what goes in and out."""
-    outputs = [value.numpy() for value in program.run(program.example)]
     describe_reading = getattr(data, "preprocessing", None)
     describe_answers = getattr(program.task, "postprocessing", None)
     return {
@@ -104,8 +102,8 @@ def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str,
             for name, value in program.example.items()
         ],
         "outputs": [
-            {"name": name, "dtype": str(value.dtype), "shape": shape}
-            for name, value, shape in zip(program.outputs, outputs, program.output_shapes(), strict=True)
+            {"name": name, "dtype": dtype, "shape": shape}
+            for name, (dtype, shape) in zip(program.outputs, program.describe_outputs(), strict=True)
         ],
         "dims": {name: list(limits) for name, limits in program.limits.items()},
         "preprocessing": describe_reading() if callable(describe_reading) else None,
@@ -188,5 +186,5 @@ def _shown(row: Mapping[str, np.ndarray]) -> list[int]:
     return tokens[:32].tolist() if mask is None else tokens[mask.astype(bool)].tolist()
 
 
-def _first(arrays: Mapping[str, Any] | Sequence[Any]) -> Any:
-    return next(iter(arrays.values())) if isinstance(arrays, Mapping) else arrays[0]
+def _first(arrays: Mapping[str, Any]) -> Any:
+    return next(iter(arrays.values()))

@@ -18,7 +18,7 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> Path:
     if manifest["format"] == "onnx":
         sections.append(_tensorrt(manifest))
     file = folder / "README.md"
-    file.write_text("\n\n".join(section for section in sections if section) + "\n", encoding="utf-8")
+    file.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
     return file
 
 
@@ -64,9 +64,7 @@ def _inputs(manifest: Mapping[str, Any]) -> str:
         f"{name} from {low} to {'any size' if high is None else high}" for name, (low, high) in manifest["dims"].items()
     ]
     table = _table(("", "name", "type", "shape"), [(kind[:-1], *rest) for kind, *rest in rows])
-    return (
-        f"## Inputs and outputs\n\n{table}\n\n{'; '.join(limits)}." if limits else f"## Inputs and outputs\n\n{table}"
-    )
+    return f"## Inputs and outputs\n\n{table}\n\n{'; '.join(limits)}."
 
 
 def _parity(manifest: Mapping[str, Any]) -> str:

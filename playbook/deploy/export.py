@@ -20,6 +20,7 @@ from playbook.deploy.parity import Engineered, Parity, Tolerance, compare, measu
 from playbook.deploy.program import Program, build_program
 from playbook.deploy.quantize import quantize, require_kind
 from playbook.deploy.runtime import Artefact, load_engine
+from playbook.deploy.runtime.artefact import VERSION
 from playbook.deploy.speed import measure_speed, processor
 from playbook.errors import UserError
 
@@ -115,7 +116,7 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
         label = request.format if request.quantization == "none" else f"{request.format} {request.quantization}"
         rows = measure_speed(program, engine, label) if request.speed else []
         manifest = {
-            "version": artefact.VERSION,
+            "version": VERSION,
             "name": request.name,
             "task": type(program.task).__name__,
             "net": type(getattr(program.module, "net", program.module)).__name__,
@@ -130,9 +131,9 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
             "speed": rows,
             "eager_bytes": _eager_bytes(program),
         }
-        _add_example(draft, manifest, program, datamodule, facts, request)
+        manifest = _add_example(draft, manifest, program, datamodule, facts, request)
         draft.finish()
-    return json.loads((request.output / artefact.MANIFEST).read_text(encoding="utf-8"))
+    return manifest
 
 
 def _measure(parity: Parity, program: Program, datamodule: Any, engine: Any, request: Request) -> None:
@@ -165,8 +166,8 @@ def _add_example(
     datamodule: Any,
     facts: Mapping[str, Any],
     request: Request,
-) -> None:
-    """Adds runtime, manifest and an example whose answer is the model's own."""
+) -> dict[str, Any]:
+    """Adds runtime, manifest, README and an example whose answer is the model's own; returns the manifest."""
     draft.add_runtime()
     draft.write_manifest(manifest)
     loaded = Artefact(draft.folder)
@@ -178,7 +179,9 @@ def _add_example(
     manifest["example"] = {"input": artefact.save_source(sources[0], example, columns), "answer": "example/answer.json"}
     text = json.dumps(answers[0], indent=2, ensure_ascii=False, default=lambda array: array.tolist())
     (example / "answer.json").write_text(text + "\n", encoding="utf-8")
-    write_card(draft.folder, draft.write_manifest(manifest))
+    manifest = draft.write_manifest(manifest)
+    write_card(draft.folder, manifest)
+    return manifest
 
 
 def _compare_answers(

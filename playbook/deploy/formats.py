@@ -27,7 +27,6 @@ class Format:
         write: writes the program to a file.
         packages: packages that writing and checking need.
         extra: the extra that installs them, or a command.
-        note: what users should know, for the report.
         is_bounded: whether memory is planned ahead, so that the largest batch must be known.
     """
 
@@ -35,7 +34,6 @@ class Format:
     write: Callable[[Program, Path], Any]
     packages: tuple[str, ...] = ()
     extra: str = ""
-    note: str = ""
     is_bounded: bool = False
 
     def limited(self, program: Program) -> Program:
@@ -178,9 +176,9 @@ def quiet() -> Iterator[None]:
 
 
 FORMATS: dict[str, Format] = {
-    "torch_export": Format("model.pt2", _torch_export, note="torch.export.load(...).module()"),
-    "aoti": Format("model.pt2", _aoti, note="compiled for this kind of CPU"),
+    "torch_export": Format("model.pt2", _torch_export),
+    "aoti": Format("model.pt2", _aoti),
     "onnx": Format("model.onnx", _onnx, ("onnx", "onnxscript", "onnxruntime"), "uv sync --extra deploy"),
-    "torchscript": Format("model.ts", _torchscript, note="TorchScript is deprecated in PyTorch; prefer torch_export"),
+    "torchscript": Format("model.ts", _torchscript),
     "executorch": Format("model.pte", _executorch, ("executorch",), "uv pip install executorch", is_bounded=True),
 }

@@ -63,9 +63,10 @@ class Program:
                 halves[name] = value.narrow(place, 0, max(1, value.shape[place] // 2)).contiguous()
         return halves
 
-    def output_shapes(self) -> list[list[int | str]]:
-        """Dimensions of each output; those that vary with one of the inputs have its name."""
-        shapes: list[list[int | str]] = [["B", *output.shape[1:]] for output in self.run(self.example)]
+    def describe_outputs(self) -> list[tuple[str, list[int | str]]]:
+        """Type and dimensions of each output; dimensions that vary with one of the inputs have its name."""
+        outputs = self.run(self.example)
+        shapes: list[list[int | str]] = [["B", *output.shape[1:]] for output in outputs]
         for label in self.limits:
             if label == "B":
                 continue
@@ -73,7 +74,7 @@ class Program:
                 for place, size in enumerate(output.shape):
                     if place and size != shape[place] and isinstance(shape[place], int):
                         shape[place] = label
-        return shapes
+        return [(str(output.numpy().dtype), shape) for output, shape in zip(outputs, shapes, strict=True)]
 
     def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
         """What torch.export takes: the dimensions of each input that vary."""

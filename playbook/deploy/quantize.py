@@ -14,7 +14,6 @@ from playbook.errors import UserError, nearest
 
 KINDS = ("none", "int8-dynamic", "int8-static", "int8-weight")
 NUM_CALIBRATED = 512  # samples that the ranges of activations are taken from
-HINT = "uv sync --extra deploy"
 
 
 def require_kind(kind: str, format_name: str) -> None:

@@ -53,7 +53,7 @@ def export_all(
     """Writes an artefact in one format, or in all of them that are possible.
 
     Returns:
-        The exit code: 2 if a format of `all` was possible and differed, or none was possible.
+        The exit code: 2 if none was written.
 
     Raises:
         UserError: the one format cannot be exported.

@@ -1,20 +1,13 @@
 """What the server serves: the interface, and an exported artefact behind it. Imports no torch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from playbook.deploy.runtime import Artefact
+from playbook.deploy.runtime.artefact import Kind
 from playbook.errors import UserError
 
-Kind = Literal["image", "text", "prompt", "tensor"]
-KINDS: dict[str | None, Kind] = {  # of preprocessing
-    "image": "image",
-    "text": "text",
-    "masked_text": "text",
-    "prompt": "prompt",
-    "chat": "prompt",
-    None: "tensor",
-}
 GENERATION: dict[str, type] = {
     "max_new_tokens": int,
     "temperature": float,
@@ -27,10 +20,6 @@ OPTIONS: dict[str | None, dict[str, type]] = {  # of postprocessing
     "boxes": {"score": float},
     "generate": GENERATION,
 }
-
-
-class InputError(ValueError):
-    """An input that the model cannot take; the text goes to the client, so it names no files and no code."""
 
 
 class Served(Protocol):
@@ -82,11 +71,8 @@ class ServedArtefact:
     """
 
     def __init__(self, folder: Path, num_threads: int | None = None) -> None:
-        from playbook.deploy import runtime
-
-        self._input_error: type[Exception] = runtime.InputError
         try:
-            self.artefact: Any = runtime.Artefact(folder, num_threads)
+            self.artefact = Artefact(folder, num_threads)
         except (OSError, ValueError) as error:
             raise UserError(f"serve {folder.as_posix()}: {error}") from error
         except ImportError as error:
@@ -95,28 +81,22 @@ class ServedArtefact:
                 f"serve {folder.as_posix()}: needs {package}, which is not installed; `uv sync --extra deploy` adds it"
             ) from error
         self.manifest: dict[str, Any] = self.artefact.manifest
-        before, after = ((self.manifest.get(name) or {}).get("kind") for name in ("preprocessing", "postprocessing"))
-        self.kind: Kind = KINDS.get(before, "tensor")
+        self.kind: Kind = self.artefact.kind
+        after = (self.manifest.get("postprocessing") or {}).get("kind")
         self.options: Mapping[str, type] = OPTIONS.get(after, {})
         self.streams = after == "generate"
 
     def read(self, source: Any) -> Any:
-        return self._checked(self.artefact.read, source)
+        return self.artefact.read(source)
 
     def answer_samples(self, samples: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-        return self._checked(self.artefact.answer_samples, samples, **options)
+        return self.artefact.answer_samples(samples, **options)
 
     def stream(self, sample: Any, **options: Any) -> Iterator[str] | None:
-        return self._checked(self.artefact.stream, sample, **options) if self.streams else None
+        return self.artefact.stream(sample, **options) if self.streams else None
 
     def draw(self, source: Any, answer: dict[str, Any]) -> bytes | None:
         return None  # the page draws boxes and masks itself
-
-    def _checked(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        try:
-            return function(*args, **options)
-        except self._input_error as error:
-            raise InputError(str(error)) from error
 
 
 def class_names(manifest: Mapping[str, Any]) -> list[str]:

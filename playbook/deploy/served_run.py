@@ -10,7 +10,9 @@ from playbook.batches import named_inputs
 from playbook.data.base import Data
 from playbook.data.inputs import is_written
 from playbook.deploy.export import load_into
-from playbook.deploy.served import KINDS, OPTIONS, InputError, Kind
+from playbook.deploy.runtime import InputError
+from playbook.deploy.runtime.artefact import KINDS, Kind
+from playbook.deploy.served import OPTIONS
 from playbook.errors import UserError
 
 

@@ -1,5 +1,11 @@
 """One colour for each class number, the same in every mask and picture."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
 NUM_COLOURS = 256  # in the palette of a PNG file
 
 
@@ -22,3 +28,15 @@ def class_colour(number: int) -> tuple[int, int, int]:
 def palette() -> list[int]:
     """The colours of the class numbers 0 to 255, one after another, as PNG files hold them."""
     return [value for number in range(NUM_COLOURS) for value in class_colour(number)]
+
+
+def mask_image(numbers: "np.ndarray") -> "Image.Image":
+    """An image of class numbers (H, W) with a palette; with more classes than a palette has, 16-bit grey."""
+    import numpy as np  # a start without masks needs neither
+    from PIL import Image
+
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < NUM_COLOURS:
+        return Image.fromarray(numbers.astype(np.uint16))
+    image = Image.fromarray(numbers.astype(np.uint8))
+    image.putpalette(palette())
+    return image

@@ -11,16 +11,14 @@ from inspect import signature
 from pathlib import Path, PurePath
 from typing import Any, TextIO, cast
 
-import numpy as np
 from lightning.pytorch import Callback, LightningModule, Trainer
-from PIL import Image
 from torch import Tensor
 
 from playbook.batches import num_samples
 from playbook.errors import UserError, nearest
 from playbook.facts import abridged
 from playbook.processes import gathered, shard_of
-from playbook.runs.colours import NUM_COLOURS, palette
+from playbook.runs.colours import mask_image
 from playbook.runs.directory import write_atomically
 from playbook.runs.outputs import line_of, plain, rows_of
 from playbook.runs.table import Rows, cut_to_whole_lines, write_table
@@ -204,7 +202,7 @@ class WritePredictions(Callback):
                 folder = f"{key}-{self._loader}" if self._loader else key
                 file = self.folder / folder / f"{self._file_name(name)}.png"
                 file.parent.mkdir(parents=True, exist_ok=True)
-                save_mask(value, file)
+                mask_image(value.cpu().numpy()).save(file)
                 row[key] = file.relative_to(self.folder).as_posix()
             else:
                 row[key] = plain(value)
@@ -374,17 +372,6 @@ def require_answer(module: Any, options: Mapping[str, Any], draw: bool) -> None:
             raise UserError(f"--{option}: {takes}{nearest(f'--{option}', known)}")
     if draw and not callable(getattr(module, "draw", None)):
         raise UserError(f"--draw: {name} has no method draw(inputs, answer) that draws a picture of an answer")
-
-
-def save_mask(mask: Tensor, file: Path) -> None:
-    """Writes class numbers (H, W) as a PNG with a palette; with more classes than a palette has, as 16-bit grey."""
-    numbers = mask.cpu().numpy()
-    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < NUM_COLOURS:
-        Image.fromarray(numbers.astype(np.uint16)).save(file)
-        return
-    image = Image.fromarray(numbers.astype(np.uint8)).convert("L")
-    image.putpalette(palette())
-    image.save(file)
 
 
 def _write_results(rows: Rows, file: Path) -> Path:

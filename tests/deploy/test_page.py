@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -102,8 +103,6 @@ def test_a_picture_gets_its_class(cli: Cli, workdir: Path, browser: Browser) -> 
 
 def subprocess_answer(workdir: Path, picture: Path) -> str:
     """What load.py of the artefact answers, as one object."""
-    import sys
-
     done = subprocess.run(
         [sys.executable, "digits/load.py", str(picture)], cwd=workdir, capture_output=True, text=True, check=True
     )

@@ -21,7 +21,8 @@ from .texts import TextReader, rows_of
 VERSION = 1  # of the manifest
 MANIFEST = "artefact.json"
 OPTIONS = {"classes": ("top",), "boxes": ("score",), "generate": (*RANGES, "stop")}  # by kind of the postprocessing
-KINDS: dict[str | None, Literal["image", "text", "prompt", "tensor"]] = {
+Kind = Literal["image", "text", "prompt", "tensor"]
+KINDS: dict[str | None, Kind] = {  # of an input, by kind of the preprocessing
     "image": "image",
     "text": "text",
     "masked_text": "text",
@@ -58,7 +59,7 @@ class Artefact:
             raise ValueError(f"{self.folder.as_posix()}: unknown preprocessing {self._reading['kind']!r}")
         if self._answering.get("kind") not in (None, "classes", "mask", "boxes", "generate", "gaps"):
             raise ValueError(f"{self.folder.as_posix()}: unknown postprocessing {self._answering['kind']!r}")
-        self.kind = KINDS[self._reading.get("kind")]
+        self.kind: Kind = KINDS[self._reading.get("kind")]
         self._text_reader = TextReader(self._reading) if self.kind in ("text", "prompt") else None
         self._generator = Generator(self._answering) if self._answering.get("kind") == "generate" else None
         self._gaps = GapFiller(self._answering) if self._answering.get("kind") == "gaps" else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from playbook.runs.colours import NUM_COLOURS, palette
+from playbook.runs.colours import mask_image
 
 
 def plain(value: Any) -> Any:
@@ -28,16 +28,9 @@ def plain(value: Any) -> Any:
 
 
 def mask_png(mask: np.ndarray) -> bytes:
-    """Class numbers (H, W) as a PNG with a palette; with more classes than a palette has, as 16-bit grey."""
-    from PIL import Image
-
+    """Class numbers (H, W) as a PNG file."""
     file = io.BytesIO()
-    if mask.size and not 0 <= int(mask.min()) <= int(mask.max()) < NUM_COLOURS:
-        Image.fromarray(mask.astype(np.uint16)).save(file, "PNG")
-    else:
-        image = Image.fromarray(mask.astype(np.uint8))
-        image.putpalette(palette())
-        image.save(file, "PNG")
+    mask_image(mask).save(file, "PNG")
     return file.getvalue()
 
 

@@ -17,7 +17,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from playbook.deploy.served import InputError
+from playbook.deploy.runtime import InputError
 from playbook.deploy.server.answers import encode
 from playbook.deploy.server.catalogue import Catalogue, Model
 from playbook.deploy.server.guard import Guard

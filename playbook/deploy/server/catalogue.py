@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from playbook.deploy.runtime.artefact import MANIFEST
 from playbook.deploy.served import Served, class_names
 from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.deploy.server.metrics import Metrics
 from playbook.deploy.server.queue import BatchQueue
 from playbook.errors import UserError, nearest
 
-MANIFEST = "artefact.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from playbook.deploy.served import Kind, Served
+from playbook.deploy.runtime.artefact import Kind
+from playbook.deploy.served import Served
 from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.errors import nearest
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from playbook.deploy.served import InputError
+from playbook.deploy.runtime import InputError
 
 Answer = dict[str, Any]
 

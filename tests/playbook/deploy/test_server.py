@@ -18,7 +18,9 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from playbook.deploy.served import OPTIONS, InputError, Kind
+from playbook.deploy.runtime import InputError
+from playbook.deploy.runtime.artefact import Kind
+from playbook.deploy.served import OPTIONS
 from playbook.deploy.server.answers import encode, plain
 from playbook.deploy.server.app import make_app
 from playbook.deploy.server.catalogue import Catalogue, Place, find_places, safe_name
