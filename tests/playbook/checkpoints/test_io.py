@@ -151,8 +151,9 @@ from playbook.checkpoints.io import AtomicCheckpointIO, damage, load
 folder, draw, io = Path(sys.argv[1]), random.Random(0), AtomicCheckpointIO()
 path, whole = folder / "last.ckpt", 4 * 4_000_000
 io.save_checkpoint({"w": torch.zeros(4_000_000), "n": 0}, path)
-cut = 0
-for attempt in range(1, 13):
+cut = attempt = 0
+while cut < 4 and attempt < 100:
+    attempt += 1
     former, share = load(path)["n"], draw.random()
     child = os.fork()
     if child == 0:
@@ -170,19 +171,19 @@ for attempt in range(1, 13):
     assert found["n"] >= former, (found["n"], former)
     assert torch.equal(found["w"], torch.full((4_000_000,), float(found["n"]))), "a mixture of two checkpoints"
     beside.unlink(missing_ok=True)
-print(cut)
+print(cut, "of", attempt)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks the process that is killed")
 def test_kill_in_the_middle_of_a_write(tmp_path: Path) -> None:
-    """Killed twelve times, at random shares of a 16 MB file."""
+    """Killed at random shares of a 16 MB file, until four kills came in the middle of a write."""
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 4, f"only {done.stdout.strip()} of 12 kills came in the middle of a write"
+    assert done.stdout.startswith("4 "), f"{done.stdout.strip()} kills came in the middle of a write"
 
 
 def changed(path: Path, position: int, bits: int = 255) -> Path:
