@@ -75,7 +75,9 @@ def program_of(model: pl.LightningModule, datamodule: Any, facts: Mapping[str, A
         datamodule.prepare_data()
         datamodule.setup("validate")
         loader = datamodule.val_dataloader()
-    program = build_program(model, loader, facts)
+    prepared = datamodule.preprocessing() if hasattr(datamodule, "preprocessing") else None
+    are_texts = prepared is not None and "tokenizer" in prepared
+    program = build_program(model, loader, facts, are_texts)
     program.task.setup("predict")
     return program
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from playbook.deploy.program import Program
 from playbook.errors import UserError
@@ -56,6 +56,18 @@ class Format:
             raise UserError("--format aoti: needs a C++ compiler, such as g++, which was not found")
 
 
+class _InOrder(nn.Module):
+    """The module of a program with its inputs in order: `forward` may have others between them."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.module = program.module
+        self.names = list(program.shapes)
+
+    def forward(self, *values: Tensor) -> Any:
+        return self.module(**dict(zip(self.names, values, strict=True)))
+
+
 def exported(program: Program) -> Any:
     """The program as torch.export's graph.
 
@@ -67,7 +79,10 @@ def exported(program: Program) -> Any:
     try:
         with quiet(), torch.no_grad():
             return torch.export.export(
-                program.module, tuple(program.example.values()), dynamic_shapes=program.dynamic_shapes(), strict=False
+                _InOrder(program),
+                tuple(program.example.values()),
+                dynamic_shapes=program.dynamic_shapes(),
+                strict=False,
             )
     except UserError:
         raise
@@ -97,8 +112,8 @@ def _onnx(program: Program, file: Path) -> None:
         example = tuple(program.example.values())
         try:
             with quiet(), torch.no_grad():
-                module = program.module
-                torch.onnx.export(module, example, file, dynamo=False, dynamic_axes=axes, opset_version=17, **options)
+                options |= {"dynamo": False, "dynamic_axes": axes, "opset_version": 17}
+                torch.onnx.export(_InOrder(program), example, file, **options)
         except Exception as error:  # as in `exported`
             raise UserError(f"ONNX: {type(program.module).__name__} cannot be traced: {first_line(error)}") from error
         return
@@ -127,7 +142,7 @@ def _torchscript(program: Program, file: Path) -> None:
         raise UserError("models of transformers 5 cannot be traced by TorchScript; expected --format onnx")
     try:
         with quiet(), torch.no_grad():
-            traced = torch.jit.trace(program.module, tuple(program.example.values()), check_trace=False)
+            traced = torch.jit.trace(_InOrder(program), tuple(program.example.values()), check_trace=False)
             torch.jit.save(traced, file)
     except Exception as error:  # as in `exported`
         raise UserError(f"TorchScript cannot trace {type(program.module).__name__}: {first_line(error)}") from error

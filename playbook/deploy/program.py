@@ -76,25 +76,28 @@ class Program:
                         shape[place] = label
         return [(str(output.numpy().dtype), shape) for output, shape in zip(outputs, shapes, strict=True)]
 
-    def dynamic_shapes(self) -> tuple[dict[int, Any], ...]:
-        """What torch.export takes: the dimensions of each input that vary."""
+    def dynamic_shapes(self) -> tuple[tuple[dict[int, Any], ...]]:
+        """What torch.export takes for `forward(*values)`: the dimensions of each input that vary."""
         dims = {
             name: torch.export.Dim(name, min=low, max=LONGEST if high is None else high)
             for name, (low, high) in self.limits.items()
         }
-        return tuple(
-            {place: dims[size] for place, size in enumerate(shape) if isinstance(size, str)}
-            for shape in self.shapes.values()
+        shapes = self.shapes.values()
+        return (
+            tuple({place: dims[size] for place, size in enumerate(shape) if isinstance(size, str)} for shape in shapes),
         )
 
 
-def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapping[str, Any]) -> Program:
+def build_program(
+    model: pl.LightningModule, batches: Iterable[Any], facts: Mapping[str, Any], are_texts: bool = False
+) -> Program:
     """The program of a model in evaluation mode, a copy of it: exporting must not change the model.
 
     Args:
         model: with its weights; adapters are merged into the copy.
         batches: of the validation set; the first few are read.
-        facts: of the training data; a `context_length` limits the length of a text.
+        facts: of the training data; `context_length` limits the length of a text if the net does not.
+        are_texts: whether inputs are texts, whose length varies even where these batches have one length.
 
     Raises:
         UserError: the task cannot be exported, there are no batches, or their inputs are not tensors.
@@ -118,7 +121,7 @@ def build_program(model: pl.LightningModule, batches: Iterable[Any], facts: Mapp
             break
     if not examples:
         raise UserError("--data: the validation set has no batch to trace the model with")
-    shapes = _shapes(examples, getattr(task, "program_dims", {}))
+    shapes = _shapes(examples, {1: "T"} if are_texts else getattr(task, "program_dims", {}))
     limits = {name: (1, _longest(task, facts) if name == "T" else None) for name in names_in(shapes)}
     with torch.inference_mode():
         outputs = module(**{name: value[:2] for name, value in examples[0].items()})
@@ -178,9 +181,9 @@ def _label(place: int, num_dimensions: int) -> str:
 
 
 def _longest(task: Any, facts: Mapping[str, Any]) -> int | None:
-    """The longest text that both the net and the data allow."""
-    known = [getattr(getattr(task, "net", None), "context_length", None), facts.get("context_length")]
-    return min((length for length in known if isinstance(length, int)), default=None)
+    """The longest text that the net reads; where it does not say, the longest of the data."""
+    length = getattr(getattr(task, "net", None), "context_length", None) or facts.get("context_length")
+    return length if isinstance(length, int) else None
 
 
 def _output_names(outputs: Any, declared: Sequence[str]) -> list[str]:

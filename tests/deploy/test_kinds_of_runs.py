@@ -11,6 +11,7 @@ from playbook import load_run
 from playbook.checkpoints.io import load
 from playbook.deploy.runtime import Artefact
 from tests.conftest import CNN_DIGITS, ROOT, Cli, cli_process
+from tests.nets.test_huggingface import save_model, save_tokenizer
 from tests.playbook.running import sampled
 from tests.test_configs import SHRUNK, published
 
@@ -77,3 +78,49 @@ def test_sharded_checkpoint(cli: Cli, workdir: Path) -> None:
     assert (done.code, done.err) == (0, "")
     image = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     assert difference("run", image=image) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onnx", "torch_export"])
+@pytest.mark.parametrize("kind", ["Bert", "Llama"])
+def test_pretrained_classifiers_of_padded_texts(cli: Cli, workdir: Path, kind: str, name: str) -> None:
+    """Models of transformers make their masks in ways of their own; texts differ in length."""
+    pretrained = workdir / "pretrained"
+    save_model(kind, pretrained, vocab_size=save_tokenizer(pretrained))
+    rows = [("the world", "a"), ("hello world what is the end of the hello", "b"), ("what", "a")] * 8
+    Path("texts.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    net = {"class_path": "HuggingFace", "init_args": {"name": "pretrained", "head": "sequence_classification"}}
+    net["init_args"] |= {"num_classes": 2}
+    Path("net.yaml").write_text(json.dumps(net))
+    model = ["--model", "Classification", "--model.net", "net.yaml", "--model.num_classes", "2"]
+    data = ["--data", "LabelledText", "--data.root", "texts.csv", "--data.vocabulary_of", "pretrained"]
+    data += ["--data.max_length", "64"]
+    fitted = cli("fit", *model, *data, "--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--run_dir", "run")
+    assert fitted.code == 0, fitted.err
+    done = cli("export", "--ckpt_path", "run", "--format", name, "--output", "artefact", "--speed", "false")
+    assert (done.code, done.err) == (0, "")
+    tokens = np.arange(3, 15)[None].repeat(2, 0)
+    mask = np.array([[True] * 12, [True] * 5 + [False] * 7])
+    assert difference("run", tokens=tokens, mask=mask) < 1e-5
+    assert Artefact("artefact").manifest["dims"]["T"] == [1, 64]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["onnx", "torch_export"])
+def test_pretrained_language_model_with_adapters(cli: Cli, workdir: Path, name: str) -> None:
+    pretrained = workdir / "pretrained"
+    save_model("Llama", pretrained, vocab_size=save_tokenizer(pretrained), num_key_value_heads=2)
+    Path("text.txt").write_text("hello world what is the world " * 60)
+    inner = {"class_path": "HuggingFace", "init_args": {"name": "pretrained"}}
+    Path("net.yaml").write_text(json.dumps({"class_path": "LoRA", "init_args": {"net": inner, "rank": 4}}))
+    model = ["--model", "LanguageModelling", "--model.net", "net.yaml", "--model.temperature", "0"]
+    data = ["--data", "Text", "--data.root", "text.txt", "--data.vocabulary_of", "pretrained"]
+    data += ["--data.context_length", "16", "--trainer.max_epochs", "1", "--trainer.accelerator", "cpu"]
+    fitted = cli("fit", *model, *data, "--run_dir", "run")
+    assert fitted.code == 0, fitted.err
+    done = cli("export", "--ckpt_path", "run", "--format", name, "--output", "artefact", "--speed", "false")
+    assert (done.code, done.err) == (0, "")
+    tokens = np.arange(3, 15)[None].repeat(2, 0)
+    inputs = {"tokens": tokens, "documents": np.array([[0] * 12, [0] * 5 + [1] * 7])}
+    inputs["positions"] = np.array([range(12), [*range(5), *range(7)]])
+    assert difference("run", **inputs) < 1e-5
