@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import torch
 
 from playbook.checkpoints.io import load, weights_of
+from playbook.data.base import Data
 from playbook.data.inputs import Inputs
 from playbook.data.sources import Sources
 from playbook.deploy import artefact
@@ -75,9 +76,8 @@ def program_of(model: pl.LightningModule, datamodule: Any, facts: Mapping[str, A
         datamodule.prepare_data()
         datamodule.setup("validate")
         loader = datamodule.val_dataloader()
-    prepared = datamodule.preprocessing() if hasattr(datamodule, "preprocessing") else None
-    are_texts = prepared is not None and "tokenizer" in prepared
-    program = build_program(model, loader, facts, are_texts)
+    read = datamodule.preprocessing() if isinstance(datamodule, Data) else None
+    program = build_program(model, loader, facts, are_texts=read is not None and "tokenizer" in read)
     program.task.setup("predict")
     return program
 
