@@ -430,7 +430,7 @@ def test_a_slow_client_is_refused() -> None:
 
 def test_page_loads_nothing_from_elsewhere() -> None:
     with client_of(Fake("text")) as client:
-        for name in ("", "page/page.js", "page/page.css"):
+        for name in ("", "page/page.js", "page/pad.js", "page/answers.js", "page/page.css"):
             response = client.get(f"/{name}")
             assert response.status_code == 200
             assert not re.search(r"https?://|\bon\w+=|style=|innerHTML", response.text)

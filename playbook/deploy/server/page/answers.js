@@ -60,10 +60,10 @@ function figure(layers, boxes, colourOf) {
   for (const box of [...boxes].reverse()) { // the surest one on top
     const label = element("span", { textContent: `${box.class} ${box.score.toFixed(2)}` });
     const frame = element("div", { className: box.left > 0.7 * width ? "box right" : "box" }, label);
-    frame.style.left = percent(box.left / width, "");
-    frame.style.top = percent(box.top / height, "");
-    frame.style.width = percent((box.right - box.left) / width, "");
-    frame.style.height = percent((box.bottom - box.top) / height, "");
+    frame.style.left = percent(box.left / width);
+    frame.style.top = percent(box.top / height);
+    frame.style.width = percent((box.right - box.left) / width);
+    frame.style.height = percent((box.bottom - box.top) / height);
     frame.style.borderColor = label.style.backgroundColor = colourOf(box.class);
     label.style.color = inkOn(colourOf(box.class));
     block.append(frame);
@@ -77,11 +77,11 @@ function inkOn(colour) {
 }
 
 function opacity(mask) {
-  const slider = element("input", { type: "range", min: 0, max: 100, value: 60 });
-  const show = () => (mask.style.opacity = percent(slider.value / 100, ""));
+  const slider = element("input", { type: "range", min: 0, max: 100, value: 50 });
+  const show = () => (mask.style.opacity = percent(slider.value / 100));
   slider.addEventListener("input", show);
   show();
-  return element("label", {}, "Opacity of the mask ", slider);
+  return element("label", { className: "tools" }, "Opacity ", slider);
 }
 
 function bars(answer, colourOf) {
@@ -107,22 +107,22 @@ function bar(name, share, colour) {
 }
 
 function gaps(choices) {
-  const blocks = [];
-  let isFirst = true;
-  for (const [, word, share, separator] of choices.matchAll(CHOICE)) {
-    if (isFirst) blocks.push(element("h3", { textContent: `Gap ${blocks.filter((node) => node.matches("h3")).length + 1}` }));
-    blocks.push(bar(word, Number(share)));
-    isFirst = separator === " | ";
-  }
-  return blocks;
+  let number = 0;
+  let separator = " | ";
+  return [...choices.matchAll(CHOICE)].flatMap(([, word, share, next]) => {
+    const isFirst = separator === " | ";
+    separator = next;
+    const title = isFirst ? [element("h3", { textContent: `Gap ${++number}` })] : [];
+    return [...title, bar(word, Number(share))];
+  });
 }
 
 function shareOf(answer, key) {
   return answer[key.replace("class", "probability")];
 }
 
-function percent(share, space = " ") {
-  return share === undefined ? "" : `${(100 * share).toFixed(1)}${space}%`;
+function percent(share) {
+  return share === undefined ? "" : `${(100 * share).toFixed(1)}%`;
 }
 
 function table(names, rows) {
@@ -134,5 +134,7 @@ function table(names, rows) {
 }
 
 function written(value) {
-  return typeof value === "object" ? JSON.stringify(value).slice(0, LONGEST_VALUE) : String(value ?? "");
+  if (typeof value === "string") return value;
+  const short = (_, entry) => (typeof entry === "number" ? Number(entry.toPrecision(5)) : entry);
+  return (JSON.stringify(value, short) ?? "").slice(0, LONGEST_VALUE);
 }

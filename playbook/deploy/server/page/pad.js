@@ -1,65 +1,46 @@
-// A canvas to draw on with a mouse, a pen or a finger.
+// A canvas to draw on with a mouse, a pen or a finger: white on black, or inverted.
 
-export class Pad {
-  #canvas;
-  #context;
-  #isEmpty = true;
-  #isBlackOnWhite = false;
-  pen = 24; // width of a line, in pixels of the canvas
+export function makePad(canvas, onDraw) {
+  const context = canvas.getContext("2d");
+  const pad = { pen: 25, isInverted: false, isEmpty: true }; // pen: width of a line, in pixels of the canvas
+  let last = null;
 
-  constructor(canvas, drawn) {
-    this.#canvas = canvas;
-    this.#context = canvas.getContext("2d");
-    Object.assign(this.#context, { lineCap: "round", lineJoin: "round" });
-    let last = null;
-    canvas.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      canvas.setPointerCapture(event.pointerId);
-      last = this.#place(event);
-      this.#line(last, last); // a dot
-      drawn();
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      if (last) this.#line(last, (last = this.#place(event)));
-    });
-    for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (last = null));
-    this.clear();
+  function fill(colour, operation = "source-over") {
+    Object.assign(context, { fillStyle: colour, globalCompositeOperation: operation });
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.globalCompositeOperation = "source-over";
   }
 
-  get isEmpty() {
-    return this.#isEmpty;
+  function drawTo(event) {
+    const { left, top, width, height } = canvas.getBoundingClientRect();
+    const place = [((event.clientX - left) * canvas.width) / width, ((event.clientY - top) * canvas.height) / height];
+    Object.assign(context, { lineCap: "round", lineWidth: pad.pen, strokeStyle: pad.isInverted ? "black" : "white" });
+    context.beginPath();
+    context.moveTo(...(last ?? place));
+    context.lineTo(...place); // a dot where a stroke begins
+    context.stroke();
+    last = place;
   }
 
-  clear() {
-    this.#context.fillStyle = this.#isBlackOnWhite ? "white" : "black";
-    this.#context.fillRect(0, 0, this.#canvas.width, this.#canvas.height);
-    this.#isEmpty = true;
-  }
+  pad.clear = () => {
+    fill(pad.isInverted ? "white" : "black");
+    pad.isEmpty = true;
+  };
+  pad.invert = (isInverted) => {
+    if (isInverted !== pad.isInverted) fill("white", "difference");
+    pad.isInverted = isInverted;
+  };
+  pad.file = () => new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
 
-  invert(isBlackOnWhite) {
-    if (isBlackOnWhite === this.#isBlackOnWhite) return;
-    this.#isBlackOnWhite = isBlackOnWhite;
-    Object.assign(this.#context, { globalCompositeOperation: "difference", fillStyle: "white" });
-    this.#context.fillRect(0, 0, this.#canvas.width, this.#canvas.height);
-    this.#context.globalCompositeOperation = "source-over";
-  }
-
-  file() {
-    return new Promise((resolve) => this.#canvas.toBlob(resolve, "image/png"));
-  }
-
-  #place(event) {
-    const { left, top, width, height } = this.#canvas.getBoundingClientRect();
-    const [x, y] = [(event.clientX - left) / width, (event.clientY - top) / height];
-    return [x * this.#canvas.width, y * this.#canvas.height];
-  }
-
-  #line(from, to) {
-    Object.assign(this.#context, { lineWidth: this.pen, strokeStyle: this.#isBlackOnWhite ? "black" : "white" });
-    this.#context.beginPath();
-    this.#context.moveTo(...from);
-    this.#context.lineTo(...to);
-    this.#context.stroke();
-    this.#isEmpty = false;
-  }
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    pad.isEmpty = false;
+    drawTo(event);
+    onDraw();
+  });
+  canvas.addEventListener("pointermove", (event) => last && drawTo(event));
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (last = null));
+  pad.clear();
+  return pad;
 }

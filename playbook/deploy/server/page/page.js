@@ -1,11 +1,10 @@
 // Finds the models, sends what was drawn, chosen or typed to one of them, and has its answers shown.
 
 import { card, element, passage, tableOf } from "/page/answers.js";
-import { Pad } from "/page/pad.js";
+import { makePad } from "/page/pad.js";
 
-const LONGEST_JSON = 20_000; // characters of an answer that is shown as JSON
 const at = (id) => document.getElementById(id);
-const pad = new Pad(at("pad"), () => (at("file").value = ""));
+const pad = makePad(at("pad"), () => (at("file").value = ""));
 let model = null; // description of the chosen one
 let running = new AbortController();
 
@@ -60,7 +59,7 @@ async function chooseModel() {
   at("about").textContent = about.filter(Boolean).join(" · ");
   at("inverted").checked = model.channels !== 1;
   const side = model.inputs[0]?.shape[2];
-  at("pen").value = at("pad").width * Math.min(0.1, 2.5 / (Number.isInteger(side) ? side : 28));
+  at("pen").value = at("pad").width * Math.min(0.14, 2.5 / (Number.isInteger(side) ? side : 28));
   usePen();
   pad.clear();
   chooseLayout();
@@ -110,17 +109,10 @@ function asJson(inputs) {
 }
 
 function jsonRows(text) {
-  let content;
-  try {
-    content = JSON.parse(text);
-  } catch (error) {
-    const lines = text.split("\n").filter((line) => line.trim());
-    if (lines.length === 1) throw new Error(`The rows are not valid JSON: ${error.message}`);
-    return lines.flatMap(jsonRows);
-  }
-  const depth = (value) => (Array.isArray(value) ? 1 + depth(value[0]) : 0);
-  const isOne = model.kind === "tensor" && depth(content) === model.inputs[0].shape.length - 1;
-  return isOne || !Array.isArray(content) ? [content] : content;
+  const content = JSON.parse(text);
+  if (!Array.isArray(content)) return [content];
+  const depth = (value) => (Array.isArray(value) ? 1 + depth(value[0]) : typeof value === "number" ? 0 : NaN);
+  return model.kind === "tensor" && depth(content) === model.inputs[0].shape.length - 1 ? [content] : content;
 }
 
 async function run() {
@@ -131,28 +123,27 @@ async function run() {
   const start = performance.now();
   running = new AbortController();
   const response = await request(`${at("model").value}${isStream ? "/stream" : ""}?${query}`, {
-    ...{ method: "POST", body, signal: running.signal, headers: type ? { "content-type": type } : {} },
+    method: "POST",
+    body,
+    headers: type ? { "content-type": type } : {}, // of a form, the browser writes it
+    signal: running.signal,
   });
   if (isStream) await showStream(response, prompt);
   else {
-    const content = await response.json();
-    const { answers } = content;
-    const isTable = answers.length > 1 && !pictures.length;
-    const cards = answers.map((answer, number) => card(answer, pictures[number], model));
-    show(isTable ? [tableOf(answers, inputs)] : await Promise.all(cards), content);
+    const { answers } = await response.json();
+    if (answers.length > 1 && !pictures.length) show(tableOf(answers, inputs));
+    else show(...(await Promise.all(answers.map((answer, number) => card(answer, pictures[number], model)))));
   }
   return `${Math.round(performance.now() - start)} ms`;
 }
 
-function show(blocks = [], content = null) {
+function show(...blocks) {
   at("answers").replaceChildren(...blocks);
-  at("source").hidden = content === null;
-  at("json").textContent = JSON.stringify(content, null, 2).slice(0, LONGEST_JSON);
 }
 
 async function showStream(response, prompt) {
   const block = passage(prompt, "");
-  show([block]);
+  show(block);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
