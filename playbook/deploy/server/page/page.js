@@ -5,7 +5,7 @@ import { makePad } from "/page/pad.js";
 
 const at = (id) => document.getElementById(id);
 const pad = makePad(at("pad"), () => (at("file").value = ""));
-let model = null; // description of the chosen one
+let model = null; // description and path of the chosen one
 let running = new AbortController();
 
 async function request(path, options = {}) {
@@ -46,7 +46,10 @@ async function loadModels() {
 
 async function chooseModel() {
   running.abort();
-  model = await (await request(at("model").value)).json();
+  const path = at("model").value;
+  const description = await (await request(path)).json();
+  if (path !== at("model").value) return; // another one was chosen meanwhile
+  model = { ...description, path };
   const isText = model.kind === "text" || model.kind === "prompt";
   at("drawing").hidden = model.kind !== "image";
   at("file-field").hidden = isText;
@@ -122,7 +125,7 @@ async function run() {
   const query = new URLSearchParams(fields.map((input) => [input.name, input.value]));
   const start = performance.now();
   running = new AbortController();
-  const response = await request(`${at("model").value}${isStream ? "/stream" : ""}?${query}`, {
+  const response = await request(`${model.path}${isStream ? "/stream" : ""}?${query}`, {
     method: "POST",
     body,
     headers: type ? { "content-type": type } : {}, // of a form, the browser writes it
