@@ -38,12 +38,18 @@ FITS = {
     "masks": ("--config", str(ROOT / "configs/vision/unet-scenes.yaml"), *ONE_BATCH),
     "boxes": ("--config", str(ROOT / "configs/vision/yolo-n-scenes.yaml"), *ONE_BATCH),
     "texts": ("--config", str(ROOT / "configs/language/lstm-sst2.yaml"), *ONE_BATCH),
+    "gaps": (
+        *("--config", str(ROOT / "configs/language/mlm-sst2.yaml"), *ONE_BATCH),
+        *("--data.sources", "[data/sst2/train.tsv]"),
+    ),
     "gpt": ("--config", str(ROOT / "configs/language/gpt-shakespeare.yaml"), *ONE_BATCH),
 }
 SEVEN = ((-60, -100), (60, -100), (0, 100))  # a stroke, from the middle of the canvas
+COLOUR = "getComputedStyle(node).borderTopColor"
 MASK_COLOURS = """
     const mask = document.querySelector("figure img + img");
-    const canvas = Object.assign(document.createElement("canvas"), { width: mask.naturalWidth, height: mask.naturalHeight });
+    const canvas = document.createElement("canvas");
+    Object.assign(canvas, { width: mask.naturalWidth, height: mask.naturalHeight });
     const context = canvas.getContext("2d");
     context.drawImage(mask, 0, 0);
     const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data;
@@ -103,16 +109,10 @@ class Browser:
         pointer = {"type": "pointer", "id": "pen", "parameters": {"pointerType": "touch"}, "actions": stroke}
         self.send("POST", "/actions", {"actions": [pointer]})
 
-    def open(self, address: str, model: str) -> None:
-        """Opens the page and chooses a model."""
+    def open(self, address: str) -> None:
+        """Opens the page, and waits until it knows its model."""
         self.send("POST", "/url", {"url": address})
-        until(lambda: model in self.text("#model"))
-        self.script(
-            "const select = document.getElementById('model');"
-            f"select.selectedIndex = [...select.options].findIndex((option) => option.text.startsWith('{model}'));"
-            "select.dispatchEvent(new Event('change'));"
-        )
-        until(lambda: not self.text("#status"))
+        until(lambda: self.text("#about"))
 
     def run(self) -> str:
         """Presses the button, and waits for the status."""
@@ -152,41 +152,58 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         driver.terminate()
 
 
+class Exports:
+    """Exports of short runs, each trained and served when a test first asks for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.servers: dict[str, tuple[subprocess.Popen[str], str]] = {}
+
+    def address(self, name: str) -> str:
+        """Where the export of a name is served."""
+        if name not in self.servers:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(self.folder)
+                self._export(name)
+            server = cli_process("serve", name, "--port", "0", cwd=self.folder)
+            assert server.stdout is not None
+            self.servers[name] = server, server.stdout.readline().split()[-1]
+        return self.servers[name][1]
+
+    def _export(self, name: str) -> None:
+        if name == "rows":
+            exported(Foreign(), Path("rows"))
+            return
+        assert run_command(["fit", *FITS[name], "--run_dir", f"runs/{name}"], "src") == 0
+        export = ["export", "--ckpt_path", f"runs/{name}", "--format", "onnx", "--speed", "false"]
+        assert run_command([*export, "--output", name], "src") == 0
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Exports of short runs, one of each kind, in models/."""
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exports]:
     folder = tmp_path_factory.mktemp("page")
     (folder / "data/sst2").mkdir(parents=True)
     for split in ("train", "dev", "test"):
         rows = [f"{'a good' if i % 2 else 'no'} film {'!' * (i % 7)}\t{i % 2}\n" for i in range(40)]
         (folder / f"data/sst2/{split}.tsv").write_text("".join(rows))
     (folder / "data/tinyshakespeare").mkdir()
-    (folder / "data/tinyshakespeare/input.txt").write_text("First Citizen:\nBefore we proceed, hear me speak.\n\n" * 500)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for name, options in FITS.items():
-            assert run_command(["fit", *options, "--run_dir", f"runs/{name}"], "src") == 0
-            export = ["export", "--ckpt_path", f"runs/{name}", "--format", "onnx", "--speed", "false"]
-            assert run_command([*export, "--output", f"models/{name}/1"], "src") == 0
-    (folder / "models/rows").mkdir()
-    exported(Foreign(), folder / "models/rows/1")
-    return folder
+    (folder / "data/tinyshakespeare/input.txt").write_text(
+        "First Citizen:\nBefore we proceed, hear me speak.\n\n" * 500
+    )
+    exports = Exports(folder)
+    yield exports
+    for server, _ in exports.servers.values():
+        server.terminate()
+        server.communicate(timeout=30)
 
 
-@pytest.fixture(scope="module")
-def address(folder: Path) -> Iterator[str]:
-    server = cli_process("serve", "models", "--port", "0", cwd=folder)
-    assert server.stdout is not None
-    yield server.stdout.readline().split()[-1]
-    server.terminate()
-    server.communicate(timeout=30)
-
-
-def answer_of(address: str, model: str, content: bytes | dict[str, Any]) -> dict[str, Any]:
+def answer_of(address: str, content: bytes | dict[str, Any]) -> dict[str, Any]:
     """The server's own answer to an image, or to JSON."""
+    with urllib.request.urlopen(f"{address}/v1/models", timeout=20) as response:
+        [model] = json.loads(response.read())["models"]
     body = json.dumps(content).encode() if isinstance(content, dict) else content
     kind = "application/json" if isinstance(content, dict) else "image/png"
-    request = urllib.request.Request(f"{address}/v1/models/{model}", body, {"content-type": kind})
+    request = urllib.request.Request(f"{address}/v1/models/{model['name']}", body, {"content-type": kind})
     with urllib.request.urlopen(request, timeout=20) as response:
         [answer] = json.loads(response.read())["answers"]
     return answer
@@ -199,18 +216,20 @@ def bars_of(answer: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_drawn_digit_gets_its_class(browser: Browser, address: str, folder: Path) -> None:
-    browser.open(address, "digits")
+def test_a_drawn_digit_gets_its_class(browser: Browser, exports: Exports) -> None:
+    address = exports.address("digits")
+    browser.open(address)
     assert browser.run() == "Draw something or choose a picture first."
     browser.draw(SEVEN)
     drawing = browser.script("return document.getElementById('pad').toDataURL('image/png')")
-    picture = folder / "drawing.png"
+    picture = exports.folder / "drawing.png"
     picture.write_bytes(base64.b64decode(drawing.partition(",")[2]))
-    pixels = np.asarray(Image.open(picture).convert("L"))
+    with Image.open(picture) as image:
+        pixels = np.asarray(image.convert("L"))
     assert (pixels[0, 0], pixels[40, 140], pixels[200, 40]) == (0, 255, 0), "a white stroke on black"
     browser.write("#options input[name=top]", "3")
     assert browser.run().endswith(" ms")
-    answer = load_py_answer(folder, picture)
+    answer = load_py_answer(exports, picture)
     assert browser.all(".bar", "node.textContent") == bars_of(answer)[:3]
     browser.click("#inverted")
     assert browser.script(
@@ -222,34 +241,36 @@ def test_a_drawn_digit_gets_its_class(browser: Browser, address: str, folder: Pa
 
 
 @pytest.mark.slow
-def test_chosen_pictures_get_their_classes(browser: Browser, address: str, folder: Path) -> None:
-    pictures = [folder / "one.png", folder / "two.png"]
+def test_chosen_pictures_get_their_classes(browser: Browser, exports: Exports) -> None:
+    address = exports.address("digits")
+    pictures = [exports.folder / "one.png", exports.folder / "two.png"]
     for seed, picture in enumerate(pictures):
         pixels = np.random.default_rng(seed).integers(0, 256, (16, 16), np.uint8)
         Image.fromarray(pixels).save(picture)
-    browser.open(address, "digits")
+    browser.open(address)
     browser.write("#file", "\n".join(map(str, pictures)))
     assert browser.run().endswith(" ms")
     shown = browser.all("article", "[...node.querySelectorAll('.bar')].map((bar) => bar.textContent)")
-    assert shown == [bars_of(load_py_answer(folder, picture)) for picture in pictures]
+    assert shown == [bars_of(load_py_answer(exports, picture)) for picture in pictures]
     assert browser.all("figure img", "node.naturalWidth") == [16, 16]
     assert browser.log() == []
 
 
-def load_py_answer(folder: Path, picture: Path) -> dict[str, Any]:
+def load_py_answer(exports: Exports, picture: Path) -> dict[str, Any]:
     """What load.py of the artefact answers."""
-    command = [sys.executable, "models/digits/1/load.py", str(picture)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    command = [sys.executable, "digits/load.py", str(picture)]
+    done = subprocess.run(command, cwd=exports.folder, capture_output=True, text=True, check=True)
     [answer] = json.loads(done.stdout)
     return answer
 
 
 @pytest.mark.slow
-def test_a_mask_has_the_colours_of_its_legend(browser: Browser, address: str, folder: Path) -> None:
-    picture = folder / "models/masks/1/example/input.png"
-    answer = answer_of(address, "masks", picture.read_bytes())
+def test_a_mask_has_the_colours_of_its_legend(browser: Browser, exports: Exports) -> None:
+    address = exports.address("masks")
+    picture = exports.folder / "masks/example/input.png"
+    answer = answer_of(address, picture.read_bytes())
     areas = {name: share for name, share in answer["area"].items() if share}
-    browser.open(address, "masks")
+    browser.open(address)
     browser.write("#file", str(picture))
     assert browser.run().endswith(" ms")
     assert set(browser.all(".bar", "node.textContent")) == {f" {name}{100 * x:.1f}%" for name, x in areas.items()}
@@ -258,20 +279,23 @@ def test_a_mask_has_the_colours_of_its_legend(browser: Browser, address: str, fo
     numbers = [list(answer["area"]).index(name) for name in areas]
     assert set(swatches) == {f"rgb{class_colour(number)}" for number in numbers}
     browser.script(
-        "const slider = document.querySelector('article input'); slider.value = 20; slider.dispatchEvent(new Event('input'))"
+        "const slider = document.querySelector('article input');"
+        "slider.value = 20; slider.dispatchEvent(new Event('input'))"
     )
     assert browser.all("figure img + img", "getComputedStyle(node).opacity") == ["0.2"]
     assert browser.log() == []
 
 
 @pytest.mark.slow
-def test_boxes_lie_where_the_answer_says(browser: Browser, address: str, folder: Path) -> None:
-    picture = folder / "models/boxes/1/example/input.png"
+def test_boxes_lie_where_the_answer_says(browser: Browser, exports: Exports) -> None:
+    address = exports.address("boxes")
+    picture = exports.folder / "boxes/example/input.png"
     image = base64.b64encode(picture.read_bytes()).decode()
-    boxes = answer_of(address, "boxes", {"input": image, "options": {"score": 0.005}})["boxes"]
+    boxes = answer_of(address, {"input": image, "options": {"score": 0.005}})["boxes"]
     assert boxes, "an untrained net is unsure, but not that unsure"
-    width, height = Image.open(picture).size
-    browser.open(address, "boxes")
+    with Image.open(picture) as image_file:
+        width, height = image_file.size
+    browser.open(address)
     browser.write("#file", str(picture))
     browser.write("#options input[name=score]", "0.005")
     assert browser.run().endswith(" ms")
@@ -282,20 +306,20 @@ def test_boxes_lie_where_the_answer_says(browser: Browser, address: str, folder:
         ".map((x, i) => x / (i % 2 ? image.height : image.width)))"
         "(node.getBoundingClientRect(), node.parentNode.querySelector('img').getBoundingClientRect())",
     )
-    expected = [[box["left"] / width, box["top"] / height, box["right"] / width, box["bottom"] / height] for box in boxes]
+    expected = [
+        [box["left"] / width, box["top"] / height, box["right"] / width, box["bottom"] / height] for box in boxes
+    ]
     np.testing.assert_allclose(places[::-1], expected, atol=0.015)
     colours = dict(zip(*(browser.all(".box", value) for value in ("node.textContent[0]", COLOUR)), strict=True))
     assert colours == {name: f"rgb{class_colour(1 + int(name))}" for name in {box["class"] for box in boxes}}
     assert browser.log() == []
 
 
-COLOUR = "getComputedStyle(node).borderTopColor"
-
-
 @pytest.mark.slow
-def test_texts_are_classified(browser: Browser, address: str) -> None:
-    answer = answer_of(address, "texts", {"input": "a good film"})
-    browser.open(address, "texts")
+def test_texts_are_classified(browser: Browser, exports: Exports) -> None:
+    address = exports.address("texts")
+    answer = answer_of(address, {"input": "a good film"})
+    browser.open(address)
     browser.write("#text", "a good film")
     assert browser.run().endswith(" ms")
     assert browser.all(".bar", "node.textContent") == bars_of(answer)
@@ -314,9 +338,26 @@ def test_texts_are_classified(browser: Browser, address: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_language_model_streams(browser: Browser, address: str) -> None:
-    answer = answer_of(address, "gpt", {"input": "First", "options": {"max_new_tokens": 20}})
-    browser.open(address, "gpt")
+def test_gaps_are_filled(browser: Browser, exports: Exports) -> None:
+    address = exports.address("gaps")
+    answer = answer_of(address, {"input": "a <mask> film <mask>"})
+    browser.open(address)
+    assert "<mask>" in browser.text("#text-name")
+    browser.write("#text", "a <mask> film <mask>")
+    assert browser.run().endswith(" ms")
+    assert browser.all(".text", "node.textContent") == [answer["text"]]
+    assert browser.all("h3", "node.textContent") == ["Gap 1", "Gap 2"]
+    words = answer["choices"].replace(" | ", ", ").split(", ")
+    shown = browser.all(".bar", "node.firstChild.textContent + ' ' + node.querySelector('progress').value.toFixed(2)")
+    assert shown == words
+    assert browser.log() == []
+
+
+@pytest.mark.slow
+def test_a_language_model_streams(browser: Browser, exports: Exports) -> None:
+    address = exports.address("gpt")
+    answer = answer_of(address, {"input": "First", "options": {"max_new_tokens": 20}})
+    browser.open(address)
     browser.write("#text", "First")
     browser.write("#options input[name=max_new_tokens]", "20")
     assert browser.run().endswith(" ms")
@@ -327,15 +368,15 @@ def test_a_language_model_streams(browser: Browser, address: str) -> None:
     assert browser.log() == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ['[{"x": [1, 2, 3], "scale": 1}, {"x": [0, 0, 1], "scale": 2}]', '{"x": [1, 2, 3], "scale": 1}'],
 )
-def test_rows_become_a_table(browser: Browser, address: str, text: str) -> None:
+def test_rows_become_a_table(browser: Browser, exports: Exports, text: str) -> None:
+    address = exports.address("rows")
     rows = json.loads(text)
-    answers = [answer_of(address, "rows", {"input": row}) for row in (rows if isinstance(rows, list) else [rows])]
-    browser.open(address, "rows")
+    answers = [answer_of(address, {"input": row}) for row in (rows if isinstance(rows, list) else [rows])]
+    browser.open(address)
     browser.write("#text", text)
     assert browser.run().endswith(" ms")
     numbers = [float(x) for x in re.findall(r"-?\d+\.\d+", " ".join(browser.all("td", "node.textContent")))]
@@ -372,7 +413,7 @@ def test_token_versions_and_stop(browser: Browser) -> None:
         browser.send("POST", "/url", {"url": f"http://127.0.0.1:{own.getsockname()[1]}"})
         until(lambda: "token" in browser.text("#status"))
         browser.write("#token", "secret\n")
-        until(lambda: "m, version 1" in browser.text("#model"))
+        until(lambda: browser.text("#text-name") == "Prompt")
         assert browser.all("#model option", "node.text") == ["m, version 2", "m, version 1"]
         browser.write("#text", "go")
         browser.click("#run")
