@@ -17,6 +17,7 @@ from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.deploy.server.metrics import Metrics
 from playbook.deploy.server.queue import BatchQueue
 from playbook.errors import UserError, nearest
+from playbook.runs.colours import class_colour
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 log = logging.getLogger(__name__)
@@ -82,6 +83,8 @@ class Model:
     def describe(self, versions: list[int]) -> dict[str, Any]:
         """What a client may know about the model."""
         manifest = self.served.manifest
+        classes, answers = class_names(manifest), (manifest.get("postprocessing") or {}).get("kind")
+        first = 0 if answers == "mask" else 1  # of a box, 0 would be black
         known = {key: manifest.get(key) for key in ("task", "net", "format", "quantization", "inputs", "outputs")}
         return {
             "name": self.name,
@@ -89,7 +92,10 @@ class Model:
             "versions": versions,
             "kind": self.served.kind,
             **known,
-            "classes": class_names(manifest),
+            "answers": answers,
+            "channels": (manifest.get("preprocessing") or {}).get("channels"),
+            "classes": classes,
+            "colours": [f"#{bytes(class_colour(first + number)).hex()}" for number in range(len(classes))],
             "options": {name: kind.__name__ for name, kind in self.served.options.items()},
             "streams": "max_new_tokens" in self.served.options,
         }

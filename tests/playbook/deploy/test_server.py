@@ -104,7 +104,7 @@ def test_pages_and_descriptions() -> None:
         assert "default-src 'none'" in client.get("/").headers["content-security-policy"]
         [model] = client.get("/v1/models").json()["models"]
         assert (model["name"], model["version"], model["versions"]) == ("m", 2, [1, 2])
-        assert model["classes"] == ["cat", "dog"]
+        assert (model["classes"], model["colours"]) == (["cat", "dog"], ["#800000", "#008000"])
         assert client.get("/v1/models/m/versions/1").json()["version"] == 1
         assert client.get("/openapi.json").json()["paths"].keys() >= {"/v1/models/{name}", "/health"}
         client.post("/v1/models/m", json={"inputs": ["a", "b"]})
@@ -430,7 +430,7 @@ def test_a_slow_client_is_refused() -> None:
 
 def test_page_loads_nothing_from_elsewhere() -> None:
     with client_of(Fake("text")) as client:
-        for name in ("", "page/page.js", "page/page.css"):
+        for name in ("", "page/page.js", "page/pad.js", "page/answers.js", "page/page.css"):
             response = client.get(f"/{name}")
             assert response.status_code == 200
             assert not re.search(r"https?://|\bon\w+=|style=|innerHTML", response.text)
