@@ -154,10 +154,11 @@ def export_to_hub(exporter: Exporter, name: str | None, quantization: str, repos
     Raises:
         UserError: the folder could not be written, or not be uploaded.
     """
-    folder = exporter.session.run.path / "exports" / repository.rpartition("/")[2]
+    session = exporter.session
+    folder = session.run.path / "exports" / repository.rpartition("/")[2]
     require_empty(folder)
     manifest = exporter.write(name or WEIGHTS, quantization, folder)
-    source = exporter.session.datamodule or exporter.session.model  # a model may have its own data
+    source = session.model if session.datamodule is None else session.datamodule  # a model may have its own data
     hub.add_front_matter(folder, manifest, type(source).__name__)
     hub.push(folder, repository)
     return 0
