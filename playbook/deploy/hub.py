@@ -76,6 +76,7 @@ def front_matter(manifest: Mapping[str, Any], dataset: str) -> Any:
 
     pipeline = pipeline_of(manifest)
     quantization = [] if manifest["quantization"] == "none" else [manifest["quantization"]]
+    identifier = re.sub(r"[^\w.-]+", "-", dataset.lower(), flags=re.ASCII).strip("-")  # the hub takes nothing else
     results = [
         EvalResult(
             task_type=pipeline or "other",

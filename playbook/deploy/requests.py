@@ -144,7 +144,7 @@ def export_all(exporter: Exporter, quantization: str, output: str | None) -> int
         except UserError as error:
             print(f"{name}: impossible: {error}")
     if failed:
-        raise UserError(f"--format all: {', '.join(failed)} differ from the model by more than the limits allow")
+        raise UserError(f"--format all: {', '.join(failed)}: differs from the model by more than the limits allow")
     return 0 if num_written else 2
 
 

@@ -177,10 +177,8 @@ def test_mistakes(cli: Cli, run: Path, options: list[str], text: str) -> None:
 def test_without_the_package(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub.utils", None)
     done = cli(*EXPORT, "--output", "hub:net")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        "error: --output hub:net: needs huggingface_hub, which is not installed; `uv sync --extra huggingface` adds it\n"
-    )
+    needed = "needs huggingface_hub, which is not installed; `uv sync --extra huggingface` adds it"
+    assert (done.code, done.out, done.err) == (2, "", f"error: --output hub:net: {needed}\n")
 
 
 @pytest.mark.parametrize(
