@@ -80,9 +80,7 @@ def front_matter(manifest: Mapping[str, Any], dataset: str) -> Any:
     results = [
         EvalResult(
             task_type=pipeline or "other",
-            dataset_type=re.sub(r"[^\w.-]+", "-", dataset.lower(), flags=re.ASCII).strip(
-                "-"
-            ),  # the hub takes nothing else
+            dataset_type=identifier,
             dataset_name=dataset,
             dataset_split=SPLITS[stage],
             metric_type=metric,
