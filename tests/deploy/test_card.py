@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
@@ -15,7 +16,7 @@ def test_front_matter_of_a_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert fitted.code == 0, fitted.err
     done = cli("export", "--ckpt_path", "run", "--output", "hub:ann/mlp-digits")
     assert (done.code, done.err) == (0, "")
-    card = ModelCard.load(Path("run/exports/mlp-digits/README.md")).data
+    card: Any = ModelCard.load(Path("run/exports/mlp-digits/README.md")).data
     assert (card.library_name, card.pipeline_tag) == ("playbook", "image-classification")
     assert card.tags == ["playbook", "pytorch-lightning", "MLP", "safetensors"]
     known = json.loads(Path("run/metrics.json").read_text())

@@ -127,10 +127,8 @@ def test_one_of_all_formats_differs(cli: Cli, run: Path, monkeypatch: pytest.Mon
         write(replace(program, module=other), file)
 
     kinds = {"torchscript": formats.FORMATS["torchscript"], "torch_export": formats.Format("model.pt2", spoil)}
-    for name in list(formats.FORMATS):
-        monkeypatch.delitem(formats.FORMATS, name)
-    for name, kind in kinds.items():
-        monkeypatch.setitem(formats.FORMATS, name, kind)
+    for module in ("requests", "export"):
+        monkeypatch.setattr(f"playbook.deploy.{module}.FORMATS", kinds)
     done = cli(*EXPORT, "--format", "all", "--output", "artefacts")
     assert done.code == 2
     assert done.err == "error: --format all: torch_export: differs from the model by more than the limits allow\n"

@@ -75,7 +75,7 @@ def test_an_artefact_is_uploaded(run: Path) -> None:
     [created] = hub.created
     assert created["visibility"] == "private"
     manifest = json.loads((folder / "artefact.json").read_text())
-    card = ModelCard.load(folder / "README.md").data
+    card: Any = ModelCard.load(folder / "README.md").data
     assert (manifest["name"], card.model_name) == ("digits", "digits")
     values = {f"{result.dataset_split}/{result.metric_type}": result.metric_value for result in card.eval_results or []}
     assert values["validation/accuracy"] == manifest["parity"]["metrics"]["val/accuracy"][1]
@@ -213,7 +213,7 @@ def test_front_matter_is_read_back(tmp_path: Path) -> None:
     ]:
         (tmp_path / "README.md").write_text(text)
         add_front_matter(tmp_path, manifest_of(quantization=quantization, name='a: "b" #c'), "Image folder: ü")
-        card = ModelCard.load(tmp_path / "README.md")
+        card: Any = ModelCard.load(tmp_path / "README.md")
         assert card.text.lstrip("\n") == text
         results = card.data.eval_results or []
         assert {(str(row.dataset_split), row.metric_type): row.metric_value for row in results} == expected
