@@ -145,7 +145,9 @@ def push(folder: Path, repository: str) -> None:
         url = api.create_repo(repository, private=True, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Upload an export of Playbook")
     except Exception as error:  # of HTTP, of the upload of large files, of the hub's own checks: dozens of kinds
-        reason = explain(error, api.endpoint).replace(token, "…")
+        reason = explain(error, api.endpoint)
+        for written in (token, repr(token)[1:-1]):  # an answer may repeat it, and HTTP shows a header that it refuses
+            reason = reason.replace(written, "…")
         raise UserError(f"--output {PREFIX}{repository}: {reason}; {folder} is written, later: {later}") from error
     print(f"uploaded  {url}")
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from playbook.deploy.hub import add_front_matter, front_matter, pipeline_of
+from playbook.deploy.hub import add_front_matter, front_matter, pipeline_of, push
+from playbook.errors import UserError
 from tests.playbook.deploy.hub_server import TOKEN, contents, serving, settings
 from tests.playbook.running import CNN_DIGITS, Cli, Result, cli_process
 
@@ -120,6 +121,18 @@ def test_refusals(run: Path, refusals: dict[str, int], token: str, text: str) ->
     assert token not in done.out + done.err
     assert "model.safetensors" in contents(run / "exports/digits")
     assert not any(hub.repositories.values())
+
+
+@pytest.mark.usefixtures("logged_out")
+@pytest.mark.parametrize("token", ["hf_otherSecret", "hf_other\x0cSecret"])
+def test_a_token_is_never_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    """Neither where the answer repeats it, nor where HTTP refuses to send it."""
+    monkeypatch.setenv("HF_TOKEN", token)
+    with serving() as hub:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
+        with pytest.raises(UserError, match=r"--output hub:ann/net: .*…") as refused:
+            push(tmp_path, "ann/net")
+    assert "hf_other" not in str(refused.value)
 
 
 @pytest.mark.slow
