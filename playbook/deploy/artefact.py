@@ -94,8 +94,6 @@ class Draft:
 
 def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a manifest that says what goes in and out."""
-    describe_reading = getattr(data, "preprocessing", None)
-    describe_answers = getattr(program.task, "postprocessing", None)
     return {
         "inputs": [
             {"name": name, "dtype": str(value.numpy().dtype), "shape": program.shapes[name]}
@@ -106,9 +104,18 @@ def describe(program: Program, data: Any, facts: Mapping[str, Any]) -> dict[str,
             for name, (dtype, shape) in zip(program.outputs, program.describe_outputs(), strict=True)
         ],
         "dims": {name: list(limits) for name, limits in program.limits.items()},
+        **describe_data(data, program.task, facts),
+        "facts": {name: value for name, value in abridged(facts).items() if name != "tokenizer"},
+    }
+
+
+def describe_data(data: Any, task: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How raw inputs become tensors, and outputs answers; None for what the data or the task do not say."""
+    describe_reading = getattr(data, "preprocessing", None)
+    describe_answers = getattr(task, "postprocessing", None)
+    return {
         "preprocessing": describe_reading() if callable(describe_reading) else None,
         "postprocessing": describe_answers(facts) if callable(describe_answers) else None,
-        "facts": {name: value for name, value in abridged(facts).items() if name != "tokenizer"},
     }
 
 

@@ -1,10 +1,22 @@
 """The README of an artefact: what it is, how to load it, and how it compares with the model that was trained."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 MOST_NAMED = 20  # classes that are listed
+SPECIAL = re.compile(r"[\\`*\[\]<>|~$&#]|(?<!\w)_|_(?!\w)")  # Markdown reads these; an underscore only at a word's edge
+WEIGHTS = """## Use
+
+The weights alone, by their names in the module. Its class and configuration are in the metadata of the file. In the
+project that trained them, `test --ckpt_path FILE` measures them and `fit --init_from FILE` starts from them.
+
+```python
+from safetensors.torch import load_file
+
+weights = load_file("model.safetensors")
+```"""
 
 
 def write_card(folder: Path, manifest: Mapping[str, Any]) -> Path:
@@ -17,6 +29,20 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> Path:
     sections = [_head(manifest), _use(manifest), _inputs(manifest), _parity(manifest), _speed(manifest)]
     if manifest["format"] == "onnx":
         sections.append(_tensorrt(manifest))
+    return _write(folder, sections)
+
+
+def write_weights_card(folder: Path, manifest: Mapping[str, Any]) -> Path:
+    """Writes README.md beside model.safetensors.
+
+    Args:
+        folder: of the weights.
+        manifest: name, net, task, metrics and postprocessing of the model.
+    """
+    return _write(folder, [_head(manifest), WEIGHTS])
+
+
+def _write(folder: Path, sections: Sequence[str]) -> Path:
     file = folder / "README.md"
     file.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
     return file
@@ -25,13 +51,13 @@ def write_card(folder: Path, manifest: Mapping[str, Any]) -> Path:
 def _head(manifest: Mapping[str, Any]) -> str:
     quantized = "" if manifest["quantization"] == "none" else f", {manifest['quantization']}"
     lines = [
-        f"# {_plain(manifest['name'])}",
+        f"# {_escaped(manifest['name'])}",
         "",
-        f"{manifest['net']} ({manifest['task']}) as {manifest['format']}{quantized}.",
+        f"{_escaped(manifest['net'])} ({_escaped(manifest['task'])}) as {manifest['format']}{quantized}.",
     ]
     if classes := (manifest.get("postprocessing") or {}).get("names"):
         more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
-        lines += ["", f"{len(classes)} classes: {', '.join(map(_plain, classes[:MOST_NAMED]))}{more}."]
+        lines += ["", f"{len(classes)} classes: {', '.join(map(_escaped, classes[:MOST_NAMED]))}{more}."]
     if manifest["metrics"]:
         rows = [(name, f"{value:.4g}") for name, value in manifest["metrics"].items()]
         lines += ["", _table(("metric of the checkpoint", "value"), rows)]
@@ -56,7 +82,7 @@ print(Artefact(".").predict(["FILE"]))
 
 def _inputs(manifest: Mapping[str, Any]) -> str:
     rows = [
-        (kind, f"`{spec['name']}`", spec["dtype"], " × ".join(map(str, spec["shape"])))
+        (kind, spec["name"], spec["dtype"], " × ".join(map(str, spec["shape"])))
         for kind in ("inputs", "outputs")
         for spec in manifest[kind]
     ]
@@ -64,7 +90,7 @@ def _inputs(manifest: Mapping[str, Any]) -> str:
         f"{name} from {low} to {'any size' if high is None else high}" for name, (low, high) in manifest["dims"].items()
     ]
     table = _table(("", "name", "type", "shape"), [(kind[:-1], *rest) for kind, *rest in rows])
-    return f"## Inputs and outputs\n\n{table}\n\n{'; '.join(limits)}."
+    return f"## Inputs and outputs\n\n{table}\n\n{_escaped('; '.join(limits))}."
 
 
 def _parity(manifest: Mapping[str, Any]) -> str:
@@ -101,7 +127,7 @@ def _speed(manifest: Mapping[str, Any]) -> str:
         for row in manifest["speed"]
     ]
     table = _table(("", "batch", "ms", "samples/s"), rows)
-    return f"{text}\n\nMedians on {machine['processor']}, {machine['threads']} threads:\n\n{table}"
+    return f"{text}\n\nMedians on {_escaped(machine['processor'])}, {machine['threads']} threads:\n\n{table}"
 
 
 def _tensorrt(manifest: Mapping[str, Any]) -> str:
@@ -134,13 +160,9 @@ def _size(size: int | str, option: str, sizes: Mapping[str, int], dims: Mapping[
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
 
 
-def _cell(text: str) -> str:
-    return _plain(text).replace("|", "\\|")
-
-
-def _plain(text: Any) -> str:
-    """A text in one line."""
-    return " ".join(str(text).split())
+def _escaped(text: Any) -> str:
+    """A text in one line, which Markdown shows as it is."""
+    return SPECIAL.sub(r"\\\g<0>", " ".join(str(text).split()))

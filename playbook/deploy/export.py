@@ -17,13 +17,12 @@ from playbook.data.sources import Sources
 from playbook.deploy import artefact
 from playbook.deploy.card import write_card
 from playbook.deploy.formats import FORMATS
-from playbook.deploy.parity import Engineered, Parity, Tolerance, compare, measure
+from playbook.deploy.parity import Engineered, Inexact, Parity, Tolerance, compare, measure
 from playbook.deploy.program import Program, build_program
 from playbook.deploy.quantize import quantize, require_kind
 from playbook.deploy.runtime import Artefact, load_engine
 from playbook.deploy.runtime.artefact import VERSION
 from playbook.deploy.speed import measure_speed, processor
-from playbook.errors import UserError
 
 NUM_ANSWERS = 8  # raw inputs whose answers are compared
 CLOSE = 1e-2  # difference of numbers in answers: probabilities, scores, pixels
@@ -95,7 +94,8 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
         The manifest.
 
     Raises:
-        UserError: the pair of model and format is impossible, or the program differs too much. Nothing is written then.
+        UserError: the pair of model and format is impossible. Nothing is written then.
+        Inexact: the program differs too much. Nothing is written then.
     """
     kind = FORMATS[request.format]
     require_kind(request.quantization, request.format)
@@ -114,7 +114,7 @@ def export(program: Program, datamodule: Any, facts: Mapping[str, Any], request:
         _measure(parity, program, datamodule, engine, request)
         _require_unchanged(before, program)
         if (fault := parity.fault(request.tolerance)) is not None:
-            raise UserError(f"export of {request.format}: {fault}; nothing was written")
+            raise Inexact(f"export of {request.format}: {fault}; nothing was written")
         label = request.format if request.quantization == "none" else f"{request.format} {request.quantization}"
         rows = measure_speed(program, engine, label) if request.speed else []
         manifest = {
@@ -198,7 +198,7 @@ def _compare_answers(
     """Counts answers that equal those of `predict --input`; None where raw inputs are only tensors.
 
     Raises:
-        UserError: an answer differs, though the program was not quantized.
+        Inexact: an answer differs, though the program was not quantized.
     """
     if manifest["preprocessing"] is None or manifest["postprocessing"] is None:
         return None
@@ -206,7 +206,7 @@ def _compare_answers(
     num_equal = sum(_is_close(answer, wanted) for answer, wanted in zip(answers, expected, strict=True))
     if num_equal < len(answers) and request.quantization == "none" and manifest["postprocessing"]["kind"] != "generate":
         pair = next(pair for pair in zip(answers, expected, strict=True) if not _is_close(*pair))
-        raise UserError(
+        raise Inexact(
             f"export of {request.format}: answers {_short(pair[0])}, predict answers {_short(pair[1])} for the same "
             "input; nothing was written"
         )

@@ -19,6 +19,10 @@ SIZES = (1, 2, 3)  # of batches, in addition to those of the data
 DECISIONS = ("logits", "scores", "probability")  # outputs whose largest value along the classes decides
 
 
+class Inexact(UserError):  # noqa: N818  # an adjective, as the error is the program's
+    """An exported program that differs from its model by more than the user allows."""
+
+
 @dataclass
 class Tolerance:
     """What an exported program may differ by.
@@ -99,7 +103,7 @@ def compare(program: Program, engine: Engine) -> Parity:
     """Outputs on validation batches of several sizes.
 
     Raises:
-        UserError: the engine refuses a batch, or returns outputs of another shape.
+        Inexact: the engine refuses a batch, or returns outputs of another shape.
     """
     parity = Parity()
     total = count = agreeing = decisions = 0.0
@@ -110,13 +114,13 @@ def compare(program: Program, engine: Engine) -> Parity:
             outputs = engine({name: value.numpy() for name, value in inputs.items()})
         except Exception as error:  # each engine raises its own types
             text = " ".join(str(error).split())
-            raise UserError(f"the exported program fails on a batch of {_in_words(sizes)}: {text:.300}") from error
+            raise Inexact(f"the exported program fails on a batch of {_in_words(sizes)}: {text:.300}") from error
         worst = 0.0
         for name, wanted in zip(program.outputs, expected, strict=True):
             output = torch.from_numpy(np.array(outputs[name]))
             if output.shape != wanted.shape:
                 shapes = f"{tuple(output.shape)}, the model's {tuple(wanted.shape)}"
-                raise UserError(f"the exported program's {name} has the shape {shapes} for {_in_words(sizes)}")
+                raise Inexact(f"the exported program's {name} has the shape {shapes} for {_in_words(sizes)}")
             if not wanted.numel():
                 continue
             difference = (output.double() - wanted.double()).abs()

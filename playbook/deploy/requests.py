@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from playbook.deploy.artefact import require_empty
-from playbook.deploy.export import Request, export, load_into, program_of
+from playbook.deploy import hub
+from playbook.deploy.artefact import describe_data, require_empty
+from playbook.deploy.card import write_weights_card
+from playbook.deploy.export import Inexact, Request, export, load_into, program_of
 from playbook.deploy.formats import FORMATS
 from playbook.deploy.parity import Tolerance
+from playbook.deploy.program import Program
 from playbook.deploy.quantize import require_kind
 from playbook.deploy.weights import FORMATS as FILES
 from playbook.deploy.weights import export_weights
@@ -26,9 +29,12 @@ def check_options(options: Any) -> None:
     if name is not None and name not in known:
         raise UserError(f"--format {name}: expected one of {', '.join(known)}{nearest(name, known)}")
     output = options.output or ""
+    is_for_hub = hub.repository_of(options.output) is not None
+    if is_for_hub and name == "all":
+        raise UserError(f"--output {output}: a model of the hub has one card; expected one --format, got all")
     if name is None and options.quantize != "none":
         raise UserError(f"--quantize {options.quantize}: needs --format onnx")
-    if name is not None and Path(output).suffix in FILES:
+    if name is not None and not is_for_hub and Path(output).suffix in FILES:
         raise UserError(f"--output {output}: --format {name} writes a folder, expected its name")
     if name not in (None, "all"):
         require_kind(options.quantize, name)
@@ -47,47 +53,120 @@ def export_file(session: Any, output: str | None) -> int:
     return 0
 
 
-def export_all(
-    session: Any, name: str, quantization: str, output: str | None, limits: dict[str, float | None], speed: bool
-) -> int:
-    """Writes an artefact in one format, or in all of them that are possible.
+class Exporter:
+    """Writes folders of one checkpoint, and prints what it has written; the program is built once.
+
+    Args:
+        session: the model that the checkpoint is of, and its data.
+        limits: of tolerance, min_agreement and max_drop.
+        speed: whether to measure latency and throughput.
+        name: of the model. Defaults to the title of the run.
+    """
+
+    def __init__(
+        self, session: Any, limits: dict[str, float | None], speed: bool = True, name: str | None = None
+    ) -> None:
+        self.session = session
+        self.name = name or session.run.title
+        self.limits = limits
+        self.speed = speed
+        self.facts: dict[str, Any] = session.trainer.keep_facts.facts
+        self._program: Program | None = None
+
+    def write(self, name: str, quantization: str, folder: Path) -> dict[str, Any]:
+        """Writes one format, and returns its manifest.
+
+        Raises:
+            UserError: the format cannot be exported, or differs too much from the model.
+        """
+        if name == WEIGHTS:
+            return self._write_weights(folder)
+        FORMATS[name].require(name)
+        kind = quantization if name == "onnx" else "none"
+        tolerance = _tolerance(kind, self.limits)
+        request = Request(name, kind, folder, tolerance, self.speed, self.name, **_context(self.session))
+        manifest = export(self._build_program(), self.session.datamodule, self.facts, request)
+        print("\n".join(report(manifest, folder)))
+        return manifest
+
+    def _build_program(self) -> Program:
+        if self._program is None:
+            load_into(self.session.model, self.session.checkpoint)
+            self._program = program_of(self.session.model, self.session.datamodule, self.facts)
+        return self._program
+
+    def _write_weights(self, folder: Path) -> dict[str, Any]:
+        model = self.session.model
+        folder.mkdir(parents=True, exist_ok=True)
+        export_file(self.session, (folder / "model.safetensors").as_posix())
+        manifest = {
+            "name": self.name,
+            "task": type(model).__name__,
+            "net": type(getattr(model, "net", model)).__name__,
+            "format": WEIGHTS,
+            "quantization": "none",
+            "outputs": [],
+            **describe_data(self.session.datamodule, model, self.facts),
+            "metrics": _context(self.session)["metrics"],
+            "parity": {"metrics": {}},
+        }
+        write_weights_card(folder, manifest)
+        return manifest
+
+
+def export_one(exporter: Exporter, name: str, quantization: str, output: str | None) -> int:
+    """Writes a folder in one format."""
+    folder = _folder(exporter.session, name, quantization, output)
+    require_empty(folder)
+    exporter.write(name, quantization, folder)
+    return 0
+
+
+def export_all(exporter: Exporter, quantization: str, output: str | None) -> int:
+    """Writes a folder with one in each format that is possible.
 
     Returns:
         The exit code: 2 if none was written.
 
     Raises:
-        UserError: the one format cannot be exported.
+        UserError: a format differs from the model by more than the limits; the others are written.
     """
-    names = [*FORMATS, WEIGHTS] if name == "all" else [name]
-    suffix = "" if quantization == "none" else f"-{quantization}"
-    base = Path(output) if output else session.run.path / "exports" / f"{session.checkpoint.stem}-{name}{suffix}"
+    base = _folder(exporter.session, "all", quantization, output)
     require_empty(base)
-    program = None
-    num_written = 0
-    for format_name in names:
-        place = base / format_name if name == "all" else base
+    names, failed, num_written = [*FORMATS, WEIGHTS], [], 0
+    for name in names:
         try:
-            if format_name == WEIGHTS:
-                place.mkdir(parents=True, exist_ok=True)
-                export_file(session, (place / "model.safetensors").as_posix())
-                num_written += 1
-                continue
-            FORMATS[format_name].require(format_name)
-            kind = quantization if format_name == "onnx" else "none"
-            if program is None:
-                load_into(session.model, session.checkpoint)
-                facts = session.trainer.keep_facts.facts
-                program = program_of(session.model, session.datamodule, facts)
-            request = Request(format_name, kind, place, _tolerance(kind, limits), speed, **_context(session))
-            manifest = export(program, session.datamodule, facts, request)
+            exporter.write(name, quantization, base / name)
+            num_written += 1
+        except Inexact as error:
+            failed.append(name)
+            print(f"{name}: failed: {error}")
         except UserError as error:
-            if name != "all":
-                raise
-            print(f"{format_name}: impossible: {error}")
-            continue
-        num_written += 1
-        print("\n".join(report(manifest, place)))
+            print(f"{name}: impossible: {error}")
+    if failed:
+        raise UserError(f"--format all: {', '.join(failed)}: differs from the model by more than the limits allow")
     return 0 if num_written else 2
+
+
+def export_to_hub(exporter: Exporter, name: str | None, quantization: str, repository: str) -> int:
+    """Writes <run>/exports/NAME for the hub, the weights without a format, and uploads it if the user is logged in.
+
+    Raises:
+        UserError: the folder could not be written, or not be uploaded.
+    """
+    session = exporter.session
+    folder = session.run.path / "exports" / repository.rpartition("/")[2]
+    require_empty(folder)
+    manifest = exporter.write(name or WEIGHTS, quantization, folder)
+    source = session.model if session.datamodule is None else session.datamodule  # a model may have its own data
+    hub.add_front_matter(folder, manifest, type(source).__name__)
+    hub.push(folder, repository)
+    return 0
+
+
+def _folder(session: Any, name: str, quantization: str, output: str | None) -> Path:
+    suffix = "" if quantization == "none" else f"-{quantization}"
+    return Path(output) if output else session.run.path / "exports" / f"{session.checkpoint.stem}-{name}{suffix}"
 
 
 def _tolerance(kind: str, limits: dict[str, float | None]) -> Tolerance:
@@ -102,17 +181,28 @@ def _tolerance(kind: str, limits: dict[str, float | None]) -> Tolerance:
 
 
 def _context(session: Any) -> dict[str, Any]:
-    known = session.run.read_metrics()
-    values = {**(known.get("val") or {}), **(known.get("test") or {})}
-    if (best := known.get("best")) and isinstance(best, dict) and "score" in best:
-        values[best.get("monitor", "best")] = best["score"]
     options = session.options.checkpoint
     return {
-        "name": session.run.title,
-        "metrics": values,
+        "metrics": checkpoint_metrics(session.run.read_metrics(), session.checkpoint.stem),
         "monitor": (options.monitor, options.mode),
         "limit": session.options.trainer.limit_val_batches,
     }
+
+
+def checkpoint_metrics(known: dict[str, Any], name: str) -> dict[str, float]:
+    """What metrics.json knows of a checkpoint: the validation of the best one, and the test at the end of `fit`.
+
+    Args:
+        known: content of metrics.json.
+        name: of the checkpoint, such as best or last.
+    """
+    best = known.get("best") or {}
+    if name != ("best" if best else "last"):  # of which neither is known
+        return {}
+    values = {name: value for name, value in best.get("metrics", {}).items() if not name.startswith("train")}
+    if "score" in best:
+        values[best["monitor"]] = best["score"]
+    return {**values, **(known.get("test") or {})}
 
 
 def report(manifest: dict[str, Any], place: Path) -> list[str]:

@@ -17,6 +17,7 @@ class Export(ModelVerb):
         "--ckpt_path best --format onnx",
         "--ckpt_path runs/cnn-digits/<date-time> --format onnx --quantize int8-static --output cnn-int8",
         "--ckpt_path best --output cnn.safetensors",
+        "--ckpt_path best --format onnx --output hub:USER/cnn-digits",
     )
 
     def before_build(self, session: "Session") -> None:
@@ -45,6 +46,8 @@ class Export(ModelVerb):
                 or int8-weight (only the size shrinks).
             output: folder to write, or without a format a file .safetensors or .ckpt. Defaults to
                 <run>/exports/<checkpoint>-<format>, and without a format to <run>/exports/<checkpoint>.safetensors.
+                hub:NAME or hub:USER/NAME writes <run>/exports/NAME with a model card, and uploads it to the Hugging
+                Face hub, into a private repository if it is new, where you are logged in.
             tolerance: largest difference of an output, as a share of the largest output. Defaults to 1e-3, or no limit
                 if quantized.
             min_agreement: least share of decisions that agree with the model's. Defaults to 0.999, or 0.98 if
@@ -52,13 +55,20 @@ class Export(ModelVerb):
             max_drop: largest loss of the metric that selects the best checkpoint, as a share of it.
             speed: whether to measure the latency and throughput of the model, compiled and exported.
         """
-        from playbook.deploy.requests import export_all, export_file
+        from playbook.deploy.hub import repository_of
+        from playbook.deploy.requests import Exporter, export_all, export_file, export_one, export_to_hub
 
         assert session.checkpoint is not None, "a verb that requires one"
+        limits = {"tolerance": tolerance, "min_agreement": min_agreement, "max_drop": max_drop}
+        repository = repository_of(output)
+        exporter = Exporter(session, limits, speed, repository and repository.rpartition("/")[2])
+        if repository is not None:
+            return export_to_hub(exporter, format, quantize, repository)
         if format is None:
             return export_file(session, output)
-        limits = {"tolerance": tolerance, "min_agreement": min_agreement, "max_drop": max_drop}
-        return export_all(session, format, quantize, output, limits, speed)
+        if format == "all":
+            return export_all(exporter, quantize, output)
+        return export_one(exporter, format, quantize, output)
 
 
 VERB = Export()

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from playbook.deploy import artefact, formats
 from playbook.deploy.export import Request, export, program_of
 from playbook.deploy.parity import Parity, Tolerance
 from playbook.deploy.program import Program, build_program
+from playbook.deploy.requests import checkpoint_metrics
 from playbook.deploy.runtime import Artefact
 from playbook.errors import UserError
 from playbook.runs.directory import write_atomically
@@ -112,6 +115,35 @@ def test_all_formats(cli: Cli, run: Path) -> None:
         "safetensors",
     }
     assert "executorch: impossible: --format executorch: needs executorch: uv pip install executorch" in done.out
+
+
+def test_one_of_all_formats_differs(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named as failed, the others are written, and the exit code tells."""
+    write = formats.FORMATS["torch_export"].write
+
+    def spoil(program: Program, file: Path) -> None:
+        other = deepcopy(program.module)
+        torch.nn.init.ones_(next(other.parameters()))
+        write(replace(program, module=other), file)
+
+    kinds = {"torchscript": formats.FORMATS["torchscript"], "torch_export": formats.Format("model.pt2", spoil)}
+    for module in ("requests", "export"):
+        monkeypatch.setattr(f"playbook.deploy.{module}.FORMATS", kinds)
+    done = cli(*EXPORT, "--format", "all", "--output", "artefacts")
+    assert done.code == 2
+    assert done.err == "error: --format all: torch_export: differs from the model by more than the limits allow\n"
+    assert "torch_export: failed: export of torch_export: outputs differ by up to" in done.out
+    assert {place.name for place in Path("artefacts").iterdir()} == {"torchscript", "safetensors"}
+    assert {file.name for file in Path("artefacts/safetensors").iterdir()} == {"model.safetensors", "README.md"}
+
+
+def test_metrics_are_those_of_the_checkpoint() -> None:
+    best = {"monitor": "val/loss", "score": 1.0, "metrics": {"val/loss": 1.0, "val/accuracy": 0.5, "train/loss": 0.9}}
+    known = {"best": best, "metrics": {"val/loss": 2.0}, "test": {"test/loss": 1.5}}
+    assert checkpoint_metrics(known, "best") == {"val/loss": 1.0, "val/accuracy": 0.5, "test/loss": 1.5}
+    assert checkpoint_metrics(known, "last") == {}
+    assert checkpoint_metrics({"best": None, "test": {"test/loss": 1.5}}, "last") == {"test/loss": 1.5}
+    assert checkpoint_metrics({}, "best") == {}
 
 
 @pytest.mark.parametrize("kind", ["int8-static", "int8-dynamic", "int8-weight"])
