@@ -19,6 +19,7 @@ PIPELINES = {  # kind of answers → task of the hub
     "gaps": "fill-mask",
 }
 CLASSIFIED = {"image": "image-classification", "text": "text-classification"}  # kind of inputs
+LONGEST = 400  # characters of an error
 SPLITS = {"val": "validation", "test": "test"}
 REFUSALS = {
     401: "the hub does not accept your token; `hf auth login` stores a new one",
@@ -148,6 +149,7 @@ def push(folder: Path, repository: str) -> None:
         reason = explain(error, api.endpoint)
         for written in (token, repr(token)[1:-1]):  # an answer may repeat it, and HTTP shows a header that it refuses
             reason = reason.replace(written, "…")
+        reason = reason[:LONGEST]
         raise UserError(f"--output {PREFIX}{repository}: {reason}; {folder} is written, later: {later}") from error
     print(f"uploaded  {url}")
 
@@ -168,5 +170,5 @@ def explain(error: Exception, endpoint: str) -> str:
 
 
 def one_line(text: Any) -> str:
-    """A text as one line of reasonable length."""
-    return " ".join(str(text).split())[:300]
+    """A text as one line."""
+    return " ".join(str(text).split())

@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import default_collate
 
-from playbook.batches import named_inputs
-from playbook.data.base import Data
 from playbook.data.inputs import is_written
 from playbook.deploy.export import load_into
 from playbook.deploy.runtime import InputError
 from playbook.deploy.runtime.artefact import KINDS, Kind
+from playbook.deploy.runtime.generation import Generator
 from playbook.deploy.served import OPTIONS
 from playbook.errors import UserError
 
@@ -43,11 +44,14 @@ class ServedRun:
         describe_answers = getattr(model, "postprocessing", None)
         before: Any = describe_reading() if callable(describe_reading) else None
         after: Any = describe_answers(self.facts) if callable(describe_answers) else None
+        answering = after or {}
         self.kind: Kind = KINDS.get((before or {}).get("kind"), "tensor")
         if self.kind == "tensor":  # its own `read` takes files
             self.kind = "prompt" if getattr(data, "columns", ()) else "image"
-        kind = (after or {}).get("kind")
-        self.options: Mapping[str, type] = {} if kind == "generate" else OPTIONS.get(kind, {})
+        kind = answering.get("kind")
+        has_words = answering.get("tokenizer") is not None
+        self._generator = Generator(answering) if kind == "generate" and has_words else None
+        self.options: Mapping[str, type] = {} if kind == "generate" and not has_words else OPTIONS.get(kind, {})
         self.manifest: dict[str, Any] = {
             "task": type(model).__name__,
             "net": type(getattr(model, "net", model)).__name__,
@@ -78,6 +82,8 @@ class ServedRun:
             raise InputError(f"cannot be read: {text}") from error
 
     def answer_samples(self, samples: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
+        if self._generator is not None and options:  # `predict_step` has its own, and a cache, which is faster
+            return self._generator.answers(self._logits, [_prompt(sample) for sample in samples], options)
         collate = getattr(self.data, "collate", None) or default_collate
         answers: list[dict[str, Any]] = []
         with torch.inference_mode():
@@ -87,15 +93,27 @@ class ServedRun:
         return answers
 
     def stream(self, sample: Any, **options: Any) -> Iterator[str] | None:
-        return None
+        if self._generator is None:
+            return None
+        return self._generator.stream(self._logits, _prompt(sample), options)
 
     def draw(self, source: Any, answer: dict[str, Any]) -> bytes | None:
         return None
 
+    def _logits(self, rows: dict[str, np.ndarray]) -> np.ndarray:
+        """Logits (B, T, V) of tokens (B, T)."""
+        with torch.inference_mode():
+            return self.model.program()(**{name: torch.from_numpy(value) for name, value in rows.items()}).numpy()
+
     def _groups(self, samples: Sequence[Any]) -> Iterator[list[Any]]:
         """All samples together where the data makes batches of any sizes, else one by one if their shapes differ."""
-        if getattr(self.data, "collate", None) not in (None, default_collate) or not isinstance(self.data, Data):
-            yield list(samples)
-            return
-        shapes = {tuple(value.shape for value in named_inputs(self.model, sample).values()) for sample in samples}
-        yield from [list(samples)] if len(shapes) == 1 else [[sample] for sample in samples]
+        shapes = {tuple(value.shape for value in tree_leaves(sample) if hasattr(value, "shape")) for sample in samples}
+        pads = getattr(self.data, "collate", default_collate) not in (None, default_collate)
+        yield from [list(samples)] if pads or len(shapes) == 1 else [[sample] for sample in samples]
+
+
+def _prompt(sample: Any) -> list[int]:
+    """Tokens of a sample without padding."""
+    inputs, *_ = sample
+    tokens = inputs["tokens"]
+    return (tokens[inputs["documents"] >= 0] if "documents" in inputs else tokens).tolist()

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import CNN_DIGITS, ROOT, Cli, cli_process
+from tests.conftest import ROOT, Cli, cli_process
 from tests.playbook.deploy.test_server import ask
 from tests.test_configs import SHRUNK, published
 
 __all__ = ["published"]
-FIT = ["--config", CNN_DIGITS, "--trainer.max_epochs", "2", "--run_dir", "run"]
 RECIPES = (  # one for each task and kind of input
     "vision/cnn-digits",
     "vision/unet-scenes",
