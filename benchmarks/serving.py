@@ -1,20 +1,22 @@
 """Throughput and latency of `serve` against a plain FastAPI endpoint with the same model, on loopback.
 
-    python benchmarks/serving.py ARTEFACT FILE [REQUESTS]
+    python benchmarks/serving.py ARTEFACT FILE [SECONDS]
 
-ARTEFACT is an ONNX export that takes FILE, such as an image. The plain endpoint reads one file and runs the same
-program with the same code, one request at a time, in FastAPI's thread pool. 1 and 64 clients send the same body; rounds
-take turns, and medians are printed. Memory of the server is read before and after.
+FILE is an input that the model takes, such as an image. The plain endpoint reads one file and runs the same program
+with the same code, one request at a time, in FastAPI's thread pool. `wrk` sends the same body by 1 and 64 connections; its
+one thread leaves the processor to the servers. Rounds take turns, and medians are printed.
 """
 
-import asyncio
+import os
+import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
-
-import httpx
 
 PLAIN = """
 import sys, uvicorn
@@ -26,47 +28,39 @@ model, app = Artefact(sys.argv[1]), FastAPI()
 
 @app.post("/")
 async def answer(request: Request):
-    content = await request.body()
-    return {"answers": await run_in_threadpool(model.predict, [content])}
+    return {"answers": await run_in_threadpool(model.predict, [await request.body()])}
 
 uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
 """
+SCRIPT = """
+wrk.method, wrk.body = "POST", io.open(os.getenv("BODY"), "rb"):read("*all")
+wrk.headers["content-type"] = "application/octet-stream"
+"""
 PORTS = (8471, 8472)
 ROUNDS = 5
+UNITS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-async def load(address: str, body: bytes, num_clients: int, num_requests: int) -> tuple[float, list[float]]:
-    """Requests per second, and seconds of each request."""
-    times: list[float] = []
-    left = iter(range(num_requests))
-    limits = httpx.Limits(max_connections=num_clients)
-    async with httpx.AsyncClient(limits=limits, timeout=60) as client:
-
-        async def ask() -> None:
-            for _ in left:
-                start = time.perf_counter()
-                response = await client.post(
-                    address, content=body, headers={"content-type": "application/octet-stream"}
-                )
-                response.raise_for_status()
-                times.append(time.perf_counter() - start)
-
-        start = time.perf_counter()
-        await asyncio.gather(*(ask() for _ in range(num_clients)))
-        return num_requests / (time.perf_counter() - start), times
-
-
-def resident_mib(process: subprocess.Popen) -> float:
-    """Memory of a process."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+def load(address: str, num_clients: int, seconds: int, script: Path) -> tuple[float, float, float]:
+    """Requests per second, and the 50th and 99th percentile of their milliseconds."""
+    command = ["wrk", "-t1", f"-c{num_clients}", f"-d{seconds}s", "--latency", "-s", str(script), address]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if "Non-2xx" in shown or "Socket errors" in shown:
+        raise SystemExit(f"{address} refused requests:\n{shown}")
+    rate = float(re.findall(r"Requests/sec:\s+([\d.]+)", shown)[0])
+    p50, p99 = (
+        float(value) * UNITS[unit]
+        for share in ("50", "99")
+        for value, unit in re.findall(rf"{share}%\s+([\d.]+)(us|ms|s)", shown)
+    )
+    return rate, p50, p99
 
 
 def wait(address: str) -> None:
-    for _ in range(100):
+    for _ in range(600):
         try:
-            httpx.get(address)
-        except httpx.TransportError:
+            urllib.request.urlopen(address, timeout=5)
+        except urllib.error.URLError:
             time.sleep(0.1)
         else:
             return
@@ -74,36 +68,34 @@ def wait(address: str) -> None:
 
 
 def main() -> None:
-    artefact, body = sys.argv[1], Path(sys.argv[2]).read_bytes()
-    num_requests = int(sys.argv[3]) if len(sys.argv) > 3 else 500
-    ours = subprocess.Popen([sys.executable, "-m", "src", "serve", artefact, "--port", str(PORTS[0])])
-    plain = subprocess.Popen([sys.executable, "-c", PLAIN, artefact, str(PORTS[1])])
-    try:
-        root = f"http://127.0.0.1:{PORTS[0]}"
-        wait(f"{root}/ready")
-        wait(f"http://127.0.0.1:{PORTS[1]}/docs")
-        name = httpx.get(f"{root}/v1/models").json()["models"][0]["name"]
-        addresses = {"serve": f"{root}/v1/models/{name}", "plain": f"http://127.0.0.1:{PORTS[1]}/"}
-        for address in addresses.values():
-            asyncio.run(load(address, body, 8, 50))
-        before = resident_mib(ours)
-        for num_clients in (1, 64):
-            rates: dict[str, list[float]] = {name: [] for name in addresses}
-            times: dict[str, list[float]] = {name: [] for name in addresses}
-            for _ in range(ROUNDS):
-                for name, address in addresses.items():
-                    rate, own = asyncio.run(load(address, body, num_clients, num_requests))
-                    rates[name].append(rate)
-                    times[name] += own
-            for name in addresses:
-                cuts = statistics.quantiles(times[name], n=100)
-                figures = f"{statistics.median(rates[name]):7.1f} requests/s, p50 {1000 * cuts[49]:7.2f} ms, p99"
-                print(f"{num_clients:3d} clients  {name:6s} {figures} {1000 * cuts[98]:7.2f} ms", flush=True)
-        print(f"memory {before:.0f} MiB before, {resident_mib(ours):.0f} MiB after")
-    finally:
-        for process in (ours, plain):
-            process.terminate()
-            process.wait()
+    model, body = sys.argv[1], sys.argv[2]
+    seconds = int(sys.argv[3]) if len(sys.argv) > 3 else 5
+    os.environ["BODY"] = body
+    ours = subprocess.Popen([sys.executable, "-m", "src", "serve", model, "--port", str(PORTS[0])])
+    plain = subprocess.Popen([sys.executable, "-c", PLAIN, model, str(PORTS[1])])
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "post.lua"
+        script.write_text(SCRIPT)
+        try:
+            root = f"http://127.0.0.1:{PORTS[0]}"
+            wait(f"{root}/ready")
+            wait(f"http://127.0.0.1:{PORTS[1]}/docs")
+            with urllib.request.urlopen(f"{root}/v1/models") as response:
+                name = re.findall(r'"name": ?"([^"]+)"', response.read().decode())[0]
+            addresses = {"serve": f"{root}/v1/models/{name}", "plain": f"http://127.0.0.1:{PORTS[1]}/"}
+            for num_clients in (1, 64):
+                results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in addresses}
+                for _ in range(ROUNDS):
+                    for name, address in addresses.items():
+                        results[name].append(load(address, num_clients, seconds, script))
+                for name, rounds in results.items():
+                    rate, p50, p99 = map(statistics.median, zip(*rounds, strict=True))
+                    figures = f"{rate:7.1f} requests/s, p50 {p50:7.2f} ms, p99 {p99:7.2f} ms"
+                    print(f"{num_clients:3d} clients  {name:6s} {figures}", flush=True)
+        finally:
+            for process in (ours, plain):
+                process.terminate()
+                process.wait()
 
 
 if __name__ == "__main__":
