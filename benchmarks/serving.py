@@ -3,8 +3,8 @@
     python benchmarks/serving.py ARTEFACT FILE [SECONDS]
 
 FILE is an input that the model takes, such as an image. The plain endpoint reads one file and runs the same program
-with the same code, one request at a time, in FastAPI's thread pool. `wrk` sends the same body by 1 and 64 connections; its
-one thread leaves the processor to the servers. Rounds take turns, and medians are printed.
+with the same code, one request at a time, in FastAPI's thread pool. `wrk` sends the same body by 1 and 64 connections;
+its one thread leaves the processor to the servers. Rounds take turns, and medians are printed.
 """
 
 import os
