@@ -63,6 +63,7 @@ class _InOrder(nn.Module):
         super().__init__()
         self.module = program.module
         self.names = list(program.shapes)
+        self.eval()  # the older ONNX exporter traces all layers in the mode of the outermost module
 
     def forward(self, *values: Tensor) -> Any:
         return self.module(**dict(zip(self.names, values, strict=True)))
