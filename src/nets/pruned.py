@@ -84,8 +84,10 @@ def _size(net: nn.Module, sample: Tensor) -> tuple[int, int]:
     """Parameters, and floating-point operations of a sample, two for a multiplication and addition."""
     mode = net.training
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        net.eval()(sample)
+        output = net.eval()(sample)
     net.train(mode)
+    if not isinstance(output, Tensor):
+        raise TypeError(f"expected one tensor as output, got a {type(output).__name__}")
     return sum(parameter.numel() for parameter in net.parameters()), counter.get_total_flops()
 
 
