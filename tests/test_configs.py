@@ -26,6 +26,7 @@ ONE_A_NET = [  # and a task and a kind of data of its own
     "vision/cnn-digits",
     "vision/mlp-digits",
     "vision/resnet18-cifar100",
+    "vision/resnet18-fashion-pruned",
     "vision/resnet9-cifar10",
     "vision/retinanet-scenes",
     "vision/unet-pets",

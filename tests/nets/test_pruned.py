@@ -196,7 +196,7 @@ def test_from_a_base_to_an_artefact(cli: Cli, workdir: Path) -> None:
     run("fit", *small, *pruned, "--run_dir", "half", "--trainer.max_steps", "20")
     shutil.rmtree("base")
     run("fit", "--run_dir", "half", "--ckpt_path", "last", "--trainer.max_steps", "-1")
-    whole, resumed = (load_run(name).module.state_dict() for name in ("run", "half"))
+    whole, resumed = (load_run(f"{name}/checkpoints/last.ckpt").module.state_dict() for name in ("run", "half"))
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
     measured = json.loads(Path("run/metrics.json").read_text())["test"]["test/accuracy"]
