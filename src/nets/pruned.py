@@ -1,9 +1,8 @@
-"""Structured pruning of any net: removes whole channels, so that the net is smaller and faster on any device."""
+"""Structured pruning: removes whole channels, so that a net is smaller and faster on any device."""
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,51 +21,51 @@ class Pruned(nn.Module):
     of the output remain. Checkpoints hold the pruned net, and no longer need the base.
 
     Args:
-        net: net to prune.
+        net: net of images to prune.
         amount: share of the channels that each layer loses, in [0, 1).
-        input_shape: shape of one sample, such as [1, 28, 28], to trace the net with.
+        image_shape: channels, height and width of an image, such as [1, 28, 28], to trace the net with.
         base: run directory or checkpoint with the trained weights of the net. Without one, random weights are pruned.
 
     Shapes:
-        As those of the net.
+        image (B, C, H, W) → the output of the net, one tensor.
 
     Raises:
-        ValueError: the amount is out of range, or the net cannot be pruned or traced with such an input.
+        ValueError: the amount is out of range, or the net cannot be traced with such an image or pruned.
         UserError: there is no such base, or it does not fit the net.
     """
 
-    def __init__(self, net: nn.Module, amount: float, input_shape: Sequence[int], base: str | None = None) -> None:
+    def __init__(self, net: nn.Module, amount: float, image_shape: Sequence[int], base: str | None = None) -> None:
         super().__init__()
         if not 0 <= amount < 1:
             raise ValueError(f"amount: expected a share in [0, 1), got {amount}")
         self.net = net
         if base is not None and not is_restored():
             _load(net, base)
-        sample = torch.zeros(1, *input_shape)
+        image = torch.zeros(1, *image_shape)
         try:
-            before = _size(net, sample)
-            _prune(net, amount, sample)
-            after = _size(net, sample)
+            before = _size(net, image)
+            _prune(net, amount, image)
+            after = _size(net, image)
         except ImportError as error:
             raise ValueError("Pruned needs torch-pruning: uv sync --extra prune") from error
-        except Exception as error:  # of any kind: it depends on the net what a sample or missing channels lead to
+        except Exception as error:  # of any kind: it depends on the net what an image or missing channels lead to
             reason = str(error).partition("\n")[0]
             raise ValueError(
-                f"net: {type(net).__name__} cannot be pruned with input_shape {list(input_shape)}: {reason}"
+                f"net: {type(net).__name__} cannot be pruned with image_shape {list(image_shape)}: {reason}"
             ) from error
         if not is_restored() and os.environ.get("LOCAL_RANK", "0") == "0":
-            text = f"Pruned: {after[0]:,} of {before[0]:,} parameters, {after[1]:,} of {before[1]:,} FLOPs per sample"
+            text = f"Pruned: {after[0]:,} of {before[0]:,} parameters, {after[1]:,} of {before[1]:,} FLOPs per image"
             print(text, file=sys.stderr)  # standard output may be a report in JSON
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:  # those of whichever net it is
-        return self.net(*args, **kwargs)
+    def forward(self, image: Tensor) -> Tensor:
+        return self.net(image)
 
 
-def _prune(net: nn.Module, amount: float, sample: Tensor) -> None:
+def _prune(net: nn.Module, amount: float, image: Tensor) -> None:
     import torch_pruning
 
     mode = net.training
-    graph = torch_pruning.DependencyGraph().build_dependency(net, sample, verbose=False)  # in evaluation mode
+    graph = torch_pruning.DependencyGraph().build_dependency(net, image, verbose=False)  # in evaluation mode
     strength = torch_pruning.importance.GroupMagnitudeImportance()
     num_groups = 0
     for group in graph.get_all_groups(root_module_types=LAYERS):
@@ -80,11 +79,11 @@ def _prune(net: nn.Module, amount: float, sample: Tensor) -> None:
     net.train(mode)
 
 
-def _size(net: nn.Module, sample: Tensor) -> tuple[int, int]:
-    """Parameters, and floating-point operations of a sample, two for a multiplication and addition."""
+def _size(net: nn.Module, image: Tensor) -> tuple[int, int]:
+    """Parameters, and floating-point operations for an image, two for a multiplication and addition."""
     mode = net.training
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        output = net.eval()(sample)
+        output = net.eval()(image)
     net.train(mode)
     if not isinstance(output, Tensor):
         raise TypeError(f"expected one tensor as output, got a {type(output).__name__}")
