@@ -61,6 +61,7 @@ class Pruned(nn.Module):
         return self.net(image)
 
 
+@torch.enable_grad()  # the graph is that of autograd
 def _prune(net: nn.Module, amount: float, image: Tensor) -> None:
     import torch_pruning
 
