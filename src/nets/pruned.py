@@ -73,7 +73,9 @@ def _prune(net: nn.Module, amount: float, image: Tensor) -> None:
         if any(graph.is_out_channel_pruning_fn(dep.handler) and not dep.target.outputs for dep, _ in group):
             continue  # these channels are the net's outputs
         num_groups += 1
-        ascending = strength(group).argsort(stable=True)
+        scores = strength(group)
+        assert scores is not None, f"{group} has no weights"
+        ascending = scores.argsort(stable=True)
         group.prune(ascending[: int(amount * len(ascending))].tolist())
     if not num_groups:
         raise ValueError("every layer writes the output")
