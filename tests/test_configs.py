@@ -26,6 +26,7 @@ ONE_A_NET = [  # and a task and a kind of data of its own
     "vision/cnn-digits",
     "vision/mlp-digits",
     "vision/resnet18-cifar100",
+    "vision/resnet18-fashion-pruned",
     "vision/resnet9-cifar10",
     "vision/retinanet-scenes",
     "vision/unet-pets",
@@ -94,7 +95,9 @@ ONE_A_TASK = (
 def test_recipe(cli: Cli, recipe: str) -> None:
     done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, *SMALLER.get(recipe, ()), "--run_dir", "run")
     assert done.code == 0, done.err
-    told = [line for line in done.err.splitlines() if not line.startswith(("data: ", "LoRA: "))]  # layout, size
+    told = [
+        line for line in done.err.splitlines() if not line.startswith(("data: ", "LoRA: ", "Pruned: "))
+    ]  # layout, size
     assert told == [], "a run is calm"
     results = json.loads(Path("run/metrics.json").read_text())
     assert results["status"] == "finished"

@@ -36,6 +36,7 @@ EXTRAS = {
     "tokenizers": "text",
     "transformers": "huggingface",
     "peft": "huggingface",
+    "torch_pruning": "prune",
 }  # module → extra of pyproject.toml
 LOST = ("by peer", "remote process")  # in what gloo and NCCL raise when a process they wait for is gone
 LIBRARIES = tuple(

@@ -34,7 +34,7 @@ Inputs = Tensor | dict[str, Any]
 # those with a backbone of torchvision take most of the time
 LARGE = [entry for entry in classes("nets") if entry.name in ("TorchvisionSegmentation", "FasterRCNN", "RetinaNet")]
 # need another net, or files of a model, so they have no example; their own tests ask the same of them
-WITHOUT_EXAMPLE = ("LoRA", "HuggingFace")
+WITHOUT_EXAMPLE = ("LoRA", "HuggingFace", "Pruned")
 SMALL = [entry for entry in classes("nets") if entry not in LARGE and entry.name not in WITHOUT_EXAMPLE]
 each_net = pytest.mark.parametrize("entry", sampled(SMALL + LARGE, SMALL), ids=lambda entry: entry.name)
 
