@@ -73,7 +73,7 @@ def make_app(catalogue: Catalogue, token: str | None = None, is_local: bool = Fa
     _add_pages(app, catalogue)
     _add_models(app, catalogue, readers)
     app.mount("/page", StaticFiles(directory=PAGE))
-    return Guard(app, catalogue.metrics, token, is_local)
+    return Guard(app, catalogue.metrics, token, is_local, lambda: catalogue.is_closing)
 
 
 def _refused(request: Request, error: Exception) -> Response:
