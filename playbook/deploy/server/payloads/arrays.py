@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from playbook.deploy.server.limits import Limits, RefusalError
 from playbook.deploy.server.payloads.body import Body, Payload, refuse
 
 NPY, ZIP = b"\x93NUMPY", b"PK\x03\x04"
-BYTES_PER_MEMBER = 2**30  # more than any body may have; only to refuse what a header claims
+BYTES_SHOWN = 2**30  # a header may claim numbers that fill a page
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # those of NumPy; zipfile unpacks others without a bound
+DAMAGED = "the array is not a valid .npy file"
 OBJECTS = "the array: expected numbers, got Python objects, which are never unpickled"
 
 
@@ -26,17 +28,21 @@ def from_array(body: Body, served: Served, limits: Limits) -> Payload:
         known = {entry["name"]: entry for entry in inputs}
         if set(arrays) != set(known):
             refuse(422, f"arrays: expected {', '.join(known)}, got {', '.join(arrays)[:200] or 'none'}")
-        batches = [_as_batch(array, known[name]) for name, array in arrays.items()]
+        batches = [_as_batch(array, known[name], limits.max_queue) for name, array in arrays.items()]
         if len({len(batch) for batch in batches}) > 1:
             refuse(422, f"arrays: expected as many samples in each, got {', '.join(str(len(b)) for b in batches)}")
         return Payload([dict(zip(arrays, sample, strict=True)) for sample in zip(*batches, strict=True)])
     array = load_npy(body.content)
-    return Payload(list(_as_batch(array, inputs[0])) if len(inputs) == 1 else [array])
+    return Payload(_as_batch(array, inputs[0], limits.max_queue) if len(inputs) == 1 else [array])
 
 
-def _as_batch(array: np.ndarray, entry: Mapping[str, Any]) -> Sequence[np.ndarray]:
+def _as_batch(array: np.ndarray, entry: Mapping[str, Any], max_samples: int) -> list[np.ndarray]:
     """Samples of an array that may be a single one: it has one dimension less."""
-    return [array] if array.ndim == len(entry["shape"]) - 1 else list(array) if array.ndim else [array]
+    if array.ndim in (0, len(entry["shape"]) - 1):
+        return [array]
+    if len(array) > max_samples:
+        refuse(413, f"inputs: expected at most {max_samples}, got {len(array)}")
+    return list(array)
 
 
 def load_npy(content: bytes) -> np.ndarray:
@@ -50,21 +56,22 @@ def load_npy(content: bytes) -> np.ndarray:
         version = np.lib.format.read_magic(file)
         read_header: Any = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
         shape, is_fortran, dtype = read_header(file)
-    except (ValueError, KeyError, SyntaxError, TypeError, RecursionError, MemoryError, EOFError):
-        refuse(400, "the array is not a valid .npy file")
+    except Exception as error:  # Python's own parser reads the header, and raises a dozen kinds
+        raise RefusalError(400, DAMAGED) from error
     if dtype.kind not in "biuf":
         refuse(422, f"the array: expected numbers, got {dtype.kind!r} values" if dtype.kind != "O" else OBJECTS)
     data = content[file.tell() :]
-    if any(side < 0 for side in shape) or len(shape) > 32:
-        refuse(400, "the array is not a valid .npy file")
     count = 1
     for side in shape:
         count *= side
     if count * dtype.itemsize != len(data):
         expected = count * dtype.itemsize
-        text = f"{expected:,} bytes" if expected < BYTES_PER_MEMBER else "a very large one"
+        text = f"{expected:,} bytes" if expected < BYTES_SHOWN else "a very large one"
         refuse(400, f"the array is truncated or too long: its header says {text}, the body has {len(data):,}")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+    try:
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+    except ValueError as error:  # a negative side, too many of them, or an empty array of too many
+        raise RefusalError(400, DAMAGED) from error
 
 
 def load_npz(content: bytes, max_bytes: int) -> dict[str, np.ndarray]:
@@ -75,10 +82,19 @@ def load_npz(content: bytes, max_bytes: int) -> dict[str, np.ndarray]:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(info.file_size for info in archive.infolist()) > max_bytes:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > max_bytes:
                 refuse(413, f"the .npz unpacks to more than {max_bytes:,} bytes")
-            return {name.removesuffix(".npy"): load_npy(archive.read(name)) for name in archive.namelist()}
+            if any(member.compress_type not in PACKINGS for member in members):
+                refuse(422, "the .npz: expected members that are stored or deflated")
+            return {member.filename.removesuffix(".npy"): load_npy(_unpacked(archive, member)) for member in members}
     except RefusalError:
         raise
     except Exception as error:  # zipfile and its decompressors raise a dozen kinds
         raise RefusalError(400, "the arrays are not a valid .npz file") from error
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """A member, at most as much as its entry says; `archive.read` first unpacks all that there is."""
+    with archive.open(member) as file:
+        return file.read(member.file_size)

@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+import io
 import json
 import re
+from itertools import islice
 from typing import Any, NoReturn
 
 from playbook.deploy.served import Served
@@ -37,8 +39,9 @@ def from_json(body: Body, served: Served, limits: Limits) -> Payload:
 
 def from_lines(body: Body, served: Served, limits: Limits) -> Payload:
     """One input a line."""
-    lines = [line for line in body.content.split(b"\n") if line.strip()]
-    return Payload([_from_value(parse_json(line), served, number) for number, line in enumerate(lines)])
+    lines = (line for line in io.BytesIO(body.content) if line.strip())
+    values = enumerate(map(parse_json, islice(lines, limits.max_queue + 1)))
+    return Payload([_from_value(value, served, number) for number, value in values])
 
 
 def parse_json(content: bytes) -> Any:

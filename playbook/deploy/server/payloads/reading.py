@@ -41,7 +41,7 @@ def parse(body: Body, query: Mapping[str, str], served: Served, limits: Limits) 
     if not payload.sources:
         refuse(422, "inputs: expected at least one, got none")
     if len(payload.sources) > limits.max_queue:
-        refuse(413, f"inputs: expected at most {limits.max_queue}, got {len(payload.sources)}")
+        refuse(413, f"inputs: expected at most {limits.max_queue}, got more")
     payload.options = checked_options({**typed(query, served.options), **payload.options}, served.options, limits)
     if served.kind == "image":
         for number, source in enumerate(payload.sources):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from itertools import islice
 
 from playbook.deploy.served import Served
 from playbook.deploy.server.limits import Limits
@@ -12,11 +13,12 @@ def from_table(body: Body, served: Served, limits: Limits) -> Payload:
     """One input a row: numbers, or texts by the names in the header."""
     delimiter = "\t" if body.media_type.startswith("text/tab") else ","
     try:
-        rows = [row for row in csv.reader(io.StringIO(text_of(body.content), newline=""), delimiter=delimiter) if row]
+        lines = csv.reader(io.StringIO(text_of(body.content), newline=""), delimiter=delimiter)
+        rows = list(islice(filter(None, lines), limits.max_queue + 2))  # with a header, and one too many
     except csv.Error as error:
         refuse(400, f"the table cannot be read: {error}")
     if len(rows) - 1 > limits.max_queue:
-        refuse(413, f"rows: expected at most {limits.max_queue}, got {len(rows)}")
+        refuse(413, f"rows: expected at most {limits.max_queue}, got more")
     if served.kind == "tensor":
         return Payload(_numbers_in(rows))
     header = [name.strip() for name in rows[0]] if rows else []
