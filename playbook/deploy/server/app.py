@@ -17,28 +17,19 @@ from playbook.deploy.server.answers import encode
 from playbook.deploy.server.catalogue import Catalogue, Model
 from playbook.deploy.server.guard import Guard
 from playbook.deploy.server.limits import RefusalError
+from playbook.deploy.server.openapi import (
+    ANSWERS,
+    CHANGES,
+    MODEL,
+    MODELS,
+    REFUSALS,
+    STATUS,
+    TEXT,
+    answered,
+    requested,
+)
 
 PAGE = Path(__file__).parent / "page"
-ANY_BODY = {"schema": {"type": "string", "format": "binary"}}
-JSON_BODY = {
-    "schema": {
-        "type": "object",
-        "properties": {"input": {}, "inputs": {"type": "array"}, "options": {"type": "object"}},
-        "additionalProperties": False,
-    }
-}
-MEDIA_TYPES = ("application/octet-stream", "multipart/form-data", "text/plain", "text/csv", "image/png", "image/jpeg")
-REQUEST = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": JSON_BODY, **dict.fromkeys(MEDIA_TYPES, ANY_BODY)},
-    }
-}
-ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-STATUSES = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504)
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": "refused", "content": {"application/json": {"schema": ERROR}}} for status in STATUSES
-}
 
 
 def make_app(catalogue: Catalogue, token: str | None = None, is_local: bool = False) -> Guard:
@@ -58,7 +49,7 @@ def make_app(catalogue: Catalogue, token: str | None = None, is_local: bool = Fa
         await catalogue.close()
         answering.readers.shutdown(wait=False)
 
-    app = FastAPI(title="Playbook", docs_url=None, redoc_url=None, lifespan=lifespan, responses=ERRORS)
+    app = FastAPI(title="Playbook", docs_url=None, redoc_url=None, lifespan=lifespan, responses=REFUSALS)
     app.add_exception_handler(RefusalError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     _add_pages(app, catalogue)
@@ -89,16 +80,19 @@ def _add_pages(app: FastAPI, catalogue: Catalogue) -> None:
     async def docs() -> Response:
         return HTMLResponse(docs_page(app.openapi()))
 
-    @app.get("/health", summary="Whether the process lives")
+    @app.get("/health", summary="Whether the process lives", responses=answered("It does.", STATUS))
     async def health() -> Response:
         return reply({"status": "ok"})
 
-    @app.get("/ready", summary="Whether models are served")
+    @app.get("/ready", summary="Whether models are served", responses=answered("They are.", STATUS))
     async def ready() -> Response:
-        is_ready = bool(catalogue.models)
-        return reply({"status": "ready" if is_ready else "not ready"}, 200 if is_ready else 503)
+        if not catalogue.models:
+            raise RefusalError(503, "no model is served", 1)
+        return reply({"status": "ready"})
 
-    @app.get("/metrics", summary="Metrics in Prometheus' format")
+    text = answered("Counters, gauges and histograms.", TEXT, "text/plain")
+
+    @app.get("/metrics", summary="Metrics in Prometheus' format", responses=text)
     async def metrics() -> Response:
         return Response(catalogue.metrics.text(), media_type=catalogue.metrics.media_type)
 
@@ -114,32 +108,36 @@ def _add_models(app: FastAPI, catalogue: Catalogue, answering: Answering) -> Non
         request.scope["playbook.model"] = (model.name, str(model.version))
         return model
 
-    @app.get("/v1/models", summary="All models")
+    @app.get("/v1/models", summary="All models", responses=answered("Their newest versions.", MODELS))
     async def models() -> Response:
         newest = [catalogue.find(name) for name in sorted(catalogue.models)]
         return reply({"models": [catalogue.describe(model) for model in newest]})
 
-    @app.get(one, summary="One model")
-    @app.get(version_of, summary="One version of a model")
-    async def describe(request: Request, name: str, version: str | None = None) -> Response:
+    async def describe(request: Request) -> Response:
         return reply(catalogue.describe(find(request)))
 
-    @app.post(one, summary="Answer inputs", openapi_extra=REQUEST)
-    @app.post(version_of, summary="Answer inputs with one version", openapi_extra=REQUEST)
-    async def answer(request: Request, name: str, version: str | None = None) -> Response:
+    async def answer(request: Request) -> Response:
         model = find(request)
         with model.used():
             answers = await answering.answer(request, model)
         return reply({"model": model.name, "version": model.version, "answers": answers})
 
-    @app.post(f"{one}/stream", summary="Generate text piece by piece", openapi_extra=REQUEST)
-    @app.post(f"{version_of}/stream", summary="Generate with one version", openapi_extra=REQUEST)
-    async def stream(request: Request, name: str, version: str | None = None) -> Response:
+    async def stream(request: Request) -> Response:
         model = find(request)
         with model.used():
             return await answering.stream(request, model)
 
-    @app.post("/v1/rescan", summary="Look at the folders of models again")
+    described = answered("What a client may know of it.", MODEL)
+    answers = answered("One answer for each input.", ANSWERS)
+    events = answered("Server-sent events.", TEXT, "text/event-stream")
+    for path, which in ((one, "newest version"), (version_of, "one version")):
+        extra = requested(path)
+        app.get(path, summary=f"A model, {which}", responses=described, openapi_extra=requested(path, False))(describe)
+        app.post(path, summary=f"Answer inputs, {which}", responses=answers, openapi_extra=extra)(answer)
+        summary = f"Generate text piece by piece, {which}"
+        app.post(f"{path}/stream", summary=summary, responses=events, openapi_extra=extra)(stream)
+
+    @app.post("/v1/rescan", summary="Look at the folders of models again", responses=answered("Changes.", CHANGES))
     async def rescan() -> Response:
         return reply(vars(await catalogue.rescan()))
 
