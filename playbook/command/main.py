@@ -21,11 +21,17 @@ def main(package: str | None = None) -> NoReturn:
     Args:
         package: of the user's own nets, tasks and data; its `__main__.py` names itself.
     """
+    signal.signal(signal.SIGTERM, _leave)  # until a verb has something to finish
     code = run(sys.argv[1:], package or "")
     for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # what comes amid the clean-up at exit must not change the exit code
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     sys.exit(code)
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    """Ends the process with the exit code that it has if the signal comes later."""
+    os._exit(128 + number)
 
 
 def run(args: list[str], package: str) -> int:

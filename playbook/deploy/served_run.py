@@ -1,5 +1,6 @@
 """A run behind the server: the model with its own code, which reads and answers as `predict --input` does."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from playbook.deploy.runtime.artefact import KINDS, Kind
 from playbook.deploy.runtime.generation import Generator
 from playbook.deploy.served import OPTIONS
 from playbook.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 class ServedRun:
@@ -77,9 +80,11 @@ class ServedRun:
             if is_written(self.data, "unlabelled"):
                 return self.data.unlabelled(source)
             return self.data.read(source), -1
-        except (OSError, ValueError, TypeError, LookupError) as error:
-            text = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise InputError(f"cannot be read: {text}") from error
+        except (UserError, InputError) as error:  # meant for users, also for those of the server
+            raise InputError(" ".join(str(error).split())) from error
+        except Exception as error:  # of any kind: a damaged file, or a mistake in the code that reads it
+            log.warning("an input cannot be read", exc_info=error)
+            raise InputError("cannot be read") from error
 
     def answer_samples(self, samples: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
         if self._generator is not None and options:  # `predict_step` has its own, and a cache, which is faster
@@ -89,7 +94,10 @@ class ServedRun:
         with torch.inference_mode():
             for group in self._groups(samples):
                 outputs = self.model.predict_step(collate(group), 0)
-                answers += [dict(answer) for answer in self.model.answer(outputs, self.facts, **options)]
+                try:
+                    answers += [dict(answer) for answer in self.model.answer(outputs, self.facts, **options)]
+                except UserError as error:
+                    raise InputError(" ".join(str(error).split())) from error
         return answers
 
     def stream(self, sample: Any, **options: Any) -> Iterator[str] | None:

@@ -22,6 +22,8 @@ OPTIONS: dict[str, type] = {
     "max_queue": int,
     "max_body_mib": float,
     "timeout_s": float,
+    "body_timeout_s": float,
+    "max_connections": int,
 }
 
 
@@ -62,6 +64,8 @@ class Serve(ModelVerb):
         max_queue: int = 256,
         max_body_mib: float = 16.0,
         timeout_s: float = 30.0,
+        body_timeout_s: float = 10.0,
+        max_connections: int = 512,
     ) -> int | None:
         """Serves.
 
@@ -71,9 +75,12 @@ class Serve(ModelVerb):
             host: address to bind; 127.0.0.1 is this machine alone.
             token_env: name of an environment variable with a token that clients send.
             batch_size: most samples that the model gets at a time.
-            max_queue: most samples that wait for a model.
+            max_queue: most samples that wait for a model; further requests get 429.
             max_body_mib: largest body of a request in MiB.
-            timeout_s: seconds for an answer.
+            timeout_s: seconds from the last byte of a request to its answer, with the wait for the model, or from one
+                piece of a stream to the next; then 504.
+            body_timeout_s: seconds in which the headers of a request must arrive, and then its body; then 408.
+            max_connections: most connections at a time; further ones get 503.
         """
         from playbook.deploy.served_run import ServedRun
         from playbook.deploy.server.catalogue import Catalogue, Place, safe_name
@@ -81,8 +88,8 @@ class Serve(ModelVerb):
 
         limits = checked_limits(
             {
-                "port": port, "batch_size": batch_size, "max_queue": max_queue,
-                "max_body_mib": max_body_mib, "timeout_s": timeout_s,
+                "port": port, "batch_size": batch_size, "max_queue": max_queue, "max_body_mib": max_body_mib,
+                "timeout_s": timeout_s, "body_timeout_s": body_timeout_s, "max_connections": max_connections,
             }
         )  # fmt: skip
         token = token_of(token_env)
@@ -169,13 +176,13 @@ def checked_limits(values: dict[str, Any]) -> "Limits":
 
     if not 0 <= values["port"] < 2**16:
         raise UserError(f"--port {values['port']}: expected a number in [0, 65535]")
-    for name in ("batch_size", "max_queue"):
+    for name in ("batch_size", "max_queue", "max_connections"):
         if values[name] < 1:
             raise UserError(f"--{name} {values[name]}: expected at least 1")
-    for name in ("max_body_mib", "timeout_s"):
+    for name in ("max_body_mib", "timeout_s", "body_timeout_s"):
         if not 0 < values[name] < 2**20:
             raise UserError(f"--{name} {values[name]}: expected a positive number")
-    names = ("batch_size", "max_queue", "max_body_mib", "timeout_s")
+    names = ("batch_size", "max_queue", "max_body_mib", "timeout_s", "body_timeout_s", "max_connections")
     return Limits(**{name: values[name] for name in names})
 
 

@@ -50,7 +50,7 @@ def read_image(source: Path | str | bytes, plan: Mapping[str, Any], name: str = 
 
 @contextmanager
 def _opened(source: Path | str | bytes) -> Iterator[Any]:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     name = "the image" if isinstance(source, bytes) else Path(source).as_posix()
     try:
@@ -62,6 +62,8 @@ def _opened(source: Path | str | bytes) -> Iterator[Any]:
         raise InputError(f"{name}: {error}") from error.__cause__
     except Exception as error:  # of damaged files, Pillow raises nearly any
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError) and isinstance(source, bytes):  # which names an object in memory
+            text = "its format is not known"
         raise InputError(f"{name}: cannot be read as an image: {text}") from error
 
 

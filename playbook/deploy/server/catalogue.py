@@ -75,10 +75,10 @@ class Model:
             if not self._num_users:
                 self._unused.set()
 
-    async def drain(self) -> None:
-        """Finishes all requests that have begun, then ends the model's thread."""
+    async def drain(self, timeout_s: float | None = None) -> None:
+        """Finishes all requests that have begun, then ends the model's thread; waits no longer than that for it."""
         await self._unused.wait()
-        await asyncio.get_running_loop().run_in_executor(None, self.queue.close)
+        await asyncio.get_running_loop().run_in_executor(None, self.queue.close, timeout_s)
 
     def describe(self, versions: list[int]) -> dict[str, Any]:
         """What a client may know about the model."""
@@ -128,6 +128,7 @@ class Catalogue:
         self.folders = folders
         self.metrics = Metrics(limits)
         self.models: dict[str, dict[int, Model]] = {}
+        self.is_closing = False
         self._first: list[tuple[Place, Served]] = []  # loaded before there is an event loop
         self._scanning: asyncio.Lock | None = None
         self._draining: set[asyncio.Task] = set()
@@ -160,9 +161,10 @@ class Catalogue:
 
     async def close(self) -> None:
         """Finishes all that was accepted."""
+        self.is_closing = True
         models = [model for versions in self.models.values() for model in versions.values()]
         self.models = {}
-        await asyncio.gather(*(model.drain() for model in models), *self._draining)
+        await asyncio.gather(*(model.drain(self.limits.timeout_s) for model in models), *self._draining)
 
     def find(self, name: str, version: int | None = None) -> Model:
         """The model of a name, in its newest version if none is named.
@@ -171,6 +173,8 @@ class Catalogue:
             RefusalError: there is none.
         """
         versions = self.models.get(name)
+        if not versions and self.is_closing:
+            raise RefusalError(503, "the server is closing", 1)
         if not versions:
             names = ", ".join(sorted(self.models)) or "none"
             close = nearest(name[:100], self.models)
@@ -196,7 +200,7 @@ class Catalogue:
             changes = Changes()
             try:
                 places = {(place.name, place.version): place for place in find_places(self.folders)}
-            except UserError as error:
+            except (UserError, OSError) as error:  # a folder may go while it is looked at
                 log.warning("rescan: %s", error)
                 changes.failed.append("folders")
                 return changes
@@ -220,6 +224,8 @@ class Catalogue:
         except Exception:  # of any kind: the server lives on
             log.exception("rescan: %s cannot be loaded", title)
             changes.failed.append(title)
+            return
+        if self.is_closing:
             return
         self._put(Model(place, served, self.limits, self.metrics))
         changes.loaded.append(title)

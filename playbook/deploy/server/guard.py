@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import logging
 import time
@@ -25,8 +26,8 @@ HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
+CLOSING = [(b"retry-after", b"1"), (b"connection", b"close")]
 OPEN = ("/", "/page/", "/docs", "/openapi.json", "/health", "/ready")  # without a token; what ends in / is a prefix
-LOCAL = ("localhost", "127.0.0.1", "[::1]")
 log = logging.getLogger(__name__)
 
 
@@ -39,13 +40,22 @@ class Guard:
         token: that clients send as `Authorization: Bearer TOKEN`; None asks for none.
         is_local: whether the server is bound to this machine alone; it then answers to no other name, so that a page
             of another site cannot reach it through a name of its own.
+        is_closing: tells whether the server accepts nothing more.
     """
 
-    def __init__(self, app: App, metrics: Metrics, token: str | None = None, is_local: bool = False) -> None:
+    def __init__(
+        self,
+        app: App,
+        metrics: Metrics,
+        token: str | None = None,
+        is_local: bool = False,
+        is_closing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.app = app
         self.metrics = metrics
         self.token = None if token is None else token.encode()
         self.is_local = is_local
+        self.is_closing = is_closing
 
     async def __call__(self, scope: Scope, receive: Callable[[], Awaitable[Any]], send: Send) -> None:
         if scope["type"] != "http":
@@ -62,6 +72,9 @@ class Guard:
             await send(message)
 
         try:
+            if self.is_closing():
+                await _send_error(503, "the server is closing", send_with_headers, CLOSING)
+                return
             self._admit(scope)
             await self.app(scope, receive, send_with_headers)
         except RefusalError as refusal:
@@ -79,7 +92,7 @@ class Guard:
 
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
-        if self.is_local and _without_port(headers.get(b"host", b"").decode("latin-1")) not in LOCAL:
+        if self.is_local and not is_loopback(_without_port(headers.get(b"host", b"").decode("latin-1"))):
             raise RefusalError(403, "Host: expected localhost, as the server is bound to this machine alone")
         if scope["method"] not in ("GET", "HEAD") and headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             raise RefusalError(403, "requests of pages of other sites are not answered")
@@ -97,10 +110,16 @@ class Guard:
         self.metrics.seconds.labels(path, name, version).observe(seconds)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is reached from this machine alone."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # another name
+        return False
+
+
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0].lower() + "]"
-    return host.partition(":")[0].lower()
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def _is_open(path: str) -> bool:

@@ -11,10 +11,10 @@ class Limits:
         batch_size: samples that the model gets at a time.
         max_queue: samples that wait for a model, over all requests; also the most that one request may have.
         max_body_mib: size of a request's body in MiB.
-        timeout_s: seconds for an answer.
-        body_timeout_s: seconds in which headers and body of a request must arrive.
-        max_pixels: pixels of an image.
+        timeout_s: seconds from the last byte of a request to its answer, or from one piece of a stream to the next.
+        body_timeout_s: seconds in which the headers of a request must arrive, and then its body.
         max_connections: connections at a time.
+        max_pixels: pixels of an image.
         max_new_tokens: tokens that a request may ask a language model for.
     """
 
@@ -23,8 +23,8 @@ class Limits:
     max_body_mib: float = 16.0
     timeout_s: float = 30.0
     body_timeout_s: float = 10.0
-    max_pixels: int = 50_000_000
     max_connections: int = 512
+    max_pixels: int = 50_000_000
     max_new_tokens: int = 4096
 
     @property

@@ -38,7 +38,7 @@ class _Job:
 
     def begin(self) -> bool:
         """Whether somebody still waits for the answers."""
-        if not self.has_begun:
+        if not self.has_begun and not self.future.cancelled():  # asked again for each sample, a future would raise
             self.has_begun = self.future.set_running_or_notify_cancel()
         return self.has_begun
 

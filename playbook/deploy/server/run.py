@@ -2,22 +2,30 @@
 
 import asyncio
 import contextlib
+import functools
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 
 from playbook.deploy.server.app import make_app
 from playbook.deploy.server.catalogue import Catalogue
+from playbook.deploy.server.connections import Connection
+from playbook.deploy.server.guard import is_loopback
 from playbook.errors import UserError
 
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+BACKLOG = 2048  # connections that the system holds until they are accepted
+SEND_BUFFER = 2**18  # bytes of an answer that the system holds
+KEEP_ALIVE_S = 5  # in which a connection may be silent between two requests
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket of an address, before the models are loaded.
+    """A socket that listens, before the models are loaded; who connects before then waits for them.
 
     Raises:
         UserError: the address is taken, or there is no such host.
@@ -28,8 +36,12 @@ def bind(host: str, port: int) -> socket.socket:
         raise UserError(f"--host {host}: {error.strerror or error}") from error
     own = socket.socket(family, kind, protocol)
     try:
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # Windows would let two servers have one port
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # small enough that connections.py sees a slow client read
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         own.bind(address)
+        own.listen(BACKLOG)  # two sockets can be bound to one port, but only one listens
     except OSError as error:
         own.close()
         raise UserError(
@@ -78,6 +90,7 @@ class Server(uvicorn.Server):
 
     def _stop(self, number: int, frame: object) -> None:
         self.code = 128 + number
+        self.catalogue.is_closing = True
         self.force_exit = self.should_exit and number == signal.SIGINT  # the second one does not wait
         self.should_exit = True
 
@@ -87,32 +100,44 @@ class Server(uvicorn.Server):
         task.add_done_callback(self._rescans.discard)
 
 
-def serve(catalogue: Catalogue, own: socket.socket, host: str, token: str | None = None) -> int:
-    """Serves until a signal comes.
+def make_server(catalogue: Catalogue, own: socket.socket, host: str, token: str | None = None) -> Server:
+    """A server that has not begun.
 
     Args:
         catalogue: its models, loaded.
         own: returned by `bind`.
         host: as the user named it.
         token: that clients send.
-
-    Returns:
-        The exit code.
     """
     limits = catalogue.limits
     port = own.getsockname()[1]
     names = ", ".join(sorted({place.name for place in catalogue.places()}))
     address = f"[{host}]" if ":" in host else host
+    connection_type: Any = functools.partial(Connection, limits)
     config = uvicorn.Config(
-        make_app(catalogue, token, host in LOCAL_HOSTS),
-        log_level="warning",
+        make_app(catalogue, token, is_loopback(host)),
+        http=connection_type,
+        ws="none",
+        log_level="error",  # clients could fill the log with warnings
         access_log=False,
         server_header=False,
         lifespan="on",
-        limit_concurrency=limits.max_connections,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(limits.timeout_s + limits.body_timeout_s) + 1,
         h11_max_incomplete_event_size=64 * 1024,
     )
-    server = Server(config, catalogue, lambda: print(f"serving {names} on http://{address}:{port}", flush=True))
+    return Server(config, catalogue, lambda: print(f"serving {names} on http://{address}:{port}", flush=True))
+
+
+def serve(catalogue: Catalogue, own: socket.socket, host: str, token: str | None = None) -> int:
+    """Serves until a signal comes; takes what `make_server` takes.
+
+    Returns:
+        The exit code.
+    """
+    if token is None and not is_loopback(own.getsockname()[0]):
+        print(f"warning: --host {host} without --token_env: everyone who reaches it can use it", file=sys.stderr)
+    server = make_server(catalogue, own, host, token)
     server.run(sockets=[own])
     return server.code

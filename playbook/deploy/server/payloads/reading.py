@@ -1,0 +1,109 @@
+"""Finds the inputs in a body by its media type, or where that says nothing, by how it begins."""
+
+from collections.abc import Callable, Mapping
+
+from playbook.deploy.runtime.artefact import Kind
+from playbook.deploy.served import Served
+from playbook.deploy.server.limits import Limits
+from playbook.deploy.server.payloads.arrays import NPY, ZIP, from_array
+from playbook.deploy.server.payloads.body import Body, Payload, refuse, text_of
+from playbook.deploy.server.payloads.forms import form_parts
+from playbook.deploy.server.payloads.images import check_image
+from playbook.deploy.server.payloads.json_body import from_json, from_lines
+from playbook.deploy.server.payloads.options import checked_options, typed
+from playbook.deploy.server.payloads.tables import from_table
+
+KIND_NAMES: dict[Kind, str] = {
+    "image": "an image: the file as the body, a multipart form of files, or base64 text in JSON",
+    "text": "a text: as text/plain, rows of text/csv, or JSON",
+    "prompt": "a prompt: as text/plain, rows of text/csv, or JSON",
+    "tensor": "an array: as .npy or .npz, rows of text/csv, or nested lists in JSON",
+}
+
+Reader = Callable[[Body, Served, Limits], Payload]
+
+
+def parse(body: Body, query: Mapping[str, str], served: Served, limits: Limits) -> Payload:
+    """Finds inputs and options in a request.
+
+    Args:
+        body: of the request.
+        query: parameters in the address; options of the answers.
+        served: the model.
+        limits: what is accepted at most.
+
+    Raises:
+        RefusalError: the body is not what its type says, or not what the model takes.
+    """
+    if not body.content.strip():
+        refuse(400, f"the body is empty, expected {KIND_NAMES[served.kind]}")
+    payload = _reader_of(body, served)(body, served, limits)
+    if not payload.sources:
+        refuse(422, "inputs: expected at least one, got none")
+    if len(payload.sources) > limits.max_queue:
+        refuse(413, f"inputs: expected at most {limits.max_queue}, got more")
+    payload.options = checked_options({**typed(query, served.options), **payload.options}, served.options, limits)
+    if served.kind == "image":
+        for number, source in enumerate(payload.sources):
+            check_image(source, limits.max_pixels, f"input {number}: " if len(payload.sources) > 1 else "")
+    return payload
+
+
+def _reader_of(body: Body, served: Served) -> Reader:
+    """What reads a body: by its media type, or where that says nothing, by how it begins."""
+    kind, media_type = served.kind, body.media_type
+    if media_type in ("", "application/octet-stream", "application/x-www-form-urlencoded"):
+        return _sniffed(body.content, kind)
+    if media_type == "application/json" or media_type.endswith("+json"):
+        return from_json
+    readers: dict[str, Reader] = {"multipart/form-data": _from_form}
+    if kind == "image" and media_type.startswith("image/"):
+        return _from_file
+    if kind in ("text", "prompt"):
+        readers |= {"text/plain": _from_text, "application/x-ndjson": from_lines}
+    if kind == "tensor":
+        readers |= dict.fromkeys(("application/x-npy", "application/x-npz", "application/zip"), from_array)
+    if kind != "image":
+        readers |= {"text/csv": from_table, "text/tab-separated-values": from_table}
+    if media_type not in readers:
+        refuse(415, f"Content-Type {media_type[:80]}: the model takes {KIND_NAMES[kind]}")
+    return readers[media_type]
+
+
+def _sniffed(content: bytes, kind: Kind) -> Reader:
+    if content.startswith((NPY, ZIP)) and kind == "tensor":
+        return from_array
+    if content.lstrip()[:1] in (b"{", b"["):
+        return from_json
+    return {"image": _from_file, "tensor": from_array}.get(kind, _from_text)
+
+
+def _from_file(body: Body, served: Served, limits: Limits) -> Payload:
+    return Payload([body.content])
+
+
+def _from_text(body: Body, served: Served, limits: Limits) -> Payload:
+    return Payload([text_of(body.content)])
+
+
+def _from_form(body: Body, served: Served, limits: Limits) -> Payload:
+    """Files of a form are inputs; its fields are options, or texts."""
+    payload = Payload([])
+    for part in form_parts(body, limits.max_queue + 64):
+        takes_texts = served.kind in ("text", "prompt")
+        if not part.is_file and not (takes_texts and part.name in ("text", "prompt", "input")):
+            payload.options |= typed({part.name: text_of(bytes(part.content))}, served.options)
+        elif part.is_file:
+            if not part.content:
+                refuse(422, f"{part.name[:80]}: the file is empty")
+            media_type = part.media_type if part.media_type.startswith("text/") else ""
+            inner = Body(bytes(part.content), media_type, {})
+            if served.kind == "image":
+                payload.sources.append(inner.content)
+            else:
+                found = _reader_of(inner, served)(inner, served, limits)
+                payload.sources += found.sources
+                payload.options |= found.options
+        else:
+            payload.sources.append(text_of(bytes(part.content)))
+    return payload
