@@ -65,8 +65,8 @@ def answer_of(client: socket.socket) -> tuple[int, dict[str, str], Any]:
             if not (more := client.recv(65536)):
                 break
             received += more
-    if received.startswith(b"HTTP/1.1 100 "):  # go on
-        return answer_of(client)
+            if received.startswith(b"HTTP/1.1 100 "):  # go on
+                received = received.partition(b"\r\n\r\n")[2]
     head, _, body = received.partition(b"\r\n\r\n")
     if not head:
         return 0, {}, None

@@ -84,7 +84,7 @@ def test_many_small_inputs_are_counted_before_they_are_made(content: bytes, medi
         npy_of("{}", version=200),
     ],
 )
-@pytest.mark.filterwarnings("default:Reading `.npy`")
+@pytest.mark.filterwarnings("ignore:Reading `.npy`")
 def test_damaged_arrays(content: bytes) -> None:
     with pytest.raises(RefusalError) as refusal:
         load_npy(content)
