@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
-from serving import resident_mib, wait
+from serving import wait
 
 PORT = 8473
 NUM_CLIENTS = 8
@@ -42,6 +42,12 @@ def mixed(dice: random.Random, body: bytes, path: str) -> tuple[str, bytes, dict
     weights = [{"good": 20.0, "large": 0.02}.get(name, 2.0) for name in kinds]  # a large one takes as long as a hundred
     [name] = dice.choices(list(kinds), weights)
     return kinds[name]
+
+
+def resident_mib(process: subprocess.Popen) -> float:
+    """Memory of a process."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 async def leave_early(body: bytes, path: str) -> None:
