@@ -127,7 +127,7 @@ class Browser:
 
 
 def until(holds: Callable[[], Any]) -> None:
-    for _ in range(100):
+    for _ in range(300):
         if holds():
             return
         time.sleep(0.1)
@@ -140,7 +140,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
-        for _ in range(50):
+        for _ in range(300):
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5).close()
                 break
