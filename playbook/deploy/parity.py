@@ -17,6 +17,7 @@ from playbook.errors import UserError
 
 SIZES = (1, 2, 3)  # of batches, in addition to those of the data
 DECISIONS = ("logits", "scores", "probability")  # outputs whose largest value along the classes decides
+CONFIDENT = 0.25  # score of a box, in [0, 1], below which its class decides nothing
 
 
 class Inexact(UserError):  # noqa: N818  # an adjective, as the error is the program's
@@ -132,6 +133,8 @@ def compare(program: Program, engine: Engine) -> Parity:
             if name in DECISIONS:
                 axis = 1 if wanted.ndim == 4 else -1
                 same = output.argmax(axis) == wanted.argmax(axis)
+                if name == "scores":
+                    same = same[wanted.amax(axis) >= CONFIDENT]
                 agreeing, decisions = agreeing + same.sum().item(), decisions + same.numel()
         parity.max_error = max(parity.max_error, worst)
         parity.cases.append({**sizes, "max_error": worst})

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from playbook.deploy import artefact, formats
 from playbook.deploy.export import Request, export, program_of
-from playbook.deploy.parity import Parity, Tolerance
+from playbook.deploy.parity import Parity, Tolerance, compare
 from playbook.deploy.program import Program, build_program
 from playbook.deploy.requests import checkpoint_metrics
 from playbook.deploy.runtime import Artefact
@@ -302,6 +302,18 @@ def nn_only() -> pl.LightningModule:
 def test_tolerance(parity: Parity, text: str | None) -> None:
     fault = parity.fault(Tolerance())
     assert fault is None if text is None else text in (fault or "")
+
+
+def test_only_boxes_that_are_likely_decide() -> None:
+    """Of two candidates the first is a box; the other one's classes are noise."""
+    scores = torch.tensor([[[0.9, 0.1], [0.01, 0.02]]])
+    noisy = torch.tensor([[[0.8, 0.1], [0.02, 0.01]]])
+    program = build_program(Foreign(), Foreign().val_dataloader(), {})
+    program = replace(program, outputs=["scores"], reference=lambda **_: scores)
+    assert compare(program, lambda _: {"scores": noisy.numpy()}).agreement == 1.0
+    assert compare(program, lambda _: {"scores": noisy.flip(2).numpy()}).agreement == 0.0
+    program = replace(program, reference=lambda **_: scores / 9)
+    assert compare(program, lambda _: {"scores": noisy.numpy()}).agreement is None
 
 
 def test_a_wrong_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
