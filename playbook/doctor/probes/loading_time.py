@@ -1,10 +1,11 @@
 """Training steps that wait for their data."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from torch import nn
 from torch.utils.data import IterableDataset
 
 from playbook.doctor import replay
@@ -29,7 +30,7 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
     """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
 
     Batches are read a second time, so that what a data set keeps after its first reading is not counted. Workers
-    share the time between them.
+    share the time between them; samples that the model itself takes part in, as played episodes, are beyond them.
     """
     step = _step(subject)
     for loader in train_loaders(subject):
@@ -49,12 +50,25 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
         if share < _LEAST_S or share < _RATIO * step:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
             continue
+        if _asks_model(subject, run):
+            continue
         among = f" in each of {workers} workers" if workers > 1 else ""
         message = f"a batch takes {fetch * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
         together = max(share, step) if loader.num_workers else share + step
         message += f"without the wait an epoch takes {step / together:.0%} of the time"
         fix = "# compute it once, in setup or on disk; or DataLoader(…, num_workers=4, persistent_workers=True)"
         yield Finding(SLOW_LOADER, _hottest(run), message, fix)
+
+
+def _asks_model(subject: Subject, run: Callable[[], Any]) -> bool:
+    """Whether the model is called for a batch."""
+    parts, called = set(subject.model.modules()), set[nn.Module]()
+    hook = nn.modules.module.register_module_forward_pre_hook(lambda module, _: called.add(module))
+    try:
+        run()
+    finally:
+        hook.remove()
+    return not parts.isdisjoint(called)
 
 
 def _first(loader: Any) -> Any:
