@@ -13,7 +13,9 @@ from tests.playbook.doctor.programs import Blobs, Classifier
 class Model(Classifier):
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 8, bias=False))
+        self.net = nn.Sequential(
+            nn.Linear(8, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 8, bias=False)
+        )
         self.unit = nn.BatchNorm1d(8)
 
     def step(self, x: Tensor) -> Tensor:
