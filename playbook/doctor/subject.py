@@ -88,7 +88,7 @@ class Subject:
             self.seconds = sandbox.call(lambda: _seconds(self), _LONGEST_S)
         except sandbox.SandboxError as error:  # if it raises, a probe will tell
             self.seconds = _LONGEST_S if "took more" in str(error) else 0.0
-        if self.seconds < _LONG_S:
+        if not self.is_slow:
             return
         size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
         number = max(_LEAST, int(size * _LONG_S / self.seconds))
@@ -103,6 +103,11 @@ class Subject:
             return sandbox.call(lambda: self.train(batch) is None, _LONGEST_S) in (True, False)
         except sandbox.SandboxError:
             return False
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a step with all samples takes so long that few are run."""
+        return self.seconds >= _LONG_S
 
     @property
     def validates(self) -> bool:
@@ -214,8 +219,9 @@ def rehearse(
     """
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
-    if (number := subject.samples) is not None:
+    if subject.is_slow:
         train_batches, val_batches = min(train_batches, _FEW), min(val_batches, _FEW)
+    if (number := subject.samples) is not None:
         move = subject.model._apply_batch_transfer_handler
 
         def shortened(batch: Any, **where: Any) -> Any:

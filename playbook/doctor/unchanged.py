@@ -16,7 +16,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
     A step may change weights without an optimizer: it copies one net into another, or updates a moving average.
     """
     states = []
-    weights = [(weight, weight.detach().clone(), weight.grad) for weight in module.parameters()]
+    weights = [(p, p.detach().clone(), p.grad, p.requires_grad) for p in module.parameters()]
     for submodule in module.modules():
         for attributes in (submodule._buffers, submodule.__dict__):
             states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
@@ -24,9 +24,10 @@ def unchanged(module: LightningModule) -> Iterator[None]:
     try:
         yield
     finally:
-        for weight, value, grad in weights:
+        for weight, value, grad, is_trained in weights:  # a step that raises may have left some of them frozen
             weight.detach().copy_(value)
             weight.grad = grad
+            weight.requires_grad_(is_trained)
         for attributes, values in states:
             for name in attributes.keys() - values.keys():
                 del attributes[name]

@@ -1,5 +1,6 @@
 """Validation and test loaders that leave samples out."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -97,18 +98,20 @@ def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
 
 
 def _draws_episodes(loader: DataLoader) -> bool:
-    """Whether every batch has several classes, and as many samples of each as of any other."""
-    even: set[str] | None = None
+    """Whether batches have several classes, of each the same number of samples or a multiple of it."""
+    counts: dict[str, list[int]] = {}  # of a class in a batch, by the leaf that tells the class
+    several: set[str] = set()
     for batch in islice(loader.batch_sampler or [], _EPISODES):
         labels: dict[str, list[int]] = {}
         for number in batch:
             for path, leaf in leaves(loader.dataset[number]).items():
                 if leaf.numel() == 1 and not leaf.is_floating_point():
                     labels.setdefault(path, []).append(int(leaf))
-        counts = {path: Counter(values).values() for path, values in labels.items()}
-        alike = {path for path, times in counts.items() if len(times) > 1 and min(times) == max(times) > 1}
-        even = alike if even is None else even & alike
-    return bool(even)
+        for path, values in labels.items():
+            times = list(Counter(values).values())
+            counts.setdefault(path, []).extend(times)
+            several |= {path} if len(times) > 1 else set()
+    return any(math.gcd(*counts[path]) > 1 for path in several)
 
 
 def _of_stream(loader: DataLoader) -> tuple[int, int, str]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -35,22 +36,13 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
     step = _step(subject)
     for loader in train_loaders(subject):
         workers = max(1, loader.num_workers)
-        if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
-            fetch = _stream(loader)
-            run = partial(_first, loader)
-        else:
-            numbers = next(iter(loader.batch_sampler), None)
-            if numbers is None:
-                continue
-            run = partial(_collated, loader, numbers)
-            fetch = min(_timed(run), _timed(run))
-            if fetch / workers > max(_LEAST_S, _RATIO * step):
-                fetch = min(fetch, _timed(run))
+        with _calls(subject) as calls:
+            fetch, run = _fetch(loader, _RATIO * step * workers)
+        if run is None or calls:
+            continue
         share = fetch / workers
         if share < _LEAST_S or share < _RATIO * step:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
-            continue
-        if _asks_model(subject, run):
             continue
         among = f" in each of {workers} workers" if workers > 1 else ""
         message = f"a batch takes {fetch * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
@@ -60,15 +52,32 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(SLOW_LOADER, _hottest(run), message, fix)
 
 
-def _asks_model(subject: Subject, run: Callable[[], Any]) -> bool:
-    """Whether the model is called for a batch."""
-    parts, called = set(subject.model.modules()), set[nn.Module]()
-    hook = nn.modules.module.register_module_forward_pre_hook(lambda module, _: called.add(module))
+@contextmanager
+def _calls(subject: Subject) -> Iterator[list[nn.Module]]:
+    """The parts of the model that are called while the context lasts."""
+    parts, called = set(subject.model.modules()), list[nn.Module]()
+
+    def enter(module: nn.Module, _: Any) -> None:
+        if module in parts:
+            called.append(module)
+
+    hook = nn.modules.module.register_module_forward_pre_hook(enter)
     try:
-        run()
+        yield called
     finally:
         hook.remove()
-    return not parts.isdisjoint(called)
+
+
+def _fetch(loader: Any, long: float) -> tuple[float, Callable[[], Any] | None]:
+    """Seconds for a batch, and what fetches one; nothing of a loader without batches."""
+    if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
+        return _stream(loader), partial(_first, loader)
+    numbers = next(iter(loader.batch_sampler), None)
+    if numbers is None:
+        return 0.0, None
+    run = partial(_collated, loader, numbers)
+    fetch = min(_timed(run), _timed(run))
+    return min(fetch, _timed(run)) if fetch > long else fetch, run
 
 
 def _first(loader: Any) -> Any:

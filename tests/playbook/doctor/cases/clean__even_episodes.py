@@ -1,4 +1,4 @@
-"""Validates on episodes with five samples of each of two classes, no sample twice: the rest is left over."""
+"""Validates on episodes with five or ten samples of two classes, no sample twice: the rest is left over."""
 
 from collections.abc import Iterator
 
@@ -20,9 +20,9 @@ class Episodes:
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for parts in zip(*self.parts, strict=False):
-            if all(len(part) == 5 for part in parts):
-                yield torch.cat(parts).tolist()
+        one, two = ([part for part in parts if len(part) == 5] for parts in self.parts)
+        for number in range(min(len(one), len(two)) // 2):
+            yield torch.cat([one[2 * number], *two[2 * number : 2 * number + 2]]).tolist()
 
 
 class Data(Blobs):
