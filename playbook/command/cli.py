@@ -15,6 +15,7 @@ from playbook.checkpoints.io import first_valid
 from playbook.command import parser as parsing
 from playbook.command.arguments import RESOLVED, Invocation, appended_callbacks, keys_of
 from playbook.command.defaults import drop_former_defaults, keep_own_defaults
+from playbook.command.hyperparameters import arguments_of_bases
 from playbook.command.ranges import fault
 from playbook.command.resolve import choose_run, require_fit, resolve_checkpoint
 from playbook.command.session import Session
@@ -129,7 +130,7 @@ class CLI(LightningCLI):
 
     def instantiate_classes(self) -> None:
         try:
-            with restored(from_checkpoint=self.session.checkpoint is not None):
+            with restored(from_checkpoint=self.session.checkpoint is not None), arguments_of_bases():
                 super().instantiate_classes()
         except Exception as error:  # of any kind; the verb may have an answer
             if (code := self.verb.build_failed(self.session, error)) is None:

@@ -9,6 +9,7 @@ import time
 from types import FrameType
 from typing import Any
 
+from playbook.command import legacy
 from playbook.command.arguments import Invocation
 from playbook.command.verb import Finished
 from playbook.errors import HowTo, Stopped, UserError
@@ -114,6 +115,7 @@ def import_quietly() -> tuple[Any, Any]:
         if main_thread:
             signal.signal(signal.SIGINT, former)
     quiet_loggers()
+    legacy.install()
     return cli, messages
 
 

@@ -35,13 +35,16 @@ def few(batch: Any) -> Any:
     return mapped(batch, lambda leaf: leaf[:count].clone())
 
 
-def evaluated(subject: Subject, batch: Any, training: bool = False, gradients: bool = False) -> Record:
+def evaluated(subject: Subject, batch: Any, training: bool = False) -> Record:
     """A step in evaluation mode, always with the same random numbers; the validation step unless there is none.
 
-    What it keeps for the next step, as a recurrent state, is forgotten.
+    What it keeps for the next step, as a recurrent state, is forgotten. A training step has the gradients that it may
+    ask for, but no optimizer moves a weight.
     """
-    with unchanged(subject.model), subject.evaluating(), torch.enable_grad() if gradients else nullcontext():
-        return subject.recorded(batch, training=training or not subject.validates)[0]
+    training = training or not subject.validates
+    gradients = torch.enable_grad() if training else nullcontext()
+    with unchanged(subject.model), subject.not_optimized(), subject.evaluating(), gradients:
+        return subject.recorded(batch, training=training)[0]
 
 
 def outputs(record: Record, size: int) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """The review: runs a program until its first training step, in a copy of the process, and lets every probe look."""
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,6 +10,7 @@ import lightning.pytorch as pl
 
 from playbook.doctor import failure, sandbox, subject
 from playbook.doctor.findings import Finding
+from playbook.doctor.logger import make_folders_below
 from playbook.doctor.registry import Probe, all_defects, all_probes
 from playbook.doctor.report import Report, select_findings
 from playbook.doctor.subject import Subject
@@ -37,10 +39,12 @@ def review(
     """
     start = time.monotonic()
     wanted = frozenset(all_defects()) if ids is None else ids  # imports the probes, which all copies then have
-    try:
-        answer = sandbox.call(lambda: _examine(build, settings or {}, wanted, limit_s), limit_s + 5)
-    except sandbox.SandboxError as error:
-        return Report(notes=[f"the program could not be reviewed: {error}"], seconds=time.monotonic() - start)
+    with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as folder:
+        chosen = (settings or {}) | {"default_root_dir": folder}
+        try:
+            answer = sandbox.call(lambda: _examine(build, chosen, wanted, limit_s), limit_s + 5)
+        except sandbox.SandboxError as error:
+            return Report(notes=[f"the program could not be reviewed: {error}"], seconds=time.monotonic() - start)
     findings = [item for item in select_findings(answer["findings"]) if item["id"] in wanted]
     return Report(findings, answer["checked"], answer["notes"], answer["looked_for"], time.monotonic() - start)
 
@@ -62,6 +66,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(probe.ids & ids)
 
+    make_folders_below(settings["default_root_dir"])
     try:
         pl.seed_everything(0, verbose=False)
         model, data = build()

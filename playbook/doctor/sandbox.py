@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import logging
+import multiprocessing.util
 import os
 import select
 import signal
@@ -102,6 +103,8 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
         _reopen_files()
+        util: Any = multiprocessing.util
+        util._run_after_forkers()  # a loader sends tensors to its workers by a thread that is not copied
         try:
             answer = {"value": function()}
         except BaseException as error:  # of any kind: the original gets its description

@@ -1,9 +1,10 @@
 """What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
 
 import inspect
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor import sandbox
 from playbook.doctor.batches import first
+from playbook.doctor.logger import AcceptingLogger
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.unchanged import unchanged
 
@@ -61,7 +63,8 @@ class Subject:
             method = getattr(owner, f"{kind}_dataloader", None)
             if method is None or getattr(type(owner), f"{kind}_dataloader", None) in _DEFAULTS:
                 continue
-            return [loader for loader in pytree.tree_leaves(method()) if isinstance(loader, DataLoader)]
+            made = _test_loaders(owner) if kind == "test" else method()
+            return [loader for loader in pytree.tree_leaves(made) if isinstance(loader, DataLoader)]
         return []
 
     def train(self, batch: Any, index: int = 0) -> Tensor | None:
@@ -85,14 +88,26 @@ class Subject:
             self.seconds = sandbox.call(lambda: _seconds(self), _LONGEST_S)
         except sandbox.SandboxError as error:  # if it raises, a probe will tell
             self.seconds = _LONGEST_S if "took more" in str(error) else 0.0
-        if self.seconds < _LONG_S:
+        if not self.is_slow:
             return
         size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
         number = max(_LEAST, int(size * _LONG_S / self.seconds))
         cut = [first(batch, number) for batch in (*self.batches, *self.val_batches)]
-        if all(batch is not None for batch in cut):
+        if all(batch is not None for batch in cut) and self._takes(cut[0]):
             self.samples = number
             self.batches, self.val_batches = cut[: len(self.batches)], cut[len(self.batches) :]
+
+    def _takes(self, batch: Any) -> bool:
+        """Whether a training step runs on this batch: some need a certain number of samples."""
+        try:
+            return sandbox.call(lambda: self.train(batch) is None, _LONGEST_S) in (True, False)
+        except sandbox.SandboxError:
+            return False
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a step with all samples takes so long that few are run."""
+        return self.seconds >= _LONG_S
 
     @property
     def validates(self) -> bool:
@@ -102,17 +117,28 @@ class Subject:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Leaves the model's weights, buffers, attributes and modes, and torch's random state, as they were."""
-        weights = [(weight, weight.detach().clone()) for weight in self.model.parameters()]
         state = torch.get_rng_state()
         try:
             with unchanged(self.model):
                 yield
         finally:
             torch.set_rng_state(state)
-            for weight, value in weights:
-                weight.grad = None
-                with torch.no_grad():
-                    weight.copy_(value)
+            self.model.zero_grad()
+
+    @contextmanager
+    def not_optimized(self) -> Iterator[None]:
+        """Steps that optimise by themselves change no weight: the optimizers only call the closure."""
+        optimizers = self.trainer.optimizers
+        originals = [vars(optimizer).get("step") for optimizer in optimizers]
+        for optimizer in optimizers:
+            vars(optimizer)["step"] = lambda closure=None: closure() if closure is not None else None
+        try:
+            yield
+        finally:
+            for optimizer, original in zip(optimizers, originals, strict=True):
+                del vars(optimizer)["step"]
+                if original is not None:
+                    vars(optimizer)["step"] = original
 
     def arrived(self, batch: Any) -> Any:
         """A validation batch after the hooks on its way to the device, which may ask whether this is training."""
@@ -167,7 +193,7 @@ def open_subject(
 def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
     """Lightning's Trainer on the CPU, with the user's settings and nothing that writes or prints."""
     quiet = {
-        "logger": False,
+        "logger": AcceptingLogger(settings.get("default_root_dir") or tempfile.gettempdir()),
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
@@ -193,8 +219,9 @@ def rehearse(
     """
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
-    if (number := subject.samples) is not None:
+    if subject.is_slow:
         train_batches, val_batches = min(train_batches, _FEW), min(val_batches, _FEW)
+    if (number := subject.samples) is not None:
         move = subject.model._apply_batch_transfer_handler
 
         def shortened(batch: Any, **where: Any) -> Any:
@@ -239,6 +266,15 @@ class _AtFirstBatch(pl.Callback):
         subject.shorten()
         self.look(subject)
         raise _Enough
+
+
+def _test_loaders(owner: Any) -> Any:
+    """What test_dataloader returns, after the set-up for tests if need be; nothing without test data."""
+    for prepare in (lambda: None, lambda: owner.setup("test")):
+        with suppress(Exception):  # of any kind: only the set-up for training has run
+            prepare()
+            return owner.test_dataloader()
+    return []
 
 
 def _seconds(subject: Subject) -> float:

@@ -11,11 +11,12 @@ from torch import Tensor
 
 @contextmanager
 def unchanged(module: LightningModule) -> Iterator[None]:
-    """Restores buffers, metrics, counters and lists of a module on exit; what it logs meanwhile is discarded.
+    """Restores weights, buffers, metrics, counters and lists of a module on exit; what it logs meanwhile is discarded.
 
-    Parameters are left alone: a step without an optimizer does not change them.
+    A step may change weights without an optimizer: it copies one net into another, or updates a moving average.
     """
     states = []
+    weights = [(p, p.detach().clone(), p.grad, p.requires_grad) for p in module.parameters()]
     for submodule in module.modules():
         for attributes in (submodule._buffers, submodule.__dict__):
             states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
@@ -23,6 +24,10 @@ def unchanged(module: LightningModule) -> Iterator[None]:
     try:
         yield
     finally:
+        for weight, value, grad, is_trained in weights:  # a step that raises may have left some of them frozen
+            weight.detach().copy_(value)
+            weight.grad = grad
+            weight.requires_grad_(is_trained)
         for attributes, values in states:
             for name in attributes.keys() - values.keys():
                 del attributes[name]

@@ -400,3 +400,8 @@ def drop_wandb_setting(logger: Any, name: str) -> None:
 def is_built_by_command_line() -> bool:
     """In the constructor of a module: whether the command line builds it, from plain values."""
     return _given_hyperparameters.get() is not None
+
+
+def set_hyperparameters(module: Any, values: Any) -> None:
+    """Replaces the dictionary that `module.hparams` is."""
+    module._hparams = values

@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from playbook.doctor import replay
+from playbook.doctor.dependence import evaluated, mapped, predictions
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.loading import built, option
 from playbook.doctor.losses import Loss, losses
+from playbook.doctor.record import tensors
 from playbook.doctor.samples import epoch, from_data, indices, leaves, observe, size, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -33,7 +35,8 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
 
     One class must hold 98 % of at least 100 samples, or 99.5 % of two classes. Rare events, pixels and tokens are
     legitimately so uneven: there, or if the loss has weights, it must be every single one. Targets that the step makes
-    itself, as a discriminator's ones, are no labels.
+    itself, as a discriminator's ones, are no labels. A label may be a place in a set that the model cannot tell from
+    other places, as it has no positions: there, one place is as good as any.
     """
     seen = _counted(subject, subject.batches)
     if seen and not any(_is_constant(loss, counts) for loss, counts in seen.values()):
@@ -45,6 +48,8 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
     complete = len(batches) >= _length(subject) or sum(len(counts) for _, counts in seen.values()) >= _ENOUGH
     for loss, labels in _counted(subject, batches).values():
         if not complete or labels.numel() < 32 or not _is_constant(loss, labels):
+            continue
+        if _points_into_set(subject, loss.num_classes if loss.kind == "classes" else 0):
             continue
         share, value = _majority(labels)
         classes = loss.num_classes if loss.kind == "classes" else 2
@@ -101,6 +106,21 @@ def _is_constant(loss: Loss, labels: Tensor) -> bool:
     if dense or weighted or labels.numel() < 100:
         return share == 1.0
     return share >= (0.98 if loss.kind == "classes" and loss.num_classes > 2 else 0.995)
+
+
+def _points_into_set(subject: Subject, size: int) -> bool:
+    """Whether the classes are the members of sets of this size: other orders of them give the scores in that order."""
+    batch = subject.batches[0]
+    if size < 2 or not any(leaf.dim() > 1 and leaf.shape[1] == size for leaf in tensors(batch)):
+        return False
+    order = torch.arange(size).roll(1)
+    other = mapped(batch, lambda leaf: leaf[:, order] if leaf.dim() > 1 and leaf.shape[1] == size else leaf)
+    pairs = zip(*[predictions(evaluated(subject, each, training=True)) for each in (batch, other)], strict=False)
+    return any(
+        one.shape == two.shape and torch.allclose(one[:, order], two, rtol=1e-3, atol=1e-4 * float(one.std()))
+        for one, two in pairs
+        if one.dim() > 1 and one.shape[1] == size
+    )
 
 
 def _has_others(loader: DataLoader, value: float) -> bool:

@@ -34,7 +34,8 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
     """Takes the same validation and test samples twice, with other random states: the label stays, does the input?
 
     Random inputs belong to some tasks: pairs of views, inputs to be restored, masked tokens, sampled negatives. So
-    augmentation is what changes one input, in samples whose label stays and is used by the step.
+    augmentation is what changes one input, in samples whose label stays and is used by the step; or what only turns it
+    over, whether or not there is a label.
 
     The place is the line that draws where that always happens; where an attribute of the data set decides, the line
     that made the validation data. If these are parts of the same data set as the training data, what the set-up code
@@ -67,7 +68,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
 
 def _changes(subject: Subject, loader: DataLoader, numbers: list[int]) -> tuple[int, str, str] | None:
     """How many samples change, which leaf does, and through what: the data set, the collation or a hook."""
-    first, second = ([_seeded(seed, lambda n=n: leaves(loader.dataset[n])) for n in numbers] for seed in (1, 2))
+    first, second = ([_seeded(2 * n + seed, lambda n=n: leaves(loader.dataset[n])) for n in numbers] for seed in (0, 1))
     found = _augmented(subject, first, second)
     if found:
         return *found, "dataset"
@@ -131,7 +132,8 @@ def _augmented(
         and not _mostly_kept(first, second, main)
     ):
         return None
-    return (inputs[main], main) if _is_label_used(subject, stays) else None
+    flipped = all(_is_flipped(one[main], two[main]) for one, two in zip(first, second, strict=False))
+    return (inputs[main], main) if flipped or _is_label_used(subject, stays) else None
 
 
 def _equal(one: Tensor, two: Tensor) -> bool:
@@ -140,6 +142,13 @@ def _equal(one: Tensor, two: Tensor) -> bool:
     if one.is_floating_point():
         return torch.allclose(one.double(), two.double(), rtol=1e-6, atol=1e-7, equal_nan=True)
     return torch.equal(one, two)
+
+
+def _is_flipped(one: Tensor, two: Tensor) -> bool:
+    """Whether a picture is the other one, or its mirror image."""
+    if one.dim() < 2 or one.shape != two.shape:
+        return False
+    return _equal(one, two) or any(_equal(one.flip(dim), two) for dim in range(one.dim()))
 
 
 def _is_mask(leaf: Tensor) -> bool:

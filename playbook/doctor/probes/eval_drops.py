@@ -1,19 +1,23 @@
 """Validation and test loaders that leave samples out."""
 
+import math
 import time
+from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.loading import built, option
-from playbook.doctor.samples import size
+from playbook.doctor.samples import leaves, size
 from playbook.doctor.subject import Subject
 
 EVAL_DROPS_DATA = Defect("eval-drops-data", "warning", "Part of the data is never evaluated.")
 DEFECTS = (EVAL_DROPS_DATA,)
 
 _SECONDS = 0.5
+_EPISODES = 8  # batches that are looked at
 
 
 def eval_drops(subject: Subject) -> Iterator[Finding | str]:
@@ -21,7 +25,7 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
 
     Samplers choose samples for good reasons: only an incomplete batch that is dropped counts, draws that miss samples
     by chance, and batches put together by a sampler of the user's own without samples that no other loader has: unless
-    it gives one twice, as one that draws episodes of few-shot learning does.
+    it draws episodes, as few-shot learning does, with the same number of each class or with samples that come twice.
     drop_last costs nothing where the batches come out even.
     """
     good = 0
@@ -77,18 +81,37 @@ def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
     sampler, number = loader.batch_sampler, size(loader.dataset) or 0
     if sampler is None or type(sampler).__module__.startswith(("torch.", "lightning.")):
         return number, 0, ""
+    if _draws_episodes(loader):
+        return number, 0, ""
     seen: set[int] = set()
     deadline = time.monotonic() + _SECONDS
     for other in (loader, *(other for other, _ in built(subject, "train"))):
         if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
             continue  # else the samples are divided between the loaders by their numbers
         for batch in other.batch_sampler or []:
-            if other is loader and not seen.isdisjoint(batch):
+            if other is loader and not seen.isdisjoint(map(int, batch)):
                 return number, 0, ""
-            seen |= set(batch)
+            seen |= set(map(int, batch))
             if time.monotonic() > deadline:
                 return number, 0, ""
     return number, number - len(seen), f"its batch_sampler, {type(sampler).__name__}, leaves them out"
+
+
+def _draws_episodes(loader: DataLoader) -> bool:
+    """Whether batches have several classes, of each the same number of samples or a multiple of it."""
+    counts: dict[str, list[int]] = {}  # of a class in a batch, by the leaf that tells the class
+    several: set[str] = set()
+    for batch in islice(loader.batch_sampler or [], _EPISODES):
+        labels: dict[str, list[int]] = {}
+        for number in batch:
+            for path, leaf in leaves(loader.dataset[number]).items():
+                if leaf.numel() == 1 and not leaf.is_floating_point():
+                    labels.setdefault(path, []).append(int(leaf))
+        for path, values in labels.items():
+            times = list(Counter(values).values())
+            counts.setdefault(path, []).extend(times)
+            several |= {path} if len(times) > 1 else set()
+    return any(math.gcd(*counts[path]) > 1 for path in several)
 
 
 def _of_stream(loader: DataLoader) -> tuple[int, int, str]:

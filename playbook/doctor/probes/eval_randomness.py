@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.dependence import change
+from playbook.doctor.dependence import change, evaluated
 from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.loading import call_at
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
@@ -46,15 +47,17 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
 
     Dropout counts wherever it is active. Noise counts if it is drawn inside a model's forward and added or multiplied
     as it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or
-    that chooses positions (masking) is how such models are evaluated.
+    that chooses positions (masking) is how such models are evaluated. Without a validation step, the training step is
+    run in evaluation mode, where F.dropout must be told of it.
     """
     if not subject.validates:
+        yield from (_finding(subject, op, _active(op)) for op in _untold(subject))
         return
     with subject.evaluating():
         record, _ = subject.recorded(subject.val_batches[0], training=False)
     for op in record.ops:
         if op.name in _DROPOUT and _is_active(op):
-            yield _finding(subject, op, f"{op.name} is active in evaluation mode, p = {op.argument(1, 'p', 0.5):g}")
+            yield _finding(subject, op, _active(op))
             return
         if op.name == "scaled_dot_product_attention" and op.argument(4, "dropout_p", 0.0) > 0:
             yield _finding(subject, op, "attention drops weights in evaluation mode")
@@ -64,6 +67,23 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
         yield _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
         return
     yield "evaluation gives the same result twice"
+
+
+def _untold(subject: Subject) -> list[Op]:
+    """The first dropout that is active in evaluation mode, as its call says nothing of training."""
+    for op in evaluated(subject, subject.batches[0]).named(*_DROPOUT):
+        call = call_at(op.place, "dropout") if op.place is not None and op.direct and _is_active(op) else None
+        if (
+            call is not None
+            and len(call.args) < 3
+            and all(item.arg not in (None, "training") for item in call.keywords)
+        ):
+            return [op]
+    return []
+
+
+def _active(op: Op) -> str:
+    return f"{op.name} is active in evaluation mode, p = {op.argument(1, 'p', 0.5):g}"
 
 
 def _is_active(op: Op) -> bool:

@@ -93,6 +93,9 @@ class _Notes(pl.Callback):
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
+        for group in optimizer.param_groups:
+            if group["lr"] == 0:  # in a warm-up, where moving averages have nothing to follow
+                group["lr"] = 1e-3
         self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.reached |= {name for name, p in self.parameters.items() if p.grad is not None}
 

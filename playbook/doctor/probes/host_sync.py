@@ -114,6 +114,8 @@ class _Watch(TorchFunctionMode):
         self.weights.update(id(leaf) for leaf in outputs if leaf.requires_grad)
 
     def _counts(self, name: str, tensor: Tensor, place: Place) -> bool:
+        if name == "cpu" and "cpu" not in place.code:  # `.to(device)`, which is the CPU only here
+            return False
         of_model = id(tensor) in self.weights or tensor.requires_grad
         if not of_model and id(tensor) not in self.given:
             return False

@@ -12,7 +12,7 @@ from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import Op, Record
+from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
 
 BAD_INITIAL_LOSS = Defect("bad-initial-loss", "warning", "The first epochs are spent on undoing the initialisation.")
@@ -30,7 +30,8 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     Thresholds: 2 times that for classes (clean programs: up to 1.5), 6 times for values that spread too far (clean: up
     to 2), 10 times for values whose mean is off, which the first steps of a bias mend. Only labels of the batch count:
     the targets of bootstrapping, or of pairs within a batch, have no such reference. Cosines times a scale start high
-    by design. Source: Karpathy 2019, "A Recipe for Training Neural Networks": verify loss at init.
+    by design, and so does a decoder of unit scale, which has yet to learn the spread of its inputs. Source: Karpathy
+    2019, "A Recipe for Training Neural Networks": verify loss at init.
     """
     ratios: list[tuple[float, float, float]] = []
     for batch in subject.batches[:4]:
@@ -43,7 +44,7 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         return
     goal = max(found, key=_measure)
     ratio, first, ignorant = _measure(goal)
-    if goal.kind == "regression" and not _is_mixed(subject):
+    if goal.kind == "regression" and (_restores(record, goal) or not _is_mixed(subject)):
         return
     if min(ratio, median(item[0] for item in ratios)) > 1:
         known = f"{ignorant:.3g}, that of " + (
@@ -53,6 +54,12 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(BAD_INITIAL_LOSS, place, f"the first loss is {first:.3g}, far above {known}", fix)
         return
     yield f"the first loss, {first:.3g}, is near that of a model that knows nothing, {ignorant:.3g}"
+
+
+def _restores(record: Record, goal: Goal) -> bool:
+    """Whether the labels are what the model got as its input."""
+    given = [leaf for _, arguments, _ in record.calls for leaf in tensors(arguments)]
+    return any(leaf.shape == goal.target.shape and torch.equal(leaf.detach(), goal.target) for leaf in given)
 
 
 def _is_mixed(subject: Subject) -> bool:

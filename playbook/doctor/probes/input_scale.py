@@ -146,7 +146,7 @@ def _made(subject: Subject, place: Place) -> Place | None:
     keeper = owner(subject)
     for loader in train_loaders(subject):
         dataset = base(loader.dataset)
-        for name, value in vars(dataset).items():
+        for name, value in getattr(dataset, "__dict__", {}).items():
             if f"self.{name}(" in place.code and callable(value) and source.definition(type(value)) is None:
                 names = [kept for kept, held in vars(keeper).items() if held is value]
                 line = dataset_line(subject, dataset)

@@ -105,7 +105,7 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
 
 def _run(subject: Subject, steps: int, scale: float) -> dict:
     """Losses of a training in a copy of the process, and the largest change of a weight in a step by optimizer."""
-    return sandbox.call(lambda: _training(subject, steps, scale), 12.0)
+    return sandbox.call(lambda: _training(subject, steps, scale), 20.0)
 
 
 def _training(subject: Subject, steps: int, scale: float) -> dict:
@@ -143,7 +143,7 @@ def _start(subject: Subject) -> list[float]:
         return []
     with torch.no_grad():
         try:
-            found = [subject.train(batch) for batch in subject.batches[: 3 if subject.samples else None]]
+            found = [subject.train(batch) for batch in subject.batches[: 3 if subject.is_slow else None]]
         except RuntimeError:  # a step that takes gradients itself
             return []
     return [float(loss) for loss in found if loss is not None]

@@ -1,10 +1,12 @@
 """Training steps that wait for their data."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from torch import nn
 from torch.utils.data import IterableDataset
 
 from playbook.doctor import replay
@@ -29,22 +31,15 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
     """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
 
     Batches are read a second time, so that what a data set keeps after its first reading is not counted. Workers
-    share the time between them.
+    share the time between them; samples that the model itself takes part in, as played episodes, are beyond them.
     """
     step = _step(subject)
     for loader in train_loaders(subject):
         workers = max(1, loader.num_workers)
-        if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
-            fetch = _stream(loader)
-            run = partial(_first, loader)
-        else:
-            numbers = next(iter(loader.batch_sampler), None)
-            if numbers is None:
-                continue
-            run = partial(_collated, loader, numbers)
-            fetch = min(_timed(run), _timed(run))
-            if fetch / workers > max(_LEAST_S, _RATIO * step):
-                fetch = min(fetch, _timed(run))
+        with _calls(subject) as calls:
+            fetch, run = _fetch(loader, _RATIO * step * workers)
+        if run is None or calls:
+            continue
         share = fetch / workers
         if share < _LEAST_S or share < _RATIO * step:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
@@ -55,6 +50,34 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
         message += f"without the wait an epoch takes {step / together:.0%} of the time"
         fix = "# compute it once, in setup or on disk; or DataLoader(…, num_workers=4, persistent_workers=True)"
         yield Finding(SLOW_LOADER, _hottest(run), message, fix)
+
+
+@contextmanager
+def _calls(subject: Subject) -> Iterator[list[nn.Module]]:
+    """The parts of the model that are called while the context lasts."""
+    parts, called = set(subject.model.modules()), list[nn.Module]()
+
+    def enter(module: nn.Module, _: Any) -> None:
+        if module in parts:
+            called.append(module)
+
+    hook = nn.modules.module.register_module_forward_pre_hook(enter)
+    try:
+        yield called
+    finally:
+        hook.remove()
+
+
+def _fetch(loader: Any, long: float) -> tuple[float, Callable[[], Any] | None]:
+    """Seconds for a batch, and what fetches one; nothing of a loader without batches."""
+    if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
+        return _stream(loader), partial(_first, loader)
+    numbers = next(iter(loader.batch_sampler), None)
+    if numbers is None:
+        return 0.0, None
+    run = partial(_collated, loader, numbers)
+    fetch = min(_timed(run), _timed(run))
+    return min(fetch, _timed(run)) if fetch > long else fetch, run
 
 
 def _first(loader: Any) -> Any:

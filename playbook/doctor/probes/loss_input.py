@@ -62,8 +62,9 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     """Records a training step and looks at the call that made the operand of each loss over logits.
 
     Cross-entropy applies log-softmax and binary cross-entropy with logits applies the sigmoid themselves (torch's
-    documentation of both); softmax before a log-softmax of one's own is the same mistake. Calls that only change the
-    shape are looked through. Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
+    documentation of both); softmax before a log-softmax of one's own is the same mistake. Log-probabilities are logits
+    as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked through.
+    Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
     """
     record, _ = subject.recorded(subject.batches[0])
     seen = set()
@@ -74,6 +75,8 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
         if maker is None or maker.place in seen:
             continue
         seen.add(maker.place)
+        if softmax and maker.name == "log_softmax":  # a second one changes nothing
+            continue
         if softmax and maker.name in _SOFTMAX:
             yield _finding(
                 subject, DOUBLE_SOFTMAX, maker, where, "return logits  # without softmax: the loss applies it"

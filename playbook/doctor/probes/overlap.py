@@ -123,7 +123,7 @@ def _is_real(part: np.ndarray) -> bool:
 
 def _by_attribute(train: Dataset, val: Dataset) -> tuple[float, int, str]:
     """For data sets of one class that keep an array with a row a sample, beneath any augmentation."""
-    if type(train) is not type(val) or train is val:
+    if type(train) is not type(val) or train is val or not hasattr(train, "__dict__"):  # as a list
         return 0.0, 0, ""
     for name, value in vars(train).items():
         ours, theirs = array(value), array(vars(val).get(name))

@@ -33,14 +33,14 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
     size = num_samples(batch)
     if size is None or size < _LOOKED_AT:
         return
-    before = evaluated(subject, batch, training=True, gradients=True)
+    before = evaluated(subject, batch, training=True)
     found = [(number, loss) for number, loss in enumerate(losses(before)) if _is_of_pairs(before, loss, batch, size)]
     if not found:
         return
     wrong = dict.fromkeys((number for number, _ in found), 0)
     for sample in range(_LOOKED_AT):
         other = mapped(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
-        after = losses(evaluated(subject, other, training=True, gradients=True))
+        after = losses(evaluated(subject, other, training=True))
         for number, loss in found:
             place = _row_and_column(loss.prediction, after[number].prediction) if number < len(after) else None
             if place is None:

@@ -17,6 +17,7 @@ UNREGISTERED_SUBMODULE = Defect(
 )
 DEFECTS = (UNREGISTERED_SUBMODULE,)
 LIGHT = True
+_FRAMEWORK = {*vars(nn.Module()), "_hparams_initial"}  # _parameters, _modules, …; the copy by save_hyperparameters
 _DEPTH = 4  # of lists in dicts in objects that are looked into
 
 
@@ -29,7 +30,7 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
     found = False
     for module in subject.model.modules():
         for name, value in vars(module).items():
-            if name.startswith("_") and name in vars(nn.Module()):  # torch's own: _parameters, _modules
+            if name in _FRAMEWORK:
                 continue
             if source.definition(type(value)) is None and not isinstance(
                 value, list | tuple | dict | set | nn.Module | Tensor

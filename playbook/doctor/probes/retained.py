@@ -28,8 +28,9 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     """Counts, after each of six steps, the nodes of autograd's graphs that living tensors still lead to.
 
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
+    Graphs that do not lead to a weight, as of inputs that were optimised, hold nothing of the step.
     """
-    watch = _Watch()
+    watch = _Watch({id(parameter) for parameter in subject.model.parameters()})
     rehearse(subject, watch, epochs=1, train_batches=_STEPS, val_batches=1)
     counts = watch.counts[1:]  # the first step makes what lasts
     if len(counts) < 3:
@@ -45,7 +46,8 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
 
 
 class _Watch(pl.Callback):
-    def __init__(self) -> None:
+    def __init__(self, weights: set[int]) -> None:
+        self.weights = weights
         self.counts: list[int] = []
         self._known = _living_tensors()
         gc.freeze()  # what is there already is not searched after every step
@@ -56,13 +58,21 @@ class _Watch(pl.Callback):
         del outputs
         gc.collect()
         nodes: set[Any] = set()
-        todo = [tensor.grad_fn for tensor in (*self._known, *_living_tensors()) if tensor.grad_fn is not None]
-        while todo:
-            node = todo.pop()
-            if node is not None and node not in nodes:
-                nodes.add(node)
-                todo += [following for following, _ in node.next_functions]
+        for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())} - {None}:
+            graph = _graph(end)
+            if any(id(getattr(node, "variable", None)) in self.weights for node in graph):
+                nodes |= graph
         self.counts.append(len(nodes))
+
+
+def _graph(end: Any) -> set[Any]:
+    nodes, todo = set(), [end]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            todo += [following for following, _ in node.next_functions]
+    return nodes
 
 
 def _living_tensors() -> list[Tensor]:

@@ -49,7 +49,8 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that is over, or has risen
     and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
     epochs that ends amid one. A schedule stepped by epochs was made for updates if it ends with the very last update of
-    the training, or with an epoch's and the source calls its length steps. Lengths that could be either pass.
+    the training, or with an epoch's and the source calls its length steps. Lengths that could be either pass. Whatever
+    its length, one that starts from a rate of zero leaves out the first epoch.
 
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
@@ -128,6 +129,8 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
         return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
     if isinstance(scheduler, CyclicLR) and scheduler.total_size >= per_epoch:
         return f"a cycle takes {scheduler.total_size:g} epochs"
+    if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
+        return f"the rate is 0 in all {per_epoch} batches of the first epoch"
     rates = _rates(scheduler, 10)
     if rates[0] > 0 and rates[-1] < _LOW * max(_peak(scheduler), rates[-1]) and rates[-1] > rates[0]:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {_peak(scheduler):.2g}"

@@ -158,9 +158,12 @@ def _with_others(
 
 def _changes(results: list[list[Tensor]], read: Tensor, axis: int) -> Iterator[tuple[Tensor, int]]:
     """The changes of those results that have the dimension of time, and which one it is."""
-    for before, after in zip(*results, strict=True):
-        times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] == read.shape[axis]]
-        if times and before.shape == after.shape and len(before) == len(read) and before.is_floating_point():
+    num, length = len(read), read.shape[axis]
+    for pair in zip(*results, strict=True):
+        flat = axis == 1 and all(leaf.dim() > 1 and len(leaf) == num * length for leaf in pair)  # for the loss
+        before, after = (leaf.unflatten(0, (num, length)) if flat else leaf for leaf in pair)
+        times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] == length]
+        if times and before.shape == after.shape and len(before) == num and before.is_floating_point():
             yield change(before, after), times[0]
 
 

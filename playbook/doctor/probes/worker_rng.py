@@ -96,8 +96,9 @@ def _place(loader: DataLoader) -> tuple[Place | None, str]:
             ), "np.random.seed(torch.initial_seed() % 2**32)  # differs from worker to worker"
     dataset: Any = base(loader.dataset)
     fix = "shift = int(torch.randint(0, 8, ()))  # torch's own state differs from worker to worker"
-    for owner in (dataset, *[value for value in vars(dataset).values() if hasattr(value, "__dict__")]):
-        for name, value in vars(owner).items():
+    known = getattr(dataset, "__dict__", {})  # none of a list
+    for owner in (dataset, *[value for value in known.values() if hasattr(value, "__dict__")]):
+        for name, value in getattr(owner, "__dict__", {}).items():
             if isinstance(value, _GENERATORS):
                 return source.assignment(owner, name) or source.definition(type(owner)), fix
     return _of_module(type(dataset)), fix

@@ -83,3 +83,14 @@ def test_no_batch_is_told() -> None:
 
     with pytest.raises(ValueError, match="no batch"):
         looked(Classifier(), Empty())
+
+
+def test_a_step_of_a_certain_size_keeps_its_batches() -> None:
+    class Fixed(_Slow):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            assert len(batch[0]) == 20
+            return super().training_step(batch, batch_idx)
+
+    seen = looked(Fixed(), Blobs())
+    assert seen.samples is None
+    assert len(seen.batches[0][0]) == 20

@@ -142,6 +142,7 @@ USES = [
     Use("_IndexBatchSamplerWrapper", OVERRIDES, "recorded", "indices of a prediction"),
     Use("_data_source", LOOP, "replace_fit_loaders", "overfit_batches with shuffled loaders"),
     Use("_iterator", "DataLoader([])", "with_samplers", "copies of loaders"),
+    Use("_hparams", "live.trainer.lightning_module", "set_hyperparameters", "arguments of base classes"),
     Use("_wandb_init", "live.wandb", "drop_wandb_setting", "a setting that wandb no longer has"),
 ]
 

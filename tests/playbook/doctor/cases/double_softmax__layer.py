@@ -16,7 +16,7 @@ class Model(Classifier):
             nn.Linear(8, 32),
             nn.ReLU(),
             nn.Linear(32, 3),
-            nn.LogSoftmax(dim=1),  # here
+            nn.Softmax(dim=1),  # here
         )
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -27,8 +27,4 @@ class Model(Classifier):
 class Repaired(Model):
     def __init__(self) -> None:
         super().__init__()
-        self.loss = nn.NLLLoss()
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        x, y = batch
-        self.log("val_loss", self.loss(self(x), y))
+        self.net = self.net[:3]

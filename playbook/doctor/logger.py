@@ -1,0 +1,82 @@
+"""The logger of a training under review: it accepts everything and keeps nothing."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+
+
+class _Anything:
+    """What a logging library could return: every attribute of it can be called, entered and iterated over."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def __getitem__(self, _: Any) -> Any:
+        return self
+
+    def __setitem__(self, *_: Any) -> None: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+class AcceptingLogger(Logger):
+    """A logger with the methods of all libraries, as `watch`, `log_image` and its experiment's `add_image`.
+
+    Args:
+        folder: where modules put files beside their logs.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_Anything(), name)
+
+    @property
+    def name(self) -> str:
+        return "review"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    @property
+    def save_dir(self) -> str:
+        return self.folder
+
+    @property
+    def log_dir(self) -> str:
+        return self.folder
+
+    @property
+    def experiment(self) -> Any:
+        return _Anything()
+
+    def log_metrics(self, *_: Any, **__: Any) -> None: ...
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None: ...
+
+
+def make_folders_below(folder: str) -> None:
+    """From now on, opening a file below this folder makes its subfolders, as scripts do before they train."""
+
+    def see(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[0], str) and args[0].startswith(folder + os.sep):
+            os.makedirs(os.path.dirname(args[0]), exist_ok=True)
+
+    sys.addaudithook(see)
