@@ -1,0 +1,197 @@
+"""A script as a LightningModule, whose training step replays the script's own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader
+
+from playbook.doctor.scripts import notes
+from playbook.doctor.scripts.notes import Backward
+from playbook.doctor.scripts.silence import silenced
+from playbook.doctor.scripts.unit import Leave, Unit
+
+
+class Step:
+    """A training step of a script.
+
+    Args:
+        unit: its statements.
+        events: what it does, in order: None for a `backward`, an optimizer for its step.
+    """
+
+    def __init__(self, unit: Unit, events: list[Optimizer | None]) -> None:
+        self.unit = unit
+        self.num_losses = events.count(None)
+        self.num_events = len(events)
+        self.optimizers = list({id(event): event for event in events if event is not None}.values())
+
+    @property
+    def things(self) -> list[Any]:
+        """Optimizers and schedules that exist now."""
+        return [*notes.living(Optimizer), *notes.living(LRScheduler)]
+
+
+class Script(pl.LightningModule):
+    """Replays a script's training step on the batches it is given.
+
+    One loss a step is returned, and nothing is optimised. A step with several optimizes itself, as the script does:
+    later losses may depend on earlier steps.
+
+    Args:
+        parts: the script's models by their names.
+        step: to replay.
+        batches: of the step: a loader, or a list.
+    """
+
+    def __init__(self, parts: dict[str, nn.Module], step: Step, batches: Any) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
+        self.automatic_optimization = step.num_losses == 1
+        object.__setattr__(self, "replay", (step, batches, step.things))
+
+    def train(self, mode: bool = True) -> "Script":
+        for part in self.modules():  # whose own `train` may mean something else
+            part.training = mode
+        return self
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        step, _, things = self.replay
+        losses: list[Tensor] = []
+        num_events = 0
+
+        def event(_: Any = None) -> None:
+            nonlocal num_events
+            num_events += 1
+            if num_events == step.num_events:
+                raise Leave
+
+        def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
+            losses.append(loss if gradient is None else (loss * gradient).sum())
+            for parameter in without:
+                parameter.grad = torch.zeros_like(parameter)  # which a script may read
+            event()
+
+        def really(loss: Tensor, gradient: Any = None, retain: Any = None, *_: Any, **__: Any) -> None:
+            Backward.act = Backward.original
+            try:
+                losses.append(loss)
+                self.manual_backward(loss, gradient=gradient, retain_graph=retain)
+            finally:
+                Backward.act = really
+            event()
+
+        manual = not self.automatic_optimization
+        without = [parameter for parameter in self.parameters() if parameter.grad is None and not manual]
+        with silenced(things, really if manual else note, event, real=manual):
+            try:
+                step.unit.run(batch, batch_idx)
+            except Leave:
+                pass
+            finally:
+                for parameter in without:
+                    parameter.grad = None
+        return losses[-1] if losses and not manual else None
+
+    def configure_optimizers(self) -> Any:
+        step, _, things = self.replay
+        made = []
+        for optimizer in step.optimizers:
+            schedules = [thing for thing in things if isinstance(thing, LRScheduler) and thing.optimizer is optimizer]
+            schedules = [schedule for schedule in schedules if not isinstance(schedule, ReduceLROnPlateau)]
+            made.append({"optimizer": optimizer} | ({"lr_scheduler": schedules[-1]} if schedules else {}))
+        return made or None
+
+    def train_dataloader(self) -> Any:
+        return self.replay[1]
+
+
+class ValidatedScript(Script):
+    """A script that validates as well.
+
+    Args:
+        parts: as of Script.
+        step: as of Script.
+        batches: as of Script.
+        val_unit: statements of a validation step.
+        val_batches: a loader, or a list of batches.
+    """
+
+    def __init__(
+        self, parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit, val_batches: Any
+    ) -> None:
+        super().__init__(parts, step, batches)
+        if not isinstance(val_batches, DataLoader):
+            val_batches = DataLoader(val_batches, batch_size=None, collate_fn=_same)
+        object.__setattr__(self, "validation", (val_unit, val_batches))
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        unit, _ = self.validation
+        with silenced(self.replay[2], lambda *_, **__: None, lambda _: None):
+            unit.run(batch, batch_idx)
+
+    def val_dataloader(self) -> Any:
+        return self.validation[1]
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
+    """The outermost modules that own parameters, by the names that the script has for them."""
+    wanted = {id(parameter) for parameter in parameters}
+    modules: list[nn.Module] = notes.living(nn.Module)
+    modules = [module for module in modules if "_parameters" in vars(module)]
+    parents: dict[int, list[nn.Module]] = {}
+    for module in modules:
+        for child in module._modules.values():
+            parents.setdefault(id(child), []).append(module)
+    todo = [module for module in modules if any(id(own) in wanted for own in module._parameters.values())]
+    roots: dict[int, nn.Module] = {}
+    seen: set[int] = set()
+    while todo:
+        module = todo.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            above = parents.get(id(module), [])
+            todo += above
+            if not above:
+                roots[id(module)] = module
+    names = dict(_names(unit))
+    return {
+        names.get(key, f"{type(root).__name__.lower()}{number or ''}"): root
+        for number, (key, root) in enumerate(sorted(roots.items()))
+    }
+
+
+def _names(unit: Unit) -> Iterator[tuple[int, str]]:
+    for scope in (unit.globals, unit.variables):
+        for name, value in list(scope.items()):
+            if isinstance(value, nn.Module) and not name.startswith("_") and "." not in name:
+                yield id(value), name
+            elif hasattr(value, "__dict__") and name == "self":
+                yield from ((id(part), key) for key, part in vars(value).items() if isinstance(part, nn.Module))
+
+
+@contextmanager
+def weights_kept(parts: dict[str, nn.Module]) -> Iterator[None]:
+    """Weights, buffers and modes as they are now, again at the end."""
+    modules = [module for part in parts.values() for module in part.modules()]
+    tensors = [tensor for part in parts.values() for tensor in (*part.parameters(), *part.buffers())]
+    values = [tensor.detach().clone() for tensor in tensors]
+    modes = [module.training for module in modules]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, values, strict=True):
+                tensor.data.copy_(value)
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
