@@ -1,7 +1,8 @@
 """A script as a LightningModule, whose training step replays the script's own."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import lightning.pytorch as pl
@@ -30,11 +31,67 @@ class Step:
         self.num_losses = events.count(None)
         self.num_events = len(events)
         self.optimizers = list({id(event): event for event in events if event is not None}.values())
+        self.things = living_things()
 
-    @property
-    def things(self) -> list[Any]:
-        """Optimizers and schedules that exist now."""
-        return [*notes.living(Optimizer), *notes.living(LRScheduler)]
+    def losses(self, batch: Any, index: int, parameters: list[nn.Parameter]) -> list[Tensor]:
+        """What the step calls `backward` on, without doing it: nothing is optimised.
+
+        Args:
+            batch: of the unit.
+            index: of the batch.
+            parameters: that get a gradient of zeros for the rest of the step, which a script may read.
+        """
+        losses: list[Tensor] = []
+
+        def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
+            losses.append(loss if gradient is None else (loss * gradient).sum())
+            for parameter in without:
+                parameter.grad = torch.zeros_like(parameter)
+            event()
+
+        without = [parameter for parameter in parameters if parameter.grad is None]
+        event = self._counting()
+        try:
+            with silenced(self.things, note, event):
+                self._run(batch, index)
+        finally:
+            for parameter in without:
+                parameter.grad = None
+        return losses
+
+    def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:
+        """Runs the step with its own optimizers; `backward` is called with each loss and the arguments of torch's."""
+        event = self._counting()
+
+        def really(loss: Tensor, gradient: Any = None, retain_graph: Any = None, *_: Any, **__: Any) -> None:
+            Backward.act = Backward.original
+            try:
+                backward(loss, gradient=gradient, retain_graph=retain_graph)
+            finally:
+                Backward.act = really
+            event()
+
+        with silenced(self.things, really, event, real=True):
+            self._run(batch, index)
+
+    def _run(self, batch: Any, index: int) -> None:
+        with suppress(Leave):
+            self.unit.run(batch, index)
+
+    def _counting(self) -> Callable[..., None]:
+        """A function that leaves the step when it is called for its last event: what follows evaluates and prints."""
+        turns = count(1)
+
+        def event(_: Any = None) -> None:
+            if next(turns) == self.num_events:
+                raise Leave
+
+        return event
+
+
+def living_things() -> list[Any]:
+    """Optimizers and schedules that exist now."""
+    return [*notes.living(Optimizer), *notes.living(LRScheduler)]
 
 
 class Script(pl.LightningModule):
@@ -54,7 +111,7 @@ class Script(pl.LightningModule):
         for name, part in parts.items():
             self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
         self.automatic_optimization = step.num_losses == 1
-        object.__setattr__(self, "replay", (step, batches, step.things))
+        self.replay = (step, batches)  # a tuple, so that nothing in it is registered
 
     def train(self, mode: bool = True) -> "Script":
         for part in self.modules():  # whose own `train` may mean something else
@@ -62,48 +119,18 @@ class Script(pl.LightningModule):
         return self
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
-        step, _, things = self.replay
-        losses: list[Tensor] = []
-        num_events = 0
-
-        def event(_: Any = None) -> None:
-            nonlocal num_events
-            num_events += 1
-            if num_events == step.num_events:
-                raise Leave
-
-        def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
-            losses.append(loss if gradient is None else (loss * gradient).sum())
-            for parameter in without:
-                parameter.grad = torch.zeros_like(parameter)  # which a script may read
-            event()
-
-        def really(loss: Tensor, gradient: Any = None, retain: Any = None, *_: Any, **__: Any) -> None:
-            Backward.act = Backward.original
-            try:
-                losses.append(loss)
-                self.manual_backward(loss, gradient=gradient, retain_graph=retain)
-            finally:
-                Backward.act = really
-            event()
-
-        manual = not self.automatic_optimization
-        without = [parameter for parameter in self.parameters() if parameter.grad is None and not manual]
-        with silenced(things, really if manual else note, event, real=manual):
-            try:
-                step.unit.run(batch, batch_idx)
-            except Leave:
-                pass
-            finally:
-                for parameter in without:
-                    parameter.grad = None
-        return losses[-1] if losses and not manual else None
+        step, _ = self.replay
+        if not self.automatic_optimization:
+            step.optimize(batch, batch_idx, self.manual_backward)
+            return None
+        losses = step.losses(batch, batch_idx, list(self.parameters()))
+        return losses[-1] if losses else None
 
     def configure_optimizers(self) -> Any:
-        step, _, things = self.replay
+        step, _ = self.replay
         made = []
         for optimizer in step.optimizers:
-            schedules = [thing for thing in things if isinstance(thing, LRScheduler) and thing.optimizer is optimizer]
+            schedules = [thing for thing in step.things if isinstance(thing, LRScheduler) and thing.optimizer is optimizer]
             schedules = [schedule for schedule in schedules if not isinstance(schedule, ReduceLROnPlateau)]
             made.append({"optimizer": optimizer} | ({"lr_scheduler": schedules[-1]} if schedules else {}))
         return made or None
@@ -129,11 +156,11 @@ class ValidatedScript(Script):
         super().__init__(parts, step, batches)
         if not isinstance(val_batches, DataLoader):
             val_batches = DataLoader(val_batches, batch_size=None, collate_fn=_same)
-        object.__setattr__(self, "validation", (val_unit, val_batches))
+        self.validation = (val_unit, val_batches)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         unit, _ = self.validation
-        with silenced(self.replay[2], lambda *_, **__: None, lambda _: None):
+        with silenced(self.replay[0].things, lambda *_, **__: None, lambda _: None):
             unit.run(batch, batch_idx)
 
     def val_dataloader(self) -> Any:

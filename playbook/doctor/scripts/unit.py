@@ -39,6 +39,7 @@ class Unit:
         variables: of its function, or of the file; as they are at the hold.
         before: statements of a loop's body that fetch a batch.
         after: the statements to run.
+        carried: variables that an earlier step computed from weights, as a recurrent state.
     """
 
     spot: Spot
@@ -46,6 +47,7 @@ class Unit:
     variables: dict[str, Any]
     before: list[ast.stmt]
     after: list[ast.stmt]
+    carried: frozenset[str] = frozenset()
     _functions: dict[tuple[Any, ...], Callable[[dict[str, Any]], None]] = field(default_factory=dict)
 
     @property
@@ -175,18 +177,26 @@ class _Local(ast.NodeTransformer):
         return node
 
 
-def make_unit(spot: Spot) -> Unit:
-    """The unit at a spot: a loop over loaders as a whole, or the statements from the first that belongs to the step."""
-    variables = {name: detached(value) for name, value in spot.frame.f_locals.items()}
+def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
+    """The unit at a spot: a loop over loaders as a whole, or the statements from the first that belongs to the step.
+
+    Args:
+        spot: of the step.
+        only: the statement to run, in place of those.
+    """
+    own = dict(spot.frame.f_locals)
     if spot.frame.f_locals is spot.frame.f_globals:
-        variables = {name: value for name, value in variables.items() if not name.startswith("__")}
+        own = {name: value for name, value in own.items() if not name.startswith("__")}
+    variables = {name: detached(value) for name, value in own.items()}
+    carried = frozenset(name for name, value in own.items() if variables[name] is not value)
     loaders = _loaders(spot)
-    if loaders:
-        assert spot.loop is not None
-        return Unit(spot, loaders, variables, [], [spot.loop])
+    if loaders or only is not None:
+        statement = only if only is not None and not loaders else spot.loop
+        assert statement is not None
+        return Unit(spot, loaders, variables, [], [statement], carried)
     statements = spot.loop.body if spot.loop is not None else _body(spot.function)
     before, after = _split(statements, spot.first)
-    return Unit(spot, [], variables, before, after)
+    return Unit(spot, [], variables, before, after, carried)
 
 
 def _body(function: ast.AST) -> list[ast.stmt]:
