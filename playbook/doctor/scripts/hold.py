@@ -48,11 +48,13 @@ class Held:
         loss: what it calls backward on.
         spot: of the step.
         leaves: the parameters that the loss depends on.
+        line: of the step's frame, where it leads to `backward`.
     """
 
     loss: Tensor
     spot: Spot
     leaves: list[Tensor]
+    line: int
 
 
 class GraphNotes(TorchFunctionMode):
@@ -117,10 +119,11 @@ def run(script: Path, arguments: list[str], look: Callable[[Held], Any]) -> None
             return Backward.original(tensors, *args, **kwargs)
         mode.__exit__(None, None, None)
         nodes = graph(loss)
-        spot = find_spot([mode.stacks[node] for node in nodes if node in mode.stacks], notes.stack(sys._getframe(1)))
+        now = notes.stack(sys._getframe(1))
+        spot = find_spot([mode.stacks[node] for node in nodes if node in mode.stacks], now)
         mode.stacks.clear()
         leaves = [node.variable for node in nodes if hasattr(node, "variable")]
-        look(Held(loss, spot, leaves))
+        look(Held(loss, spot, leaves, dict(now)[spot.frame]))
         return Backward.act(tensors, *args, **kwargs)
 
     Backward.act = hold

@@ -1,7 +1,7 @@
 """A script as a LightningModule, whose training step replays the script's own."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -207,18 +207,17 @@ def _names(unit: Unit) -> Iterator[tuple[int, str]]:
                 yield from ((id(part), key) for key, part in vars(value).items() if isinstance(part, nn.Module))
 
 
-@contextmanager
-def weights_kept(parts: dict[str, nn.Module]) -> Iterator[None]:
-    """Weights, buffers and modes as they are now, again at the end."""
+def keep_weights(parts: dict[str, nn.Module]) -> Callable[[], None]:
+    """A function that gives the models the weights, buffers and modes that they have now."""
     modules = [module for part in parts.values() for module in part.modules()]
     tensors = [tensor for part in parts.values() for tensor in (*part.parameters(), *part.buffers())]
     values = [tensor.detach().clone() for tensor in tensors]
     modes = [module.training for module in modules]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, value in zip(tensors, values, strict=True):
-                tensor.data.copy_(value)
+
+    def restore() -> None:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data.copy_(value)
         for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+
+    return restore
