@@ -11,18 +11,31 @@ if TYPE_CHECKING:
     from playbook.command.arguments import Invocation
     from playbook.command.session import Session
 
+SCRIPT = "--severity warning train.py --epochs 2"  # an example: what follows the file are its own arguments
+
 
 class Doctor(ModelVerb):
     """Runs a few training steps in forked processes and prints a report; the exit code is 1 if a finding is critical.
 
-    It reviews any LightningModule, with or without a LightningDataModule.
+    It reviews any LightningModule, with or without a LightningDataModule, and scripts in plain PyTorch:
+    `doctor [options] train.py [the script's own arguments]`.
     """
 
     name = "doctor"
     summary = "Review a model and its data by running them."
-    examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning")
+    examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning", SCRIPT)
     checkpoint = "optional"
     further_options = ("batch",)
+
+    def first(self, args: list[str]) -> int | list[str]:
+        if not names_script(args):
+            return args
+        self.prepare()
+        from playbook.doctor.scripts import command
+        from playbook.training.review import review_errors
+
+        with review_errors():
+            return command.run(args)
 
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
@@ -81,6 +94,19 @@ class Doctor(ModelVerb):
             report = command.examine(session.trainer, session.model, session.datamodule, ids, thresholds)
             command.show(report, format, session.title, write_tests, arguments)
         return int(any(finding["severity"] == "critical" for finding in report.findings))
+
+
+def names_script(args: list[str]) -> bool:
+    """Whether the first argument that is no option, and no option's value, is a Python file."""
+    rest = iter(args)
+    for arg in rest:
+        if arg == "--":
+            return True
+        if not arg.startswith("-"):
+            return arg.endswith(".py")
+        if "=" not in arg:
+            next(rest, None)
+    return False
 
 
 VERB = Doctor()

@@ -66,7 +66,8 @@ class Step:
         def really(loss: Tensor, gradient: Any = None, retain_graph: Any = None, *_: Any, **__: Any) -> None:
             Backward.act = Backward.original
             try:
-                backward(loss, gradient=gradient, retain_graph=retain_graph)
+                if loss.requires_grad:  # not where a probe turned gradients off
+                    backward(loss, gradient=gradient, retain_graph=retain_graph)
             finally:
                 Backward.act = really
             event()
@@ -94,6 +95,19 @@ def living_things() -> list[Any]:
     return [*notes.living(Optimizer), *notes.living(LRScheduler)]
 
 
+class _Batches:
+    """Batches for the Trainer, to whom a list would be several loaders."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
 class Script(pl.LightningModule):
     """Replays a script's training step on the batches it is given.
 
@@ -111,6 +125,7 @@ class Script(pl.LightningModule):
         for name, part in parts.items():
             self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
         self.automatic_optimization = step.num_losses == 1
+        batches = batches if isinstance(batches, DataLoader) else _Batches(batches)
         self.replay = (step, batches)  # a tuple, so that nothing in it is registered
 
     def train(self, mode: bool = True) -> "Script":
@@ -173,9 +188,17 @@ def _same(batch: Any) -> Any:
 
 def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
     """The outermost modules that own parameters, by the names that the script has for them."""
+    names = dict(_names(unit))
+    return {
+        names.get(id(root), f"{type(root).__name__.lower()}{number or ''}"): root
+        for number, root in enumerate(roots_of(parameters))
+    }
+
+
+def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
+    """The outermost modules that own parameters."""
     wanted = {id(parameter) for parameter in parameters}
-    modules: list[nn.Module] = notes.living(nn.Module)
-    modules = [module for module in modules if "_parameters" in vars(module)]
+    modules: list[nn.Module] = [module for module in notes.living(nn.Module) if "_parameters" in vars(module)]
     parents: dict[int, list[nn.Module]] = {}
     for module in modules:
         for child in module._modules.values():
@@ -191,11 +214,7 @@ def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
             todo += above
             if not above:
                 roots[id(module)] = module
-    names = dict(_names(unit))
-    return {
-        names.get(key, f"{type(root).__name__.lower()}{number or ''}"): root
-        for number, (key, root) in enumerate(sorted(roots.items()))
-    }
+    return list(roots.values())
 
 
 def _names(unit: Unit) -> Iterator[tuple[int, str]]:

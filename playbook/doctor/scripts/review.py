@@ -39,6 +39,7 @@ _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are
     *("metrics", "device", "scalar_loss", "accumulation"),
 )
 _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
+_OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
 _OF_LOADER = {"train-not-shuffled": "shuffle", "norm-batch-size-one": "batch_size", "duplicate-worker-rng": "num_workers"}
 
@@ -151,18 +152,20 @@ def _review(
     has_batches = isinstance(batches, DataLoader) or bool(batches)
     if not has_batches:
         answer["notes"].append("what needs a batch: the step takes none")
-    model = Script(parts, step, batches if has_batches else [{}])
+    batches = batches if has_batches else [{}]
+    model = Script(parts, step, batches)
     if val_unit is not None:
         run = _validation(step, val_unit)
         val_batches = val_batches_of(val_unit, NUM_VAL, run)
         if isinstance(val_batches, DataLoader) or val_batches:
-            model = ValidatedScript(parts, step, model.replay[1], val_unit, val_batches)
+            model = ValidatedScript(parts, step, batches, val_unit, val_batches)
     if not isinstance(model, ValidatedScript):
         answer["notes"].append("validation: the script does not reach one here, or it takes no batch")
 
     def look(begun: Subject) -> None:
         probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
         todo = {name: probe for name, probe in probes.items() if has_batches or name in _OF_ANY}
+        todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
         results = _run_in_lanes(todo, begun, deadline, _SHARE * request.limit_s)
         errors: dict[str, list[str]] = {}
