@@ -23,7 +23,11 @@ class Doctor(ModelVerb):
 
     name = "doctor"
     summary = "Review a model and its data by running them."
-    examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning", SCRIPT)
+    examples = (
+        "--config configs/vision/cnn-digits.yaml",
+        "--model my.Module --data my.Data --severity warning",
+        SCRIPT,
+    )
     checkpoint = "optional"
     further_options = ("batch",)
 

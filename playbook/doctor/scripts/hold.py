@@ -195,3 +195,4 @@ def log_to(file: Path) -> None:
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
+    sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))

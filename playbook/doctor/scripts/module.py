@@ -66,8 +66,7 @@ class Step:
         def really(loss: Tensor, gradient: Any = None, retain_graph: Any = None, *_: Any, **__: Any) -> None:
             Backward.act = Backward.original
             try:
-                if loss.requires_grad:  # not where a probe turned gradients off
-                    backward(loss, gradient=gradient, retain_graph=retain_graph)
+                backward(loss, gradient=gradient, retain_graph=retain_graph)
             finally:
                 Backward.act = really
             event()
@@ -135,17 +134,20 @@ class Script(pl.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         step, _ = self.replay
-        if not self.automatic_optimization:
+        optimizes = not self.automatic_optimization and self.training and torch.is_grad_enabled()
+        if optimizes:
             step.optimize(batch, batch_idx, self.manual_backward)
             return None
         losses = step.losses(batch, batch_idx, list(self.parameters()))
-        return losses[-1] if losses else None
+        return losses[-1] if losses and self.automatic_optimization else None
 
     def configure_optimizers(self) -> Any:
         step, _ = self.replay
         made = []
         for optimizer in step.optimizers:
-            schedules = [thing for thing in step.things if isinstance(thing, LRScheduler) and thing.optimizer is optimizer]
+            schedules = [
+                thing for thing in step.things if isinstance(thing, LRScheduler) and thing.optimizer is optimizer
+            ]
             schedules = [schedule for schedule in schedules if not isinstance(schedule, ReduceLROnPlateau)]
             made.append({"optimizer": optimizer} | ({"lr_scheduler": schedules[-1]} if schedules else {}))
         return made or None
@@ -165,9 +167,7 @@ class ValidatedScript(Script):
         val_batches: a loader, or a list of batches.
     """
 
-    def __init__(
-        self, parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit, val_batches: Any
-    ) -> None:
+    def __init__(self, parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit, val_batches: Any) -> None:
         super().__init__(parts, step, batches)
         if not isinstance(val_batches, DataLoader):
             val_batches = DataLoader(val_batches, batch_size=None, collate_fn=_same)

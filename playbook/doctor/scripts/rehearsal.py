@@ -127,7 +127,9 @@ class Rehearsal:
         if steps < _LEAST or stale < steps - 2:
             return "gradients are zeroed between steps" if steps >= _LEAST else None
         message = f"{stale} of {steps} steps added their gradients to those of the step before"
-        return Finding(MISSING_ZERO_GRAD, self.zeroing.place, message, "optimizer.zero_grad()  # before loss.backward()")
+        return Finding(
+            MISSING_ZERO_GRAD, self.zeroing.place, message, "optimizer.zero_grad()  # before loss.backward()"
+        )
 
     def _modes(self) -> Finding | str | None:
         for steps in self.steps.values():
@@ -166,7 +168,12 @@ class Rehearsal:
                 return Finding(SCHEDULER_CADENCE, place, f"{name} is made, and never stepped", "scheduler.step()")
             per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
             gaps = [later - earlier for earlier, later in pairwise([0, *calls])]
-            if isinstance(schedule, OneCycleLR) and gaps and min(gaps) > 1 and schedule.total_steps > max(per_epoch, 50):
+            if (
+                isinstance(schedule, OneCycleLR)
+                and gaps
+                and min(gaps) > 1
+                and schedule.total_steps > max(per_epoch, 50)
+            ):
                 message = f"{name} is stepped once in {min(gaps)} steps or more: its cycle takes {schedule.total_steps}"
                 return Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
         return "schedules are stepped" if self.calls and has_ended and not nested else None

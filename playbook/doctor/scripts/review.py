@@ -20,6 +20,7 @@ from playbook.doctor import failure, sandbox, subject
 from playbook.doctor.findings import Finding
 from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
+from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
 from playbook.doctor.review import _run_in_lanes, _run_in_own_process
 from playbook.doctor.scripts import hold, notes
@@ -40,8 +41,13 @@ _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are
 )
 _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
+_OF_DENSE = ("finite", "overfit")
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
-_OF_LOADER = {"train-not-shuffled": "shuffle", "norm-batch-size-one": "batch_size", "duplicate-worker-rng": "num_workers"}
+_OF_LOADER = {
+    "train-not-shuffled": "shuffle",
+    "norm-batch-size-one": "batch_size",
+    "duplicate-worker-rng": "num_workers",
+}
 
 
 @dataclass
@@ -152,6 +158,7 @@ def _review(
     has_batches = isinstance(batches, DataLoader) or bool(batches)
     if not has_batches:
         answer["notes"].append("what needs a batch: the step takes none")
+    is_sparse = isinstance(batches, list) and any(leaf.is_sparse for leaf in tensors(batches))
     batches = batches if has_batches else [{}]
     model = Script(parts, step, batches)
     if val_unit is not None:
@@ -166,6 +173,9 @@ def _review(
         probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
         todo = {name: probe for name, probe in probes.items() if has_batches or name in _OF_ANY}
         todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
+        if is_sparse:
+            todo = {name: probe for name, probe in todo.items() if name not in _OF_DENSE}
+            answer["notes"].append(f"{', '.join(_OF_DENSE)}: the batches are sparse")
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
         results = _run_in_lanes(todo, begun, deadline, _SHARE * request.limit_s)
         errors: dict[str, list[str]] = {}
@@ -178,7 +188,6 @@ def _review(
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(probe.ids & request.ids)
         answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
-        answer["errors"] = sum(map(len, errors.values()))
 
     subject.open_subject(model, None, {}, look)
     answer["findings"] = [item for item in answer["findings"] if not _is_transfer(item)]
