@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from playbook.command.arguments import Invocation
     from playbook.command.session import Session
 
-SCRIPT = "--severity warning train.py --epochs 2"  # an example: what follows the file are its own arguments
-
 
 class Doctor(ModelVerb):
     """Runs a few training steps in forked processes and prints a report; the exit code is 1 if a finding is critical.
@@ -26,7 +24,7 @@ class Doctor(ModelVerb):
     examples = (
         "--config configs/vision/cnn-digits.yaml",
         "--model my.Module --data my.Data --severity warning",
-        SCRIPT,
+        "--severity warning train.py --epochs 2  # a script in plain PyTorch; what follows it are its own arguments",
     )
     checkpoint = "optional"
     further_options = ("batch",)

@@ -182,5 +182,5 @@ def _import(name: str) -> None:
         spec = find_spec(name.partition(".")[0])
         if spec is not None and spec.origin and not source.is_user(spec.origin):
             importlib.import_module(name)
-    except Exception:  # noqa: S110, BLE001  # the script itself will tell
+    except Exception:  # noqa: S110  # the script itself will tell
         pass

@@ -16,7 +16,7 @@ _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts r
 _ALONE = ("__pycache__", "node_modules")
 
 
-class Forbidden(PermissionError):
+class ForbiddenError(PermissionError):
     """The script reached for the network, or wrote outside of its folder."""
 
 
@@ -80,7 +80,7 @@ def confine(scratch: Path) -> None:
     sys.dont_write_bytecode = True
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise Forbidden("the review blocks the network")
+        raise ForbiddenError("the review blocks the network")
 
     blocked: dict[str, Callable[..., Any]] = {"connect": refuse, "connect_ex": refuse, "sendto": refuse}
     for name, function in blocked.items():
@@ -125,7 +125,7 @@ def _watch(scratch: Path) -> Callable[[str, tuple[Any, ...]], None]:
             return
         for path in paths:
             if isinstance(path, str | bytes) and not _is_within(os.path.realpath(os.fsdecode(path)), home):
-                raise Forbidden(f"{os.fsdecode(path)}: the review lets a script write in its own folder alone")
+                raise ForbiddenError(f"{os.fsdecode(path)}: the review lets a script write in its own folder alone")
 
     return watch
 

@@ -67,11 +67,14 @@ def patch() -> None:
     ) -> None:
         Backward.act(self, gradient, retain_graph, create_graph, inputs=inputs)
 
-    Tensor.backward = backward  # type: ignore[method-assign]
-    torch.autograd.backward = lambda *args, **kwargs: Backward.act(*args, **kwargs)
+    def backward_of_several(*args: Any, **kwargs: Any) -> None:
+        Backward.act(*args, **kwargs)
+
+    Tensor.backward = backward
+    torch.autograd.backward = backward_of_several
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
-    multiprocessing.process.BaseProcess.start = lambda self: self.run()  # type: ignore[method-assign]
-    multiprocessing.process.BaseProcess.join = lambda self, timeout=None: None  # type: ignore[method-assign]
+    multiprocessing.process.BaseProcess.start = lambda self: self.run()
+    multiprocessing.process.BaseProcess.join = lambda self, timeout=None: None
 
 
 def _noting(original: Callable[..., None]) -> Callable[..., None]:

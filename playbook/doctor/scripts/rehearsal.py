@@ -26,7 +26,7 @@ from playbook.doctor.probes.retained import GRAPH_RETAINED, _living_tensors
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
 from playbook.doctor.probes.zero_grad import MISSING_ZERO_GRAD, _Watch
 from playbook.doctor.scripts import hold, notes
-from playbook.doctor.scripts.folder import Forbidden
+from playbook.doctor.scripts.folder import ForbiddenError
 from playbook.doctor.scripts.hold import own_nodes
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
@@ -244,7 +244,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
         hold.execute(script, arguments)
     except SystemExit:
         finish(has_ended=True)
-    except BaseException as error:  # noqa: BLE001  # of the script
+    except BaseException as error:  # of the script
         finish(has_ended=False, error=error)
     finish(has_ended=True)
 
@@ -254,5 +254,5 @@ def _is_ours(error: BaseException | None) -> bool:
     if error is None:
         return False
     reason = getattr(error, "reason", None)
-    ours = isinstance(error, Forbidden | PermissionError) or isinstance(reason, Forbidden)
+    ours = isinstance(error, ForbiddenError | PermissionError) or isinstance(reason, ForbiddenError)
     return ours or _is_ours(error.__cause__) or _is_ours(error.__context__)

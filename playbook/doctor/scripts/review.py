@@ -95,7 +95,7 @@ def review_held(request: Request) -> None:
     except SystemExit as stop:
         if not is_copy:
             finish({"exit": stop.code if isinstance(stop.code, int | None) else 1})
-    except BaseException as error:  # noqa: BLE001  # of the script
+    except BaseException as error:  # of the script
         if not is_copy:
             finish({"crash": failure.as_finding(error).as_dict() | {"probe": "start"}})
     if not is_copy:
@@ -115,7 +115,7 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
 
     def review(val_unit: Unit | None) -> None:
         Loading.longest, Backward.act = None, Backward.original
-        with silence, torch.inference_mode(False), torch.enable_grad():  # noqa: FBT003
+        with silence, torch.inference_mode(False), torch.enable_grad():
             silence.close()
             restore()
             states()

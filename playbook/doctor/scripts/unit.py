@@ -1,4 +1,4 @@
-"""A part of a script as a function: its statements, compiled with their own lines, run on the variables of its frame."""
+"""A part of a script as a function: its statements with their own lines, run on the variables of its frame."""
 
 import ast
 import builtins
@@ -84,7 +84,7 @@ class Unit:
 
         pairs = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name, ast.Load()) for name in names])
         call = ast.Expr(ast.Call(ast.Name("__collect__", ast.Load()), [pairs], []))
-        endless: ast.expr = ast.Constant(True)  # noqa: FBT003
+        endless: ast.expr = ast.Constant(True)
         turn: ast.stmt = ast.While(endless, [*self.before, call], [])
         if isinstance(loop, ast.For):
             turn = ast.For(loop.target, loop.iter, [*self.before, call], [])
@@ -116,7 +116,7 @@ class Unit:
 
     def _compiled(self, statements: list[ast.stmt], known: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
         """The statements as a function of the variables."""
-        file, once = self.spot.frame.f_code.co_filename, statements
+        file, once = self.spot.frame.f_code.co_filename, list[ast.stmt](statements)
         if self.spot.loop is not None:  # so that `continue` and `break` end the run
             turns = ast.Tuple([ast.Constant(0)], ast.Load())
             once = [ast.For(ast.Name("__once__", ast.Store()), turns, statements, [])]
@@ -152,28 +152,28 @@ class Unit:
             return count(things, start + index + 1 if here else start)
 
         Loading.chosen = lambda loader: iter([given[id(loader)]]) if id(loader) in given else None
-        builtins.enumerate = counted  # type: ignore[assignment,misc]
+        builtins.enumerate = counted
         try:
             yield
         finally:
-            Loading.chosen, builtins.enumerate = own, count  # type: ignore[misc]
+            Loading.chosen, builtins.enumerate = own, count
 
 
 def _function(name: str, parameters: list[str], body: list[ast.stmt]) -> ast.FunctionDef:
     arguments = ast.arguments([], [ast.arg(parameter) for parameter in parameters], None, [], [], None, [])
-    return ast.FunctionDef(name, arguments, body, [], type_params=[])
+    return ast.FunctionDef(name, arguments, body, [], **({"type_params": []} if sys.version_info >= (3, 12) else {}))
 
 
 class _Local(ast.NodeTransformer):
     """Drops `nonlocal` of the function itself: its variables are parameters here."""
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:  # noqa: N802
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:
         return ast.Pass()
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
         return node
 
 

@@ -1,4 +1,4 @@
-"""Goes on with a held script, without optimizing, until it validates: a model in evaluation mode or without gradients."""
+"""Goes on with a held script, without optimizing, until a model evaluates: by its mode, or without gradients."""
 
 import ast
 import ctypes

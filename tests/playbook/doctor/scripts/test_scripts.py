@@ -217,5 +217,5 @@ def test_scripts_that_cannot_be_reviewed(tmp_path: Path) -> None:
     with pytest.raises(ReviewError, match=r"no such file. Nearest: .*train\.py"):
         review_script(tmp_path / "trian.py", [], select_ids())
     script.write_text(CLOSURE, encoding="utf-8")
-    with pytest.raises(ReviewError, match="exit code 2 .*--steps"):
+    with pytest.raises(ReviewError, match=r"exit code 2 .*--steps"):
         review_script(script, [], select_ids())
