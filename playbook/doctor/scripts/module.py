@@ -1,5 +1,6 @@
 """A script as a LightningModule, whose training step replays the script's own."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
@@ -125,6 +126,8 @@ class Script(pl.LightningModule):
             self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
         self.automatic_optimization = step.num_losses == 1
         batches = batches if isinstance(batches, DataLoader) else _Batches(batches)
+        main = getattr(sys.modules["__main__"], "__file__", None)
+        self.sources = tuple({file for file in (main, step.unit.globals.get("__file__")) if file})
         self.replay = (step, batches)  # a tuple, so that nothing in it is registered
 
     def train(self, mode: bool = True) -> "Script":

@@ -16,8 +16,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from playbook.doctor import failure, sandbox, subject
-from playbook.doctor.findings import Finding
+from playbook.doctor import failure, sandbox, source, subject
+from playbook.doctor.findings import Finding, Place
 from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
 from playbook.doctor.record import tensors
@@ -37,7 +37,7 @@ VALIDATION_S = 8.0  # for a script to reach its validation
 _SHARE = 0.25  # of the time, for a probe
 _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning, and about devices
     *("zero_grad", "schedule", "modes", "retained", "run"),
-    *("metrics", "device", "scalar_loss", "accumulation"),
+    *("metrics", "scalar_loss", "accumulation"),
 )
 _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
@@ -190,7 +190,7 @@ def _review(
         answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
 
     subject.open_subject(model, None, {}, look)
-    answer["findings"] = [item for item in answer["findings"] if not _is_transfer(item)]
+    answer["findings"] = [item for item in answer["findings"] if not _is_of_device(item)]
     return answer
 
 
@@ -236,6 +236,16 @@ def _placed(item: dict[str, Any], step: Step, batches: Any) -> dict[str, Any]:
     return item | {"file": place.file, "line": place.line, "code": place.code}
 
 
-def _is_transfer(item: dict[str, Any]) -> bool:
-    """Whether a reading of values is `.to(device)`, with the CPU as the device in this review alone."""
-    return item["id"] == "host-sync" and item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
+def _is_of_device(item: dict[str, Any]) -> bool:
+    """Whether a finding comes of the script's own device, which is the CPU in this review alone.
+
+    `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
+    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device.
+    """
+    if item["id"] == "host-sync":
+        return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
+    if item["id"] == "device-unsafe-tensor":
+        function = source.function_at(Place(item["file"], item["line"]))
+        named = any(word in item["code"] for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
+        return named or function is None or function.name != "forward"
+    return False

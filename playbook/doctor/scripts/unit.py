@@ -116,7 +116,8 @@ class Unit:
 
     def _compiled(self, statements: list[ast.stmt], known: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
         """The statements as a function of the variables."""
-        file, once = self.spot.frame.f_code.co_filename, list[ast.stmt](statements)
+        file = self.spot.frame.f_code.co_filename
+        once: list[ast.stmt] = statements
         if self.spot.loop is not None:  # so that `continue` and `break` end the run
             turns = ast.Tuple([ast.Constant(0)], ast.Load())
             once = [ast.For(ast.Name("__once__", ast.Store()), turns, statements, [])]
