@@ -190,7 +190,12 @@ def _review(
         answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
 
     subject.open_subject(model, None, {}, look)
-    answer["findings"] = [item for item in answer["findings"] if not _is_of_device(item)]
+    by_hand = not step.optimizers  # updated without an optimizer, on purpose
+    answer["findings"] = [
+        item
+        for item in answer["findings"]
+        if not _is_of_device(item) and not (by_hand and item["id"] == "parameter-not-optimized")
+    ]
     return answer
 
 
