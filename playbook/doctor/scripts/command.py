@@ -26,7 +26,7 @@ from playbook.doctor.scripts.folder import Copy, confine
 from playbook.doctor.scripts.rehearsal import rehearse
 from playbook.doctor.scripts.review import Request, review_held
 
-LIMIT_S, REHEARSAL_S = 90.0, 20.0
+LIMIT_S, REHEARSAL_S = 60.0, 15.0
 _OUTPUT = 4  # lines of a script that stops
 _LATE_S = 3.0  # for what a process writes at its end
 

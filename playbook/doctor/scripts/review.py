@@ -34,7 +34,7 @@ from playbook.doctor.scripts.validation import ValidationWatch, go_on
 from playbook.doctor.subject import NUM_VAL, Subject
 
 VALIDATION_S = 8.0  # for a script to reach its validation
-_SHARE = 0.25  # of the time, for a probe
+_SHARE = 0.2  # of the time, for a probe
 _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning, and about devices
     *("zero_grad", "schedule", "modes", "retained", "run"),
     *("metrics", "scalar_loss", "accumulation"),
@@ -182,7 +182,8 @@ def _review(
         for name, probe in todo.items():
             result = results.get(name) or _run_in_own_process(probe, begun, deadline, _SHARE * request.limit_s)
             if "error" in result:
-                errors.setdefault(result["error"], []).append(name)
+                late = "took more than" in result["error"] or "no time was left" in result["error"]
+                errors.setdefault("not done in time" if late else result["error"], []).append(name)
                 continue
             answer["findings"] += [_placed(item, step, batches) | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
