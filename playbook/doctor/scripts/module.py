@@ -1,12 +1,15 @@
 """A script as a LightningModule, whose training step replays the script's own."""
 
+import random
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -76,6 +79,9 @@ class Step:
             self._run(batch, index)
 
     def _run(self, batch: Any, index: int) -> None:
+        seed = zlib.crc32(torch.get_rng_state().numpy().tobytes())  # whoever seeds torch means all of these
+        random.seed(seed)
+        np.random.seed(seed)
         with suppress(Leave):
             self.unit.run(batch, index)
 

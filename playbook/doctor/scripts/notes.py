@@ -3,7 +3,6 @@
 import gc
 import multiprocessing.process
 import sys
-import weakref
 from collections.abc import Callable, Iterator
 from functools import wraps
 from types import FrameType
@@ -22,7 +21,6 @@ Stack = list[tuple[FrameType, int]]  # the user's frames and their lines, the ou
 _LAST = 50  # iterations over loaders that are remembered
 _IN_ONE_PROCESS = {"num_workers": 0, "timeout": 0, "pin_memory": False, "persistent_workers": False}
 
-places: "weakref.WeakKeyDictionary[Any, Place]" = weakref.WeakKeyDictionary()
 iterations: list[tuple[DataLoader, Stack]] = []  # which loader was begun, from where
 
 
@@ -87,7 +85,7 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
         ):
             frame = frame.f_back  # a class's own __init__ is not the line that makes it
         if frame is not None:
-            places.setdefault(self, Place(frame.f_code.co_filename, frame.f_lineno))
+            source.makers.setdefault(self, Place(frame.f_code.co_filename, frame.f_lineno))
 
     return init
 

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from playbook.doctor import failure, sandbox, source, subject
+from playbook.doctor.dependence import few
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
@@ -41,6 +42,8 @@ _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are
 )
 _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
+_OF_ANY_SIZE = ("batch_mixing", "batch_loop", "input_independent", "overfit", "padding")
+_CUT_S = 5.0
 _OF_DENSE = ("finite", "overfit")
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
 _OF_LOADER = {
@@ -173,9 +176,9 @@ def _review(
         probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
         todo = {name: probe for name, probe in probes.items() if has_batches or name in _OF_ANY}
         todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
-        if is_sparse:
-            todo = {name: probe for name, probe in todo.items() if name not in _OF_DENSE}
-            answer["notes"].append(f"{', '.join(_OF_DENSE)}: the batches are sparse")
+        for names, reason in _unfit(begun, is_sparse):
+            todo = {name: probe for name, probe in todo.items() if name not in names}
+            answer["notes"].append(f"{', '.join(names)}: {reason}")
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
         results = _run_in_lanes(todo, begun, deadline, _SHARE * request.limit_s)
         errors: dict[str, list[str]] = {}
@@ -197,7 +200,23 @@ def _review(
         for item in answer["findings"]
         if not _is_of_device(item) and not (by_hand and item["id"] == "parameter-not-optimized")
     ]
+    if not any("autocast" in Path(file).read_text(encoding="utf-8") for file in model.sources):
+        for item in answer["findings"]:  # of a precision that the script does not use yet
+            item["severity"] = "advice" if item["id"] == "amp-unsafe" else item["severity"]
     return answer
+
+
+def _unfit(begun: Subject, is_sparse: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Probes that do not fit the batches, and why."""
+    if is_sparse:
+        yield _OF_DENSE, "the batches are sparse"
+    smaller = few(begun.batches[0])
+    if smaller is None or not tensors(smaller):
+        return
+    try:
+        sandbox.call(lambda: bool(begun.train(smaller)), _CUT_S)
+    except sandbox.SandboxError:
+        yield _OF_ANY_SIZE, "the step takes no smaller batches"
 
 
 def _validation(step: Step, unit: Unit) -> Callable[[], None]:
@@ -234,7 +253,7 @@ def _placed(item: dict[str, Any], step: Step, batches: Any) -> dict[str, Any]:
         things = step.optimizers
     elif item["id"] in _OF_LOADER:
         things = step.unit.loaders
-    place = next((notes.places[thing] for thing in things if thing in notes.places), None)
+    place = next((source.makers[thing] for thing in things if thing in source.makers), None)
     if item["file"] or place is None:
         return item
     if item["id"] in _OF_LOADER:
