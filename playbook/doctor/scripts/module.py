@@ -117,8 +117,8 @@ class _Batches:
 class Script(pl.LightningModule):
     """Replays a script's training step on the batches it is given.
 
-    One loss a step is returned, and nothing is optimised. A step with several optimizes itself, as the script does:
-    later losses may depend on earlier steps.
+    One loss a step is returned, and nothing is optimised. A step with several losses or optimizers optimizes itself, as
+    the script does: later losses may depend on earlier steps.
 
     Args:
         parts: the script's models by their names.
@@ -130,7 +130,7 @@ class Script(pl.LightningModule):
         super().__init__()
         for name, part in parts.items():
             self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
-        self.automatic_optimization = step.num_losses == 1
+        self.automatic_optimization = step.num_losses == 1 and len(step.optimizers) <= 1  # as Lightning wants it
         batches = batches if isinstance(batches, DataLoader) else _Batches(batches)
         main = getattr(sys.modules["__main__"], "__file__", None)
         self.sources = tuple({file for file in (main, step.unit.globals.get("__file__")) if file})
