@@ -42,7 +42,8 @@ _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are
 )
 _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
-_OF_ANY_SIZE = ("batch_mixing", "batch_loop", "input_independent", "overfit", "padding")
+_OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
+_OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
 _CUT_S = 5.0
 _OF_DENSE = ("finite", "overfit")
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
@@ -176,9 +177,10 @@ def _review(
         probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
         todo = {name: probe for name, probe in probes.items() if has_batches or name in _OF_ANY}
         todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
-        for names, reason in _unfit(begun, is_sparse):
+        for names, reason in _unfit(begun, is_sparse, bool(step.unit.loaders)):
+            if left := [name for name in names if name in todo]:
+                answer["notes"].append(f"{', '.join(left)}: {reason}")
             todo = {name: probe for name, probe in todo.items() if name not in names}
-            answer["notes"].append(f"{', '.join(names)}: {reason}")
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
         results = _run_in_lanes(todo, begun, deadline, _SHARE * request.limit_s)
         errors: dict[str, list[str]] = {}
@@ -206,8 +208,10 @@ def _review(
     return answer
 
 
-def _unfit(begun: Subject, is_sparse: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+def _unfit(begun: Subject, is_sparse: bool, is_loaded: bool) -> Iterator[tuple[tuple[str, ...], str]]:
     """Probes that do not fit the batches, and why."""
+    if not is_loaded:  # time may come first
+        yield _OF_SAMPLES, "without a loader, nothing says which dimension holds the samples"
     if is_sparse:
         yield _OF_DENSE, "the batches are sparse"
     smaller = few(begun.batches[0])

@@ -93,7 +93,7 @@ class Unit:
         return found
 
     def _execute(self, statements: list[ast.stmt], chosen: dict[str, Any]) -> None:
-        known = self.variables | chosen
+        known = self.variables | {name: _copied(self.variables[name]) for name in self.carried} | chosen
         own = [value for name, value in self.globals.items() if not name.startswith("__")]
         with _put_back([*known.values(), *own], self.globals):
             if self._is_file:
@@ -197,7 +197,14 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, loaders, variables, [], [statement], carried)
     statements = spot.loop.body if spot.loop is not None else _body(spot.function)
     before, after = _split(statements, spot.first)
-    return Unit(spot, [], variables, before, after, carried)
+    started = [
+        statement for statement in before if isinstance(statement, ast.Assign) and _assigned(statement) & carried
+    ]
+    return Unit(spot, [], variables, before, [*started, *after], carried)
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _body(function: ast.AST) -> list[ast.stmt]:
@@ -236,6 +243,10 @@ def detached(value: Any) -> Any:
         return value
     with_graph = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor) and not leaf.is_leaf]
     return pytree.tree_map_only(Tensor, lambda leaf: leaf.detach(), value) if with_graph else value
+
+
+def _copied(value: Any) -> Any:
+    return pytree.tree_map_only(Tensor, Tensor.clone, value)
 
 
 @contextmanager
