@@ -170,6 +170,7 @@ def _stopped(script: Path, code: int | None, output: str) -> str:
 
 def _import_libraries(script: Path) -> None:
     """Imports what the script imports of installed libraries, once for all copies of this process."""
+    os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib asks when it is imported
     for node in source.tree(str(script)).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             full = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]

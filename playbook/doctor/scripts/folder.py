@@ -30,6 +30,7 @@ class Copy:
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.original = folder.resolve()
+        self.scratch = scratch
         self.bytes, self.files = 0, 0
         above = list(self.original.parents)[:_LEVELS]
         inner = scratch
@@ -47,6 +48,8 @@ class Copy:
         target.mkdir()
         for entry in os.scandir(source):
             path, new = Path(entry.path), target / entry.name
+            if self.scratch.is_relative_to(path) or not os.access(path, os.R_OK):
+                continue
             if entry.is_dir(follow_symlinks=False) and not self._stays(path):
                 self._copy(path, new)
             elif entry.is_file(follow_symlinks=False) and self._fits(entry.stat().st_size):

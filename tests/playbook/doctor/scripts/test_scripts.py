@@ -133,10 +133,13 @@ DEFECTS = {
     "missing-zero-grad": ("        optimizer.zero_grad()\n", ""),
     "stuck-in-eval": ("    model.train()\n", ""),
 }
+FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step, one of the rehearsal
 LINES = {"missing-zero-grad": "optimizer.step()", "stuck-in-eval": "model.eval()"}
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize(
+    "defect", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in DEFECTS]
+)
 def test_finds_the_defect_at_its_line(tmp_path: Path, defect: str) -> None:
     report = reviewed(tmp_path, changed(DEFECTS[defect]), only=defect)
     assert lines(report) == [(defect, LINES.get(defect, DEFECTS[defect][1]))], report
@@ -166,6 +169,7 @@ def test_a_closure_without_a_loader(tmp_path: Path) -> None:
     assert "the step computes in single precision" in report.checked
 
 
+@pytest.mark.slow
 def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     loop = "for number in range(10):\n        inputs, target = x[number * 20 :][:20], y[number * 20 :][:20]"
     spoiled = changed(("for inputs, target in train_loader:", loop), DEFECTS["double-softmax"])
@@ -203,6 +207,7 @@ def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
     assert lines(reviewed(tmp_path, "1 / 0\n" + CLEAN, only="crash")) == [("crash", "1 / 0")]
 
 
+@pytest.mark.slow
 def test_an_error_that_only_short_loaders_cause_is_none(tmp_path: Path) -> None:
     counting = changed(("    print(epoch, correct)", "    assert sum(1 for _ in train_loader) == 16"))
     report = reviewed(tmp_path, counting, only="crash")
