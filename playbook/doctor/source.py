@@ -7,6 +7,7 @@ import os
 import site
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import FrameType, TracebackType
@@ -19,6 +20,7 @@ from playbook.doctor.findings import Place
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _MACHINE = os.path.dirname(_OWN)  # Playbook itself, which nobody edits
 _TORCH = os.path.dirname(os.path.abspath(sys.modules["torch"].__file__ or "")) + os.sep
+makers: "weakref.WeakKeyDictionary[Any, Place]" = weakref.WeakKeyDictionary()  # lines that made things, where noted
 _DEPTH = 12  # of the user's frames that are kept of a stack
 _LIBRARIES = (
     sysconfig.get_path("stdlib"),
@@ -191,6 +193,8 @@ def construction(model: nn.Module, part: nn.Module) -> Place | None:
 
     Where no call has its name, the line that puts it, or what it is in, into an attribute.
     """
+    if part in makers:
+        return makers[part]
     path = next((name for name, module in model.named_modules() if module is part), None)
     if path is None:
         return None

@@ -15,14 +15,29 @@ if TYPE_CHECKING:
 class Doctor(ModelVerb):
     """Runs a few training steps in forked processes and prints a report; the exit code is 1 if a finding is critical.
 
-    It reviews any LightningModule, with or without a LightningDataModule.
+    It reviews any LightningModule, with or without a LightningDataModule, and scripts in plain PyTorch:
+    `doctor [options] train.py [the script's own arguments]`.
     """
 
     name = "doctor"
     summary = "Review a model and its data by running them."
-    examples = ("--config configs/vision/cnn-digits.yaml", "--model my.Module --data my.Data --severity warning")
+    examples = (
+        "--config configs/vision/cnn-digits.yaml",
+        "--model my.Module --data my.Data --severity warning",
+        "--severity warning train.py --epochs 2  # a script in plain PyTorch; what follows it are its own arguments",
+    )
     checkpoint = "optional"
     further_options = ("batch",)
+
+    def first(self, args: list[str]) -> int | list[str]:
+        if not names_script(args):
+            return args
+        self.prepare()
+        from playbook.doctor.scripts import command
+        from playbook.training.review import review_errors
+
+        with review_errors():
+            return command.run(args)
 
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
@@ -81,6 +96,19 @@ class Doctor(ModelVerb):
             report = command.examine(session.trainer, session.model, session.datamodule, ids, thresholds)
             command.show(report, format, session.title, write_tests, arguments)
         return int(any(finding["severity"] == "critical" for finding in report.findings))
+
+
+def names_script(args: list[str]) -> bool:
+    """Whether the first argument that is no option, and no option's value, is a Python file."""
+    rest = iter(args)
+    for arg in rest:
+        if arg == "--":
+            return True
+        if not arg.startswith("-"):
+            return arg.endswith(".py")
+        if "=" not in arg:
+            next(rest, None)
+    return False
 
 
 VERB = Doctor()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -92,6 +93,8 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
             fix = "labels = labels.masked_fill(~is_answer, -100)"
             yield Finding(PROMPT_IN_LOSS, loss.op.place, message, fix)
         filler = _filler(target)
+        if filler is not None and _filler(F.pad(read, (0, 1), value=filler)) != filler:
+            filler = None  # a token like others, which the text has before its end as well
         is_filler = target == filler if filler is not None else torch.zeros_like(moved)
         learnt = moved & is_filler & is_filler.roll(1, 1)
         learnt[:, 0] = False

@@ -1,0 +1,137 @@
+"""A copy of a script's folder to run in, and a process that can write nowhere else and reach no network."""
+
+import ctypes
+import os
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+_LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; links stand for the rest
+_LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
+_ALONE = ("__pycache__", "node_modules")
+
+
+class ForbiddenError(PermissionError):
+    """The script reached for the network, or wrote outside of its folder."""
+
+
+class Copy:
+    """A folder and its surroundings in a scratch folder: files are copied, large ones and what lies beside are links.
+
+    Args:
+        folder: the original.
+        scratch: an empty folder.
+    """
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.original = folder.resolve()
+        self.scratch = scratch
+        self.bytes, self.files = 0, 0
+        above = list(self.original.parents)[:_LEVELS]
+        inner = scratch
+        for parent in reversed(above):
+            inner.mkdir(exist_ok=True)
+            below = self.original.relative_to(parent).parts[0]
+            for entry in sorted(os.listdir(parent))[:_SIBLINGS] if os.access(parent, os.R_OK) else ():
+                if entry != below and parent / entry != scratch:
+                    (inner / entry).symlink_to(parent / entry)
+            inner = inner / below
+        self.folder = inner
+        self._copy(self.original, inner)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        target.mkdir()
+        for entry in os.scandir(source):
+            path, new = Path(entry.path), target / entry.name
+            if self.scratch.is_relative_to(path) or not os.access(path, os.R_OK):
+                continue
+            if entry.is_dir(follow_symlinks=False) and not self._stays(path):
+                self._copy(path, new)
+            elif entry.is_file(follow_symlinks=False) and self._fits(entry.stat().st_size):
+                shutil.copyfile(path, new)
+            elif entry.name != "__pycache__":
+                new.symlink_to(path.resolve())
+
+    def _stays(self, folder: Path) -> bool:
+        """Whether a folder is linked as a whole: environments, repositories, and what comes after too many files."""
+        full = self.files >= _ALL_FILES
+        return folder.name in _ALONE or folder.name[0] == "." or (folder / "pyvenv.cfg").exists() or full
+
+    def _fits(self, size: int) -> bool:
+        self.files += 1
+        self.bytes += size
+        return size <= _LARGEST and self.bytes <= _ALL_BYTES and self.files <= _ALL_FILES
+
+    def restored(self, tree: Any) -> Any:
+        """Texts in lists and dicts, with the original folder's name in place of the copy's."""
+        if isinstance(tree, dict):
+            return {key: self.restored(value) for key, value in tree.items()}
+        if isinstance(tree, list):
+            return [self.restored(value) for value in tree]
+        return tree.replace(str(self.folder), str(self.original)) if isinstance(tree, str) else tree
+
+
+def confine(scratch: Path) -> None:
+    """Takes the network and, outside of a folder, the right to write from this process and those that it starts."""
+    os.environ |= {"TMPDIR": str(scratch), "MPLBACKEND": "Agg", "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1"}
+    tempfile.tempdir = str(scratch)
+    sys.dont_write_bytecode = True
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise ForbiddenError("the review blocks the network")
+
+    blocked: dict[str, Callable[..., Any]] = {"connect": refuse, "connect_ex": refuse, "sendto": refuse}
+    for name, function in blocked.items():
+        setattr(socket.socket, name, function)
+    socket.create_connection = socket.getaddrinfo = refuse
+    if not _landlock(scratch):
+        sys.addaudithook(_watch(scratch))
+
+
+def _landlock(scratch: Path) -> bool:
+    """Asks Linux (5.13 and later) to refuse writing outside of a folder; whether it does."""
+    if sys.platform != "linux":
+        return False
+    create, add, restrict, no_new_privileges = 444, 445, 446, 38  # numbers of system calls, and of a prctl
+    changes = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))  # write, remove, make: landlock(7)
+    kernel = ctypes.CDLL(None)
+    rules = kernel.syscall(create, ctypes.create_string_buffer(struct.pack("<Q", changes), 8), 8, 0)
+    if rules < 0:
+        return False
+    for folder in (str(scratch), "/dev", "/proc"):
+        opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        rule = ctypes.create_string_buffer(struct.pack("<Qi", changes, opened), 12)
+        kernel.syscall(add, rules, 1, rule, 0)
+        os.close(opened)
+    kernel.prctl(no_new_privileges, 1, 0, 0, 0)
+    done = kernel.syscall(restrict, rules, 0) == 0
+    os.close(rules)
+    return done
+
+
+def _watch(scratch: Path) -> Callable[[str, tuple[Any, ...]], None]:
+    """For other systems: a hook of Python's that refuses what Python itself would write elsewhere."""
+    home, changing = os.path.realpath(scratch), os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    events = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.symlink", "os.link")
+
+    def watch(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[2], int) and args[2] & changing:
+            paths = args[:1]
+        elif event in events:
+            paths = args[:2]
+        else:
+            return
+        for path in paths:
+            if isinstance(path, str | bytes) and not _is_within(os.path.realpath(os.fsdecode(path)), home):
+                raise ForbiddenError(f"{os.fsdecode(path)}: the review lets a script write in its own folder alone")
+
+    return watch
+
+
+def _is_within(path: str, home: str) -> bool:
+    return path.startswith((home + os.sep, "/dev/", "/proc/"))

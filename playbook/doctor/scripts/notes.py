@@ -1,0 +1,117 @@
+"""What a script makes while it runs: layers, optimizers, schedules and loaders, each with the user's line."""
+
+import gc
+import multiprocessing.process
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from playbook.doctor import source
+from playbook.doctor.findings import Place
+
+Stack = list[tuple[FrameType, int]]  # the user's frames and their lines, the outermost first
+_LAST = 50  # iterations over loaders that are remembered
+_IN_ONE_PROCESS = {"num_workers": 0, "timeout": 0, "pin_memory": False, "persistent_workers": False}
+
+iterations: list[tuple[DataLoader, Stack]] = []  # which loader was begun, from where
+
+
+class Loading:
+    """How loaders give their batches, which the phases of a review set.
+
+    Attributes:
+        longest: batches of one iteration.
+        chosen: gives the batches of a loader in place of its own; None leaves them.
+    """
+
+    longest: int | None = None
+    chosen: Callable[[DataLoader], Iterator[Any] | None] = staticmethod(lambda loader: None)
+
+
+class Backward:
+    """What `backward` does, which the phases of a review set."""
+
+    original = staticmethod(torch.autograd.backward)
+    act: Callable[..., Any] = staticmethod(torch.autograd.backward)
+
+
+def stack(frame: FrameType | None) -> Stack:
+    """The user's frames around one, the outermost first."""
+    found: Stack = []
+    while frame is not None:
+        if source.is_user(frame.f_code.co_filename):
+            found.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return found[::-1]
+
+
+def patch() -> None:
+    """Changes torch in this process, for good, so that what a script makes is noted and loops can be directed."""
+    for kind in (nn.Module, Optimizer, LRScheduler, DataLoader):
+        kind.__init__ = _noting(kind.__init__)
+    begin = DataLoader.__iter__
+    DataLoader.__iter__ = lambda self: _iterate(self, begin)  # type: ignore[method-assign]
+
+    def backward(
+        self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+    ) -> None:
+        Backward.act(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def backward_of_several(*args: Any, **kwargs: Any) -> None:
+        Backward.act(*args, **kwargs)
+
+    Tensor.backward = backward
+    torch.autograd.backward = backward_of_several
+    torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
+    multiprocessing.process.BaseProcess.start = lambda self: self.run()
+    multiprocessing.process.BaseProcess.join = lambda self, timeout=None: None
+
+
+def _noting(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        frame = sys._getframe(1)
+        while frame is not None and (
+            not source.is_user(frame.f_code.co_filename) or frame.f_locals.get("self") is self
+        ):
+            frame = frame.f_back  # a class's own __init__ is not the line that makes it
+        if frame is not None:
+            source.makers.setdefault(self, Place(frame.f_code.co_filename, frame.f_lineno))
+
+    return init
+
+
+def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -> Iterator[Any]:
+    iterations.append((loader, stack(sys._getframe(2))))
+    del iterations[:-_LAST]
+    chosen = Loading.chosen(loader)
+    if chosen is not None:
+        return chosen
+    own = {name: vars(loader)[name] for name in _IN_ONE_PROCESS if name in vars(loader)}
+    vars(loader).update(_IN_ONE_PROCESS)
+    try:
+        batches = begin(loader)
+    finally:
+        vars(loader).update(own)
+    return batches if Loading.longest is None else _first(batches, Loading.longest)
+
+
+def _first(batches: Iterator[Any], number: int) -> Iterator[Any]:
+    for index, batch in enumerate(batches):
+        if index == number:
+            return
+        yield batch
+
+
+def living(kind: type) -> list[Any]:
+    """Objects of a type that exist, by their type, as `isinstance` fails on a proxy of what has ended."""
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]

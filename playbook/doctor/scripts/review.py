@@ -1,0 +1,280 @@
+"""Reviews a held script: replays its step in a LightningModule, and lets the probes look at that."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from playbook.doctor import failure, sandbox, source, subject
+from playbook.doctor.dependence import few
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.loading import option
+from playbook.doctor.probes.registration import _trainable
+from playbook.doctor.record import tensors
+from playbook.doctor.registry import Probe, all_probes
+from playbook.doctor.review import _run_in_lanes, _run_in_own_process
+from playbook.doctor.scripts import hold, notes
+from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
+from playbook.doctor.scripts.hold import Held
+from playbook.doctor.scripts.module import Script, Step, ValidatedScript, find_parts, keep_weights, living_things
+from playbook.doctor.scripts.notes import Backward, Loading
+from playbook.doctor.scripts.silence import silenced
+from playbook.doctor.scripts.unit import Unit, make_unit
+from playbook.doctor.scripts.validation import ValidationWatch, go_on
+from playbook.doctor.subject import NUM_VAL, Subject
+
+VALIDATION_S = 8.0  # for a script to reach its validation
+_SHARE = 0.2  # of the time, for a probe
+_OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning, and about devices
+    *("zero_grad", "schedule", "modes", "retained", "run"),
+    *("metrics", "scalar_loss", "accumulation"),
+)
+_OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
+_OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
+_OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
+_OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
+_CUT_S = 5.0
+_OF_DENSE = ("finite", "overfit")
+_OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
+_OF_LOADER = {
+    "train-not-shuffled": "shuffle",
+    "norm-batch-size-one": "batch_size",
+    "duplicate-worker-rng": "num_workers",
+}
+
+
+@dataclass
+class Request:
+    """What a review of a script is asked for.
+
+    Args:
+        script: the file, in the copy of its folder.
+        arguments: of the script.
+        scratch: for the review's own files.
+        ids: of the defects to look for.
+        limit_s: seconds for everything.
+    """
+
+    script: Path
+    arguments: list[str]
+    scratch: Path
+    ids: frozenset[str]
+    limit_s: float
+
+
+def review_held(request: Request) -> None:
+    """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
+    answer = request.scratch / "review.json"
+    start = time.monotonic()
+    is_copy = False
+
+    def finish(content: dict[str, Any]) -> None:
+        if not answer.exists():
+            answer.write_text(json.dumps(content), encoding="utf-8")
+        os._exit(0)
+
+    def look(held: Held) -> None:
+        nonlocal is_copy
+        if is_copy:
+            return
+        deadline = start + request.limit_s
+        try:
+            is_copy = _look(held, request, deadline, finish)
+        except Exception as error:  # of the step's replay: the rehearsal still tells what it saw
+            finish({"findings": [], "checked": [], "looked_for": [], "notes": [f"the step: {sandbox.describe(error)}"]})
+
+    try:
+        hold.run(request.script, request.arguments, look)
+    except SystemExit as stop:
+        if not is_copy:
+            finish({"exit": stop.code if isinstance(stop.code, int | None) else 1})
+    except BaseException as error:  # of the script
+        if not is_copy:
+            finish({"crash": failure.as_finding(error).as_dict() | {"probe": "start"}})
+    if not is_copy:
+        finish({"exit": 0})
+    os._exit(0)
+
+
+def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[str, Any]], None]) -> bool:
+    """Reviews, and ends the process; True in a copy of it, which lets the script go on."""
+    unit = make_unit(held.spot)
+    step = Step(unit, events(unit, living_things(), request.scratch / "events") or [None])
+    owned = [p for optimizer in step.optimizers for group in optimizer.param_groups for p in group["params"]]
+    parts = find_parts(unit, [*held.leaves, *owned])
+    step.optimizers = step.optimizers or _optimizers_of(held, step)
+    batches, states, restore = batches_of(step), _random_states(), keep_weights(parts)
+    reached, silence = request.scratch / "reached", ExitStack()
+
+    def review(val_unit: Unit | None) -> None:
+        Loading.longest, Backward.act = None, Backward.original
+        with silence, torch.inference_mode(False), torch.enable_grad():
+            silence.close()
+            restore()
+            states()
+            finish(_review(parts, step, batches, val_unit, request, deadline))
+
+    def review_validated(val_unit: Unit) -> None:
+        reached.touch()
+        review(val_unit)
+
+    if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S):
+        silence.enter_context(silenced(step.things, lambda *_, **__: None, lambda _: None))
+        return True
+    review(None)
+    return False
+
+
+def _optimizers_of(held: Held, step: Step) -> list[Optimizer]:
+    """For steps that are a closure, or a part of an accumulation: the optimizers of the parameters in the graph."""
+    leaves = {id(leaf) for leaf in held.leaves}
+    optimizers = [thing for thing in step.things if isinstance(thing, Optimizer)]
+    return [o for o in optimizers if any(id(p) in leaves for group in o.param_groups for p in group["params"])]
+
+
+def _random_states() -> Callable[[], None]:
+    python, numpy, own = random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+    def restore() -> None:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(own)
+
+    return restore
+
+
+def _review(
+    parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None, request: Request, deadline: float
+) -> dict[str, Any]:
+    """What the probes say of a script's step, as Report's fields."""
+    answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
+    has_batches = isinstance(batches, DataLoader) or bool(batches)
+    if not has_batches:
+        answer["notes"].append("what needs a batch: the step takes none")
+    is_sparse = isinstance(batches, list) and any(leaf.is_sparse for leaf in tensors(batches))
+    batches = batches if has_batches else [{}]
+    model = Script(parts, step, batches)
+    if val_unit is not None:
+        run = _validation(step, val_unit)
+        val_batches = val_batches_of(val_unit, NUM_VAL, run)
+        if isinstance(val_batches, DataLoader) or val_batches:
+            model = ValidatedScript(parts, step, batches, val_unit, val_batches)
+    if not isinstance(model, ValidatedScript):
+        answer["notes"].append("validation: the script does not reach one here, or it takes no batch")
+
+    def look(begun: Subject) -> None:
+        probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
+        todo = {name: probe for name, probe in probes.items() if has_batches or name in _OF_ANY}
+        todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
+        for names, reason in _unfit(begun, is_sparse, bool(step.unit.loaders)):
+            if left := [name for name in names if name in todo]:
+                answer["notes"].append(f"{', '.join(left)}: {reason}")
+            todo = {name: probe for name, probe in todo.items() if name not in names}
+        todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
+        results = _run_in_lanes(todo, begun, deadline, _SHARE * request.limit_s)
+        errors: dict[str, list[str]] = {}
+        for name, probe in todo.items():
+            result = results.get(name) or _run_in_own_process(probe, begun, deadline, _SHARE * request.limit_s)
+            if "error" in result:
+                late = "took more than" in result["error"] or "no time was left" in result["error"]
+                errors.setdefault("not done in time" if late else result["error"], []).append(name)
+                continue
+            answer["findings"] += [_placed(item, step, batches) | {"probe": name} for item in result["findings"]]
+            answer["checked"] += result["checked"]
+            answer["looked_for"] += sorted(probe.ids & request.ids)
+        answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
+
+    subject.open_subject(model, None, {}, look)
+    by_hand = not step.optimizers  # updated without an optimizer, on purpose
+    answer["findings"] = [
+        item
+        for item in answer["findings"]
+        if not _is_of_device(item) and not (by_hand and item["id"] == "parameter-not-optimized")
+    ]
+    if not any("autocast" in Path(file).read_text(encoding="utf-8") for file in model.sources):
+        for item in answer["findings"]:  # of a precision that the script does not use yet
+            item["severity"] = "advice" if item["id"] == "amp-unsafe" else item["severity"]
+    return answer
+
+
+def _unfit(begun: Subject, is_sparse: bool, is_loaded: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Probes that do not fit the batches, and why."""
+    if not is_loaded:  # time may come first
+        yield _OF_SAMPLES, "without a loader, nothing says which dimension holds the samples"
+    if is_sparse:
+        yield _OF_DENSE, "the batches are sparse"
+    smaller = few(begun.batches[0])
+    if smaller is None or not tensors(smaller):
+        return
+    try:
+        sandbox.call(lambda: bool(begun.train(smaller)), _CUT_S)
+    except sandbox.SandboxError:
+        yield _OF_ANY_SIZE, "the step takes no smaller batches"
+
+
+def _validation(step: Step, unit: Unit) -> Callable[[], None]:
+    def run() -> None:
+        with torch.no_grad(), silenced(step.things, lambda *_, **__: None, lambda _: None):
+            unit.run({})
+
+    return run
+
+
+def _adapted(name: str, probe: Probe) -> Probe:
+    """The probe, which for layers in plain lists also looks at modules that hold the script's models so."""
+    if name != "registration":
+        return probe
+
+    def look(begun: Subject) -> Iterator[Finding | str]:
+        weights = {id(weight) for weight in begun.model.parameters()}
+        known = {id(module) for module in begun.model.modules()}
+        models = [begun.model]
+        for module in notes.living(nn.Module):
+            held = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
+            if id(module) not in known and any(id(weight) in weights for weight in _trainable(held, 3)):
+                models.append(module)
+        for model in models:
+            yield from probe.look(replace(begun, model=model))
+
+    return replace(probe, look=look)
+
+
+def _placed(item: dict[str, Any], step: Step, batches: Any) -> dict[str, Any]:
+    """A finding with the line that made the optimizer or the loader, where the probe knew none."""
+    things: list[Any] = []
+    if item["id"] in _OF_OPTIMIZER:
+        things = step.optimizers
+    elif item["id"] in _OF_LOADER:
+        things = step.unit.loaders
+    place = next((source.makers[thing] for thing in things if thing in source.makers), None)
+    if item["file"] or place is None:
+        return item
+    if item["id"] in _OF_LOADER:
+        place = option([place], _OF_LOADER[item["id"]])[0] or place
+    return item | {"file": place.file, "line": place.line, "code": place.code}
+
+
+def _is_of_device(item: dict[str, Any]) -> bool:
+    """Whether a finding comes of the script's own device, which is the CPU in this review alone.
+
+    `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
+    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device.
+    """
+    if item["id"] == "host-sync":
+        return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
+    if item["id"] == "device-unsafe-tensor":
+        function = source.function_at(Place(item["file"], item["line"]))
+        named = any(word in item["code"] for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
+        return named or function is None or function.name != "forward"
+    return False

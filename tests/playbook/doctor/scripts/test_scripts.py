@@ -1,0 +1,226 @@
+"""Scripts in plain PyTorch as people write them, one a defect, and what the review finds in them."""
+
+from pathlib import Path
+
+import pytest
+
+from playbook.doctor.errors import ReviewError
+from playbook.doctor.options import select_ids
+from playbook.doctor.report import Report
+from playbook.doctor.scripts.command import review_script
+from tests.playbook.doctor.programs import needs_fork
+
+pytestmark = needs_fork
+
+CLEAN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+y = torch.randint(0, 3, (400,))
+x = torch.randn(400, 8)
+x[:, :3] += 2.0 * F.one_hot(y, 3)
+train_loader = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)
+val_loader = DataLoader(TensorDataset(x[320:], y[320:]), batch_size=20)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 32)
+        self.dropout = nn.Dropout(0.1)
+        self.second = nn.Linear(32, 3)
+
+    def forward(self, x):
+        x = self.dropout(F.relu(self.first(x)))
+        return self.second(x)
+
+
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for epoch in range(3):
+    model.train()
+    for inputs, target in train_loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), target)
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for inputs, target in val_loader:
+            correct += (model(inputs).argmax(1) == target).sum().item()
+    print(epoch, correct)
+"""
+
+GAN = """
+import torch
+from torch import nn
+
+real = torch.randn(256, 4) * 0.5 + 1.0
+maker, judge = nn.Linear(2, 4), nn.Sequential(nn.Linear(4, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+judged = torch.optim.Adam(judge.parameters(), lr=1e-3)
+made = torch.optim.Adam(maker.parameters(), lr=1e-3)
+criterion = nn.BCEWithLogitsLoss()
+for step in range(12):
+    batch = real[torch.randint(0, 256, (16,))]
+    fake = maker(torch.randn(16, 2))
+    judged.zero_grad()
+    loss = criterion(judge(batch), torch.ones(16, 1)) + criterion(judge(fake.detach()), torch.zeros(16, 1))
+    loss.backward()
+    judged.step()
+    made.zero_grad()
+    criterion(judge(fake), torch.ones(16, 1)).backward()
+    made.step()
+"""
+
+CLOSURE = """
+import argparse
+import torch
+from torch import nn
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    args = parser.parse_args()
+    x = torch.linspace(-1, 1, 64).unsqueeze(1)
+    y = x**3
+    model = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(args.steps):
+        optimizer.step(closure)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def changed(*pairs: tuple[str, str]) -> str:
+    text = CLEAN
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def reviewed(folder: Path, text: str, *arguments: str, only: str | None = None) -> Report:
+    script = folder / "train.py"
+    script.write_text(text, encoding="utf-8")
+    report = review_script(script, list(arguments), select_ids(only))
+    assert not [note for note in report.notes if "Error" in note and "loaders cut short" not in note], report.notes
+    return report
+
+
+def lines(report: Report) -> list[tuple[str, str]]:
+    return [(item["id"], item["code"]) for item in report.findings]
+
+
+DEFECTS = {
+    "activation-on-logits": ("return self.second(x)", "return self.second(x).relu()"),
+    "double-softmax": ("return self.second(x)", "return self.second(x).softmax(1)"),
+    "layer-in-forward": ("return self.second(x)", "return nn.Linear(32, 3)(x)"),
+    "missing-zero-grad": ("        optimizer.zero_grad()\n", ""),
+    "stuck-in-eval": ("    model.train()\n", ""),
+}
+FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step, one of the rehearsal
+LINES = {"missing-zero-grad": "optimizer.step()", "stuck-in-eval": "model.eval()"}
+
+
+@pytest.mark.parametrize(
+    "defect", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in DEFECTS]
+)
+def test_finds_the_defect_at_its_line(tmp_path: Path, defect: str) -> None:
+    report = reviewed(tmp_path, changed(DEFECTS[defect]), only=defect)
+    assert lines(report) == [(defect, LINES.get(defect, DEFECTS[defect][1]))], report
+    assert report.findings[0]["file"] == str(tmp_path / "train.py")
+
+
+@pytest.mark.slow
+def test_finds_nothing_in_a_clean_script(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, CLEAN)
+    assert not report.findings, report
+    assert not report.notes, report
+    assert "the script runs to its end (48 steps)" not in report.checked  # its loaders give eight batches an epoch
+    assert "the script runs to its end (24 steps)" in report.checked
+
+
+@pytest.mark.slow
+def test_two_networks_against_each_other(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, GAN)
+    assert not report.findings, report
+    assert "losses and gradients are finite" in report.checked
+
+
+@pytest.mark.slow
+def test_a_closure_without_a_loader(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, CLOSURE, "--steps", "3")
+    assert not report.findings, report
+    assert "the step computes in single precision" in report.checked
+
+
+@pytest.mark.slow
+def test_a_loop_without_a_loader(tmp_path: Path) -> None:
+    loop = "for number in range(10):\n        inputs, target = x[number * 20 :][:20], y[number * 20 :][:20]"
+    spoiled = changed(("for inputs, target in train_loader:", loop), DEFECTS["double-softmax"])
+    assert lines(reviewed(tmp_path, spoiled, only="double-softmax,label-out-of-range")) == [
+        ("double-softmax", "return self.second(x).softmax(1)")
+    ]
+
+
+def test_nothing_of_the_folder_changes(tmp_path: Path) -> None:
+    (tmp_path / "state.txt").write_text("before", encoding="utf-8")
+    writing = "torch.save(model.state_dict(), 'model.pt')\nopen('state.txt', 'w').write('after')\n"
+    report = reviewed(tmp_path, CLEAN + writing, only="crash")
+    assert not report.findings, report
+    assert "the script runs to its end (24 steps)" in report.checked
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state.txt", "train.py"]
+    assert (tmp_path / "state.txt").read_text(encoding="utf-8") == "before"
+
+
+def test_writing_elsewhere_and_the_network_are_refused(tmp_path: Path) -> None:
+    folder, other = tmp_path / "project", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    report = reviewed(folder, CLEAN + f"open({str(other / 'model.pt')!r}, 'w')\n", only="crash")
+    assert not report.findings, report
+    assert any("model.pt" in note for note in report.notes), report.notes
+    assert not list(other.iterdir())
+    report = reviewed(folder, CLEAN + "import urllib.request as r\nr.urlopen('http://localhost:1')\n", only="crash")
+    assert any("blocks the network" in note for note in report.notes), report.notes
+
+
+def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, CLEAN + "print(accuracy)\n", only="crash")
+    assert lines(report) == [("crash", "print(accuracy)")]
+    assert "NameError" in report.findings[0]["message"]
+    assert lines(reviewed(tmp_path, "1 / 0\n" + CLEAN, only="crash")) == [("crash", "1 / 0")]
+
+
+@pytest.mark.slow
+def test_an_error_that_only_short_loaders_cause_is_none(tmp_path: Path) -> None:
+    counting = changed(("    print(epoch, correct)", "    assert sum(1 for _ in train_loader) == 16"))
+    report = reviewed(tmp_path, counting, only="crash")
+    assert not report.findings, report
+
+
+def test_scripts_that_cannot_be_reviewed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('nothing to do')\n", encoding="utf-8")
+    with pytest.raises(ReviewError, match="without calling backward"):
+        review_script(script, [], select_ids())
+    with pytest.raises(ReviewError, match=r"no such file. Nearest: .*train\.py"):
+        review_script(tmp_path / "trian.py", [], select_ids())
+    script.write_text(CLOSURE, encoding="utf-8")
+    with pytest.raises(ReviewError, match=r"exit code 2 .*--steps"):
+        review_script(script, [], select_ids())
