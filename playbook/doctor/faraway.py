@@ -11,7 +11,7 @@ from sys import _getframe
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -77,7 +77,10 @@ class Far(Tensor):
         return format(self.near, spec)
 
     def __deepcopy__(self, memo: Any) -> "Far":
-        return Far(self.near.clone())
+        copied: Any = Far(self.near.clone())
+        is_weight = isinstance(self, nn.Parameter)
+        copied = nn.Parameter(copied, self.requires_grad) if is_weight else copied.requires_grad_(self.requires_grad)
+        return memo.setdefault(id(self), copied)
 
 
 Meeting = Callable[[str, list[Tensor]], None]

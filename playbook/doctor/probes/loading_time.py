@@ -54,11 +54,11 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
 
 @contextmanager
 def _calls(subject: Subject) -> Iterator[list[nn.Module]]:
-    """The parts of the model that are called while the context lasts."""
+    """The parts of the model, or of another one of its class, that are called while the context lasts."""
     parts, called = set(subject.model.modules()), list[nn.Module]()
 
     def enter(module: nn.Module, _: Any) -> None:
-        if module in parts:
+        if module in parts or type(module) is type(subject.model):
             called.append(module)
 
     hook = nn.modules.module.register_module_forward_pre_hook(enter)

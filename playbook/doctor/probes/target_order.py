@@ -27,16 +27,20 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
     """Puts sample 0 in the place of sample 1, in evaluation mode: where a target changes, its prediction must as well.
 
     Reported is a loss in which fewer than half of the predictions beside changed targets change, while others do.
+    Targets that depend on the whole batch, as standardised returns, are left out.
     """
     batch = subject.batches[0]
-    if (num_samples(batch) or 0) < 3:
+    number = num_samples(batch) or 0
+    if number < 3:
         return
     replaced = mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
     before, after = (losses(evaluated(subject, each, training=True)) for each in (batch, replaced))
     looked = False
     for one, two in zip(before, after, strict=False):
         moved, wanted = _moved(one, two), _wanted(one, two)
-        if moved is None or moved.shape != wanted.shape or not moved.any() or not wanted.any():
+        if moved is None or moved.shape != wanted.shape or not moved.any():
+            continue
+        if not 0 < int(wanted.sum()) <= wanted.numel() / number:
             continue
         looked = True
         share = float(moved[wanted].double().mean())

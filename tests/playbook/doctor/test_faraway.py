@@ -75,3 +75,16 @@ def test_afterwards_nothing_is_left(met: list[str]) -> None:
     assert torch.autocast.__init__ is enter
     assert isinstance(torch.ones(2) + 1, Tensor)
     assert not torch.__future__.get_overwrite_module_params_on_conversion()
+
+
+def test_a_copy_of_a_net_learns(met: list[str]) -> None:
+    net = nn.Linear(3, 1)
+    with _far(met):
+        net.to(FAR)
+        local = copy.deepcopy(net)
+        assert [type(weight) for weight in local.parameters()] == [type(weight) for weight in net.parameters()]
+        local(torch.randn(5, 3).to(FAR)).sum().backward()
+        net.bias.grad = torch.zeros_like(net.bias)
+        net.bias.grad += local.bias.grad
+        assert net.bias.grad.tolist() == [5.0]
+    assert not met
