@@ -100,8 +100,6 @@ class Rehearsal:
         steps = self.steps[optimizer]
         steps.evaluating.append(bool(steps.models) and not any(model.training for model in steps.models))
         if len(self.graphs) < _GRAPHS:
-            if not self.graphs:
-                gc.freeze()  # what is there already is not searched after every step
             gc.collect()
             self.graphs.append(len({node for tensor in _living_tensors() for node in hold.graph(tensor)}))
             if self._is_growing():
