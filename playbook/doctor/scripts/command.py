@@ -151,6 +151,9 @@ def _run(
     if "exit" in review:
         raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
     if "crash" in review:
+        crash = review["crash"]
+        if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
+            raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
         return [review]
     if "crash" in real:  # was it for the loaders that were cut short?
         sandbox.calls([rehearsing(places[2], None)], REHEARSAL_S + _LATE_S)
