@@ -3,6 +3,7 @@
 import argparse
 import ast
 import difflib
+import gc
 import importlib
 import json
 import os
@@ -81,9 +82,13 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
     start = time.monotonic()
     _require(script)
     scratch = Path(tempfile.mkdtemp(prefix="doctor-"))
+    _import_libraries(script)
+    gc.collect()
+    gc.freeze()  # later searches see only what the script makes
     try:
         answers = _run(script.resolve(), arguments, ids, scratch, limit_s)
     finally:
+        gc.unfreeze()
         shutil.rmtree(scratch, ignore_errors=True)
     findings, checked, said, looked_for = [], [], [], []
     for answer in answers:
@@ -112,7 +117,6 @@ def _run(
     """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder."""
     here = Path.cwd().resolve()
     folder = here if script.is_relative_to(here) else script.parent
-    _import_libraries(script)
     places = [scratch / name for name in ("review", "rehearsal", "again")]
 
     def in_copy(place: Path, act: Callable[[Path], None]) -> Callable[[], None]:
@@ -147,6 +151,9 @@ def _run(
     if "exit" in review:
         raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
     if "crash" in review:
+        crash = review["crash"]
+        if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
+            raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
         return [review]
     if "crash" in real:  # was it for the loaders that were cut short?
         sandbox.calls([rehearsing(places[2], None)], REHEARSAL_S + _LATE_S)

@@ -100,8 +100,6 @@ class Rehearsal:
         steps = self.steps[optimizer]
         steps.evaluating.append(bool(steps.models) and not any(model.training for model in steps.models))
         if len(self.graphs) < _GRAPHS:
-            if not self.graphs:
-                gc.freeze()  # what is there already is not searched after every step
             gc.collect()
             self.graphs.append(len({node for tensor in _living_tensors() for node in hold.graph(tensor)}))
             if self._is_growing():
@@ -164,7 +162,8 @@ class Rehearsal:
         for schedule, calls in self.calls.items():
             place = source.makers.get(schedule)
             name = type(schedule).__name__
-            if has_ended and not calls and schedule.optimizer in self.steps and not nested:
+            unused = not calls and schedule.optimizer in self.steps and not _is_called(place)
+            if has_ended and unused and not nested:
                 return Finding(SCHEDULER_CADENCE, place, f"{name} is made, and never stepped", "scheduler.step()")
             per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
             gaps = [later - earlier for earlier, later in pairwise([0, *calls])]
@@ -177,6 +176,17 @@ class Rehearsal:
                 message = f"{name} is stepped once in {min(gaps)} steps or more: its cycle takes {schedule.total_steps}"
                 return Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
         return "schedules are stepped" if self.calls and has_ended and not nested else None
+
+
+def _is_called(place: Place | None) -> bool:
+    """Whether the file says somewhere that what is made at a line steps: perhaps later than this run goes."""
+    if place is None:
+        return True
+    tree = source.tree(place.file)
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno == place.line]
+    names = [ast.unparse(target) for node in made for target in node.targets]
+    called = {ast.unparse(call.func) for call in source.calls(tree, "step")}
+    return not names or any(f"{name}.step" in called for name in names)
 
 
 def _length(loader: Any) -> int:

@@ -34,6 +34,7 @@ from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import ValidationWatch, go_on
 from playbook.doctor.subject import NUM_VAL, Subject
 
+ANSWER = "review.json"
 VALIDATION_S = 8.0  # for a script to reach its validation
 _SHARE = 0.2  # of the time, for a probe
 _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning, and about devices
@@ -75,7 +76,7 @@ class Request:
 
 def review_held(request: Request) -> None:
     """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
-    answer = request.scratch / "review.json"
+    answer = request.scratch / ANSWER
     start = time.monotonic()
     is_copy = False
 
@@ -132,6 +133,8 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
     if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S):
         silence.enter_context(silenced(step.things, lambda *_, **__: None, lambda _: None))
         return True
+    if (request.scratch / ANSWER).exists():  # the copy has reviewed it, with its validation
+        finish({})
     review(None)
     return False
 
@@ -177,7 +180,7 @@ def _review(
         probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
         todo = {name: probe for name, probe in probes.items() if has_batches or name in _OF_ANY}
         todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
-        for names, reason in _unfit(begun, is_sparse, bool(step.unit.loaders)):
+        for names, reason in _unfit(begun, step, is_sparse):
             if left := [name for name in names if name in todo]:
                 answer["notes"].append(f"{', '.join(left)}: {reason}")
             todo = {name: probe for name, probe in todo.items() if name not in names}
@@ -208,9 +211,11 @@ def _review(
     return answer
 
 
-def _unfit(begun: Subject, is_sparse: bool, is_loaded: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+def _unfit(begun: Subject, step: Step, is_sparse: bool) -> Iterator[tuple[tuple[str, ...], str]]:
     """Probes that do not fit the batches, and why."""
-    if not is_loaded:  # time may come first
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in step.optimizers):
+        yield ("learning_rate",), "LBFGS searches along a line"
+    if not step.unit.loaders:  # time may come first
         yield _OF_SAMPLES, "without a loader, nothing says which dimension holds the samples"
     if is_sparse:
         yield _OF_DENSE, "the batches are sparse"

@@ -38,7 +38,7 @@ class Net(nn.Module):
         return self.second(x)
 
 
-model = Net()
+model, losses = Net(), []
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for epoch in range(3):
     model.train()
@@ -126,15 +126,23 @@ def lines(report: Report) -> list[tuple[str, str]]:
     return [(item["id"], item["code"]) for item in report.findings]
 
 
+SCHEDULE = "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=90)"
 DEFECTS = {
     "activation-on-logits": ("return self.second(x)", "return self.second(x).relu()"),
     "double-softmax": ("return self.second(x)", "return self.second(x).softmax(1)"),
     "layer-in-forward": ("return self.second(x)", "return nn.Linear(32, 3)(x)"),
     "missing-zero-grad": ("        optimizer.zero_grad()\n", ""),
     "stuck-in-eval": ("    model.train()\n", ""),
+    "graph-retained": ("        loss.backward()", "        losses.append(loss)\n        loss.backward()"),
+    "scheduler-cadence": ("for epoch", f"{SCHEDULE}\nfor epoch"),
 }
 FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step, one of the rehearsal
-LINES = {"missing-zero-grad": "optimizer.step()", "stuck-in-eval": "model.eval()"}
+LINES = {
+    "missing-zero-grad": "optimizer.step()",
+    "stuck-in-eval": "model.eval()",
+    "graph-retained": "losses.append(loss)",
+    "scheduler-cadence": SCHEDULE,
+}
 
 
 @pytest.mark.parametrize(
