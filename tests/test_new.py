@@ -81,7 +81,7 @@ def test_what_is_written_keeps_the_style(copy: Path, length: int) -> None:
     for kind in NEW:
         written = python(copy, "-m", "src", "new", kind, kind[0] + "z" * (length - 1))
         assert written.returncode == 0, written.stderr
-    sources = [str(path) for path in copy.rglob("*zz*.py")]
+    sources = [str(path) for path in copy.rglob("*[ntd]zz*.py")]
     assert len(sources) == 6, sources
     for command in (["check", "--no-cache"], ["format", "--no-cache", "--diff"]):
         checked = python(copy, "-m", "ruff", *command, *sources)
