@@ -45,13 +45,11 @@ class Held:
     """A script at its first `backward`.
 
     Args:
-        loss: what it calls backward on.
         spot: of the step.
         leaves: the parameters that the loss depends on.
         line: of the step's frame, where it leads to `backward`.
     """
 
-    loss: Tensor
     spot: Spot
     leaves: list[Tensor]
     line: int
@@ -123,7 +121,7 @@ def run(script: Path, arguments: list[str], look: Callable[[Held], Any]) -> None
         spot = find_spot([mode.stacks[node] for node in nodes if node in mode.stacks], now)
         mode.stacks.clear()
         leaves = [node.variable for node in nodes if hasattr(node, "variable")]
-        look(Held(loss, spot, leaves, dict(now)[spot.frame]))
+        look(Held(spot, leaves, dict(now)[spot.frame]))
         return Backward.act(tensors, *args, **kwargs)
 
     Backward.act = hold

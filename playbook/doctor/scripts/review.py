@@ -37,7 +37,7 @@ from playbook.doctor.subject import NUM_VAL, Subject
 ANSWER = "review.json"
 VALIDATION_S = 8.0  # for a script to reach its validation
 _SHARE = 0.2  # of the time, for a probe
-_OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning, and about devices
+_OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning
     *("zero_grad", "schedule", "modes", "retained", "run"),
     *("metrics", "scalar_loss", "accumulation"),
 )
