@@ -93,14 +93,15 @@ class Subject:
         size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
         number = max(_LEAST, int(size * _LONG_S / self.seconds))
         cut = [first(batch, number) for batch in (*self.batches, *self.val_batches)]
-        if all(batch is not None for batch in cut) and self._takes(cut[0]):
+        if all(batch is not None for batch in cut) and self.takes(cut[0]):
             self.samples = number
             self.batches, self.val_batches = cut[: len(self.batches)], cut[len(self.batches) :]
 
-    def _takes(self, batch: Any) -> bool:
-        """Whether a training step runs on this batch: some need a certain number of samples."""
+    def takes(self, batch: Any, training: bool = True) -> bool:
+        """Whether a step runs on this batch: some need a certain number of samples."""
+        step = self.train if training else self.validate
         try:
-            return sandbox.call(lambda: self.train(batch) is None, _LONGEST_S) in (True, False)
+            return sandbox.call(lambda: step(batch) is None, _LONGEST_S) in (True, False)
         except sandbox.SandboxError:
             return False
 

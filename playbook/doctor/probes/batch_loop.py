@@ -48,6 +48,8 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
     if not (whole := _turns(subject, batch, size)):
         yield "no Python loop goes over the batch"
         return
+    if not subject.takes(first(batch, half)):
+        return
     part = _turns(subject, first(batch, half), half)
     loops = [loop for loop in whole if whole[loop] * half == part.get(loop, 0) * size]
     loops = [loop for loop in loops if not any(_within(loop, other) for other in loops)]

@@ -33,7 +33,7 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     """
     batch = few((subject.val_batches if subject.validates else subject.batches)[0])
     size = num_samples(batch) if batch is not None else None
-    if size is None or size < 3:
+    if size is None or size < 3 or not subject.takes(batch, training=not subject.validates):
         return
     replaced = mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
     before, after = evaluated(subject, batch), evaluated(subject, replaced)

@@ -33,8 +33,11 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
         number = num_samples(batch)
         if number is None:
             return
+        doubled = mapped(batch, lambda leaf: torch.cat([leaf, leaf]))
+        if not subject.takes(doubled):
+            return
         record, once = _run(subject, batch)
-        _, twice = _run(subject, mapped(batch, lambda leaf: torch.cat([leaf, leaf])))
+        _, twice = _run(subject, doubled)
         if once is None or twice is None or not abs(once) > 1e-9:
             return
         ratios.append(twice / once)

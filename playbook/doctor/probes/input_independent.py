@@ -33,7 +33,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     """
     batch = few(subject.batches[0])
     size = num_samples(batch) if batch is not None else None
-    if size is None or size < 2:
+    if size is None or size < 2 or not subject.takes(batch):
         return
     rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
     if all(torch.equal(a, b) for a, b in zip(_leaves(batch), _leaves(rolled), strict=True)):

@@ -31,7 +31,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     if len(subject.trainer.optimizers) != 1 or not subject.batches or not subject.model.automatic_optimization:
         return
     batch = subject.batches[0]
-    batch = first(batch, _SAMPLES) or batch
+    part = first(batch, _SAMPLES)
+    batch = part if part is not None and subject.takes(part) else batch
     for module in subject.model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0

@@ -42,6 +42,8 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
 
         return mapped(batch, of)
 
+    if not subject.takes(cut(total), training=not subject.validates):
+        return
     whole = evaluated(subject, cut(total))
     middle = (length + total + 1) // 2 if any(whole.named(*_LOCAL)) else length + 2
     try:

@@ -26,7 +26,8 @@ _CHANGED, _LEAST = 1e-6, 0.5
 def target_order(subject: Subject) -> Iterator[Finding | str]:
     """Puts sample 0 in the place of sample 1, in evaluation mode: where a target changes, its prediction must as well.
 
-    Reported is a loss in which fewer than half of the predictions beside changed targets change, while others do.
+    Reported is a loss in which fewer than half of the predictions beside changed targets change, and more than half of
+    those that change stand elsewhere: codes of a vector quantiser may stay as they are, but not change elsewhere.
     Targets that depend on the whole batch, as standardised returns, are left out.
     """
     batch = subject.batches[0]
@@ -43,8 +44,8 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
         if not 0 < int(wanted.sum()) <= wanted.numel() / number:
             continue
         looked = True
-        share = float(moved[wanted].double().mean())
-        if share < _LEAST:
+        share, beside = float(moved[wanted].double().mean()), float(wanted[moved].double().mean())
+        if max(share, beside) < _LEAST:
             message = (
                 f"of the predictions beside {int(wanted.sum())} targets that change with a sample, {share:.0%} change"
             )
