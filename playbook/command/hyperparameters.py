@@ -25,7 +25,7 @@ class Hyperparameters(AttributeDict):
         object.__setattr__(self, "of_bases", of_bases)  # its own __setattr__ adds an item
 
     def __missing__(self, key: str) -> Any:
-        return vars(self).get("of_bases", {})[key]  # a copy has none yet while it is made
+        return vars(self).get("of_bases", {})[key]  # a copy that is being made has none yet
 
     def get(self, key: str, default: Any = None) -> Any:
         return {**self.of_bases, **self}.get(key, default)

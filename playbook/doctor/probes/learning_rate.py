@@ -3,7 +3,7 @@
 import ast
 import math
 from collections.abc import Iterator
-from statistics import fmean
+from statistics import fmean, median
 
 import torch
 
@@ -73,7 +73,7 @@ def _too_high(subject: Subject, base: float | None, reached: float, change: floa
             else ""
         )
     if math.isfinite(reached):
-        reached = _level(_run(subject, _LONG, 1.0)["losses"]) / base
+        reached = _settled(_run(subject, _LONG, 1.0)["losses"]) / base
     smaller: dict[float, float] = {}
     for scale in (0.1, 0.01, 0.001):
         smaller[scale] = _level(_run(subject, _LONG, scale)["losses"]) / base
@@ -154,6 +154,12 @@ def _level(losses: list[float]) -> float:
     if not losses or not math.isfinite(losses[-1]):
         return math.nan
     return fmean(losses[-8:])
+
+
+def _settled(losses: list[float]) -> float:
+    """What a training comes to: its last losses, unless most of its second half is lower and these stand out."""
+    last = _level(losses)
+    return min(last, median(losses[len(losses) // 2 :])) if math.isfinite(last) else last
 
 
 def _finding(subject: Subject, defect: Defect, message: str, better: float, number: int = 0) -> Finding:

@@ -1,9 +1,13 @@
 """Modules as they are published: their own import of Lightning, and base classes that save their arguments."""
 
+import pickle
+from copy import deepcopy
 from pathlib import Path
 
+import pytest
 import torch
 
+from playbook.command.hyperparameters import Hyperparameters
 from tests.playbook.running import Cli
 
 MODULE = """
@@ -60,3 +64,12 @@ def test_a_module_of_the_former_package_trains(cli: Cli, workdir: Path) -> None:
     assert checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] == 0.5
     model = published.Model.load_from_checkpoint("run/checkpoints/last.ckpt")
     assert torch.equal(model.net.weight, checkpoint["state_dict"]["net.weight"])
+
+
+def test_arguments_of_bases_are_copied_along() -> None:
+    values = Hyperparameters({"width": 4}, {"lr": 0.5})
+    for copied in (deepcopy(values), pickle.loads(pickle.dumps(values))):
+        assert (copied.width, copied.lr, copied.get("lr"), copied.get("other")) == (4, 0.5, 0.5, None)
+        assert dict(copied) == {"width": 4}
+        with pytest.raises(AttributeError, match="other"):
+            _ = copied.other
