@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import csv
 import io
 import json
 import random
@@ -195,13 +196,18 @@ def check(status: int, text: str, path: str = "") -> None:
     assert not INTERNALS.search(content["error"]), content
 
 
+CSV_FIELD = 131_072  # characters, Python's default
+
+
 @pytest.fixture
 def client(server: Running) -> Iterator[Client]:
     client = Client(server)
+    former = csv.field_size_limit(CSV_FIELD)  # of the process; reading tables of texts raises it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries on damaged files; in a server, they go to its log
         yield client
         client.still_good()
+    csv.field_size_limit(former)
     client.http.close()
 
 
