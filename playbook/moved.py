@@ -31,7 +31,25 @@ MOVED = {
 }
 
 
-class _Former(MetaPathFinder, Loader):
+class Alias(MetaPathFinder, Loader):
+    """Imports a module under another name than its own. A subclass finds it, and says what its name is."""
+
+    def name_of(self, alias: str) -> str:
+        """The name that a module has."""
+        raise NotImplementedError
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        module = import_module(self.name_of(spec.name))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Gives the module its own specification back; its code has run already."""
+        assert module.__spec__ is not None, module
+        module.__spec__ = module.__spec__.loader_state
+
+
+class _Former(Alias):
     """Imports a module of now under its name of then, if there is none of that name."""
 
     package = ""  # of the user, that a former name of it stands for
@@ -47,15 +65,8 @@ class _Former(MetaPathFinder, Loader):
         is_renamed = self.package and self.package != FORMER
         return ModuleSpec(name, self) if name in MOVED or is_renamed else None
 
-    def create_module(self, spec: ModuleSpec) -> Any:
-        module = import_module(MOVED.get(spec.name) or self.package + spec.name.removeprefix(FORMER))
-        spec.loader_state = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Gives the module its own specification back; its code has run already."""
-        assert module.__spec__ is not None, module
-        module.__spec__ = module.__spec__.loader_state
+    def name_of(self, alias: str) -> str:
+        return MOVED.get(alias) or self.package + alias.removeprefix(FORMER)
 
 
 _former = _Former()

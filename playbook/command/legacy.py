@@ -2,18 +2,16 @@
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
+from playbook.moved import Alias
 from playbook.processes import is_first_process
 
 FORMER, PRESENT = "pytorch_lightning", "lightning.pytorch"
 
 
-class _Legacy(MetaPathFinder, Loader):
+class _Legacy(Alias):
     """Imports the modules of the present name under the former one.
 
     A package of the former name is installed with Lightning, but its classes are others: the Trainer would refuse them.
@@ -22,17 +20,10 @@ class _Legacy(MetaPathFinder, Loader):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name.partition(".")[0] == FORMER else None
 
-    def create_module(self, spec: ModuleSpec) -> Any:
-        if spec.name == FORMER and is_first_process():
+    def name_of(self, alias: str) -> str:
+        if alias == FORMER and is_first_process():
             print(f"{FORMER}: imported as {PRESENT}, its present name", file=sys.stderr)
-        module = import_module(PRESENT + spec.name.removeprefix(FORMER))
-        spec.loader_state = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Gives the module its own specification back; its code has run already."""
-        assert module.__spec__ is not None, module
-        module.__spec__ = module.__spec__.loader_state
+        return PRESENT + alias.removeprefix(FORMER)
 
 
 _legacy = _Legacy()

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import default_collate
 
 from playbook.data.inputs import is_written
+from playbook.deploy.artefact import describe_data
 from playbook.deploy.export import load_into
 from playbook.deploy.runtime import InputError
 from playbook.deploy.runtime.artefact import KINDS, Kind
@@ -43,12 +44,9 @@ class ServedRun:
         self.model = model.eval()
         self.data = data
         self.facts = dict(facts)
-        describe_reading = getattr(data, "preprocessing", None)
-        describe_answers = getattr(model, "postprocessing", None)
-        before: Any = describe_reading() if callable(describe_reading) else None
-        after: Any = describe_answers(self.facts) if callable(describe_answers) else None
-        answering = after or {}
-        self.kind: Kind = KINDS.get((before or {}).get("kind"), "tensor")
+        description = describe_data(data, model, self.facts)
+        answering = description["postprocessing"] or {}
+        self.kind: Kind = KINDS.get((description["preprocessing"] or {}).get("kind"), "tensor")
         if self.kind == "tensor":  # its own `read` takes files
             self.kind = "prompt" if getattr(data, "columns", ()) else "image"
         kind = answering.get("kind")
@@ -62,8 +60,7 @@ class ServedRun:
             "quantization": "none",
             "inputs": [],
             "outputs": [],
-            "preprocessing": before,
-            "postprocessing": after,
+            **description,
             "facts": {"classes": self.facts.get("classes", [])},
         }
 

@@ -56,15 +56,13 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
 
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
-        results = _run_in_lanes(todo, begun, deadline, share_s)
-        for name, probe in todo.items():
-            result = results.get(name) or _run_in_own_process(probe, begun, deadline, share_s)
+        for name, result in run_probes(todo, begun, deadline, share_s).items():
             if "error" in result:
                 answer["notes"].append(f"{name}: {result['error']}")
                 continue
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
-            answer["looked_for"] += sorted(probe.ids & ids)
+            answer["looked_for"] += sorted(todo[name].ids & ids)
 
     make_folders_below(settings["default_root_dir"])
     try:
@@ -77,6 +75,21 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         if finding.defect.id not in ids:
             answer["notes"].append(f"the program does not start: {finding.message}")
     return answer
+
+
+def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s: float) -> dict[str, Result]:
+    """Results of the probes, in their order.
+
+    Args:
+        todo: the probes by name.
+        begun: what they look at.
+        deadline: of all, in seconds of `time.monotonic`.
+        share_s: seconds for one probe.
+    """
+    results = _run_in_lanes(todo, begun, deadline, share_s)
+    return {
+        name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
+    }
 
 
 def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s: float) -> dict[str, Result]:

@@ -23,6 +23,13 @@ from playbook.doctor.errors import ReviewError
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 
 
+def end_with_parent() -> None:
+    """In a copy of a process: a group of its own, and on Linux it is killed when its parent ends."""
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class SandboxError(Exception):
     """The function did not return: it raised, ended its process, or took too long."""
 
@@ -90,9 +97,7 @@ def _finish(process: int, reader: int, deadline: float, limit_s: float) -> Any:
 def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
     code = 1
     try:
-        os.setpgid(0, 0)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         torch.set_num_threads(1)  # those of the original do not exist here, nor does its GPU

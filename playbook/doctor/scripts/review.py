@@ -23,7 +23,7 @@ from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
-from playbook.doctor.review import _run_in_lanes, _run_in_own_process
+from playbook.doctor.review import PROBE_SHARE, run_probes
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
 from playbook.doctor.scripts.hold import Held
@@ -36,7 +36,6 @@ from playbook.doctor.subject import NUM_VAL, Subject
 
 ANSWER = "review.json"
 VALIDATION_S = 8.0  # for a script to reach its validation
-_SHARE = 0.2  # of the time, for a probe
 _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning
     *("zero_grad", "schedule", "modes", "retained", "run"),
     *("metrics", "scalar_loss", "accumulation"),
@@ -185,17 +184,15 @@ def _review(
                 answer["notes"].append(f"{', '.join(left)}: {reason}")
             todo = {name: probe for name, probe in todo.items() if name not in names}
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
-        results = _run_in_lanes(todo, begun, deadline, _SHARE * request.limit_s)
         errors: dict[str, list[str]] = {}
-        for name, probe in todo.items():
-            result = results.get(name) or _run_in_own_process(probe, begun, deadline, _SHARE * request.limit_s)
+        for name, result in run_probes(todo, begun, deadline, PROBE_SHARE * request.limit_s).items():
             if "error" in result:
                 late = "took more than" in result["error"] or "no time was left" in result["error"]
                 errors.setdefault("not done in time" if late else result["error"], []).append(name)
                 continue
             answer["findings"] += [_placed(item, step, batches) | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
-            answer["looked_for"] += sorted(probe.ids & request.ids)
+            answer["looked_for"] += sorted(todo[name].ids & request.ids)
         answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
 
     subject.open_subject(model, None, {}, look)

@@ -1,7 +1,6 @@
 """Goes on with a held script, without optimizing, until a model evaluates: by its mode, or without gradients."""
 
 import ast
-import ctypes
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from playbook.doctor.sandbox import _PR_SET_PDEATHSIG
+from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Loop, Spot, function_of, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
@@ -118,9 +117,7 @@ def go_on(watch: ValidationWatch, reached: Path, limit_s: float) -> bool:
     """
     process = os.fork()
     if process == 0:
-        os.setpgid(0, 0)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent()
         Loading.longest = _BATCHES
         watch.__enter__()
         return True

@@ -1,7 +1,6 @@
 """`export --output hub:NAME` against a stand-in of the hub: what is uploaded, and what is said where it cannot be."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,10 @@ from huggingface_hub import ModelCard
 from playbook.deploy.hub import add_front_matter, front_matter, pipeline_of, push
 from playbook.errors import UserError
 from tests.playbook.deploy.hub_server import TOKEN, contents, serving, settings
-from tests.playbook.running import CNN_DIGITS, Cli, Result, cli_process
+from tests.playbook.deploy.test_export import EXPORT, run
+from tests.playbook.running import Cli, Result, cli_process
 
-SHORT = ["--config", CNN_DIGITS, "--trainer.max_epochs", "1", "--trainer.logger", "false", "--run_dir", "run"]
-EXPORT = ["export", "--ckpt_path", "run", "--speed", "false"]
-
-
-@pytest.fixture
-def run(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run, the same for all tests of a process."""
-    shared = tmp_path_factory.getbasetemp() / "trained-for-the-hub"
-    if not shared.exists():
-        assert cli("fit", *SHORT).code == 0
-        shutil.copytree("run", shared)
-    elif not Path("run").exists():
-        shutil.copytree(shared, "run")
-    return Path("run")
+__all__ = ["run"]
 
 
 @pytest.fixture
