@@ -52,6 +52,10 @@ _OF_LOADER = {
     "norm-batch-size-one": "batch_size",
     "duplicate-worker-rng": "num_workers",
 }
+_DEVICES = ("cuda", "device", "mps", "xpu", "accelerat")
+_OF_LATER = ((("amp-unsafe",), ("autocast",)), (("device-unsafe-tensor", "host-sync"), _DEVICES))
+_FACTORIES = ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm")
+_FACTORIES += ("tensor", "as_tensor", "from_numpy")
 
 
 @dataclass
@@ -110,7 +114,7 @@ def review_held(request: Request) -> None:
 def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[str, Any]], None]) -> bool:
     """Reviews, and ends the process; True in a copy of it, which lets the script go on."""
     unit = make_unit(held.spot)
-    step = Step(unit, events(unit, living_things(), request.scratch / "events") or [None])
+    step = Step(unit, _events(unit, request.scratch / "events") or [None])
     owned = [p for optimizer in step.optimizers for group in optimizer.param_groups for p in group["params"]]
     parts = find_parts(unit, [*held.leaves, *owned])
     step.optimizers = step.optimizers or _optimizers_of(held, step)
@@ -136,6 +140,21 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
         finish({})
     review(None)
     return False
+
+
+def _events(unit: Unit, file: Path) -> list[Optimizer | None]:
+    """What a step does: a usual one, or the first of a loop if only that steps all optimizers."""
+    things = living_things()
+    usual = events(unit, things, file)
+    optimizers = {id(thing) for thing in things if isinstance(thing, Optimizer)}
+    if not unit.loaders or optimizers.issubset(map(id, usual)):
+        return usual
+    unit.turn = 0
+    first = events(unit, things, file)
+    if len(set(map(id, first))) > len(set(map(id, usual))):
+        return first
+    unit.turn = None
+    return usual
 
 
 def _optimizers_of(held: Held, step: Step) -> list[Optimizer]:
@@ -202,9 +221,10 @@ def _review(
         for item in answer["findings"]
         if not _is_of_device(item) and not (by_hand and item["id"] == "parameter-not-optimized")
     ]
-    if not any("autocast" in Path(file).read_text(encoding="utf-8") for file in model.sources):
-        for item in answer["findings"]:  # of a precision that the script does not use yet
-            item["severity"] = "advice" if item["id"] == "amp-unsafe" else item["severity"]
+    text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
+    for item in answer["findings"]:  # of a precision or an accelerator that the script does not use yet
+        if any(item["id"] in ids and not any(word in text for word in words) for ids, words in _OF_LATER):
+            item["severity"] = "advice"
     return answer
 
 
@@ -271,12 +291,15 @@ def _is_of_device(item: dict[str, Any]) -> bool:
     """Whether a finding comes of the script's own device, which is the CPU in this review alone.
 
     `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
-    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device.
+    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device by one of
+    torch's factories: layers make tensors as well, on the device of the batch, which here is the CPU.
     """
     if item["id"] == "host-sync":
         return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
     if item["id"] == "device-unsafe-tensor":
         function = source.function_at(Place(item["file"], item["line"]))
         named = any(word in item["code"] for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
-        return named or function is None or function.name != "forward"
+        if named or function is None or function.name != "forward":
+            return True
+        return not any(call.lineno == item["line"] for call in source.calls(function, *_FACTORIES))
     return False
