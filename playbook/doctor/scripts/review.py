@@ -44,6 +44,7 @@ _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
 _OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
+_OF_WEIGHTS = ("gradient_reach", "gradients", "learning_rate", "overfit", "registration")
 _CUT_S = 5.0
 _OF_DENSE = ("finite", "overfit")
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
@@ -215,11 +216,14 @@ def _review(
         answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
 
     subject.open_subject(model, None, {}, look)
-    by_hand = not step.optimizers  # updated without an optimizer, on purpose
+    optimizers = notes.living(Optimizer)
+    owned = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    # without an optimizer they are updated by hand, on purpose; another part of the script may have one
+    optimised = not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
     answer["findings"] = [
         item
         for item in answer["findings"]
-        if not _is_of_device(item) and not (by_hand and item["id"] == "parameter-not-optimized")
+        if not _is_of_device(item) and not (optimised and item["id"] == "parameter-not-optimized")
     ]
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
     for item in answer["findings"]:  # of a precision or an accelerator that the script does not use yet
@@ -232,6 +236,8 @@ def _unfit(begun: Subject, step: Step, is_sparse: bool) -> Iterator[tuple[tuple[
     """Probes that do not fit the batches, and why."""
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in step.optimizers):
         yield ("learning_rate",), "LBFGS searches along a line"
+    if not any(True for _ in begun.model.parameters()):
+        yield _OF_WEIGHTS, "no module holds the weights"
     if not step.unit.loaders:  # time may come first
         yield _OF_SAMPLES, "without a loader, nothing says which dimension holds the samples"
     if is_sparse:

@@ -207,6 +207,8 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
 
 def test_an_optimizer_that_steps_in_some_turns_only(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, CRITIC, only="parameter-not-optimized").findings
+    ending = CRITIC.replace("    if step", "    raise SystemExit(0)\n    if step")
+    assert not reviewed(tmp_path, ending, only="parameter-not-optimized").findings
     forgotten = CRITIC.replace("        made.step()\n", "").replace("made = torch", "# made = torch")
     found = reviewed(tmp_path, forgotten.replace("made.", "maker."), only="parameter-not-optimized")
     assert [item["id"] for item in found.findings] == ["parameter-not-optimized"]
@@ -234,6 +236,19 @@ def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, se
     spoiled = recurrent.replace("return self.second(x)", "return self.second(x) + torch.zeros(len(x), 3)")
     found = reviewed(tmp_path, spoiled, only="device-unsafe-tensor").findings
     assert [(item["id"], item["severity"]) for item in found] == [("device-unsafe-tensor", severity)]
+
+
+def test_weights_without_a_module(tmp_path: Path) -> None:
+    by_hand = changed(
+        ("model, losses = Net(), []", "weight = torch.zeros(8, 3, requires_grad=True)"),
+        ("model.parameters()", "[weight]"),
+        ("model(inputs)", "inputs @ weight"),
+        ("    model.train()\n", ""),
+        ("    model.eval()\n", ""),
+    )
+    report = reviewed(tmp_path, by_hand, only="detached-graph,learning-rate-too-low,loss-not-decreasing")
+    assert not report.findings, report
+    assert [note for note in report.notes if "no module holds the weights" in note], report.notes
 
 
 def test_processes_of_a_pool_work(tmp_path: Path) -> None:
