@@ -37,7 +37,7 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
     played episodes, are beyond them.
     """
     step = _step(subject)
-    for loader in train_loaders(subject):
+    for loader in train_loaders(subject) if step else ():
         workers = max(1, loader.num_workers)
         with _calls(subject) as calls:
             fetch, run = _fetch(loader, _RATIO * step * workers)
@@ -94,7 +94,7 @@ def _collated(loader: Any, numbers: list[int]) -> Any:
 
 
 def _step(subject: Subject) -> float:
-    """Seconds of one training step: the fastest of five, forwards and backwards."""
+    """Seconds of one training step: the fastest of five, forwards and backwards; 0 if it fails."""
 
     def step() -> None:
         loss = subject.train(subject.batches[-1])

@@ -23,7 +23,7 @@ from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
-from playbook.doctor.review import PROBE_SHARE, run_probes
+from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
 from playbook.doctor.scripts.hold import Held
@@ -204,16 +204,14 @@ def _review(
                 answer["notes"].append(f"{', '.join(left)}: {reason}")
             todo = {name: probe for name, probe in todo.items() if name not in names}
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
-        errors: dict[str, list[str]] = {}
-        for name, result in run_probes(todo, begun, deadline, PROBE_SHARE * request.limit_s).items():
+        results = run_probes(todo, begun, deadline, PROBE_SHARE * request.limit_s)
+        answer["notes"] += describe_errors(results)
+        for name, result in results.items():
             if "error" in result:
-                late = "took more than" in result["error"] or "no time was left" in result["error"]
-                errors.setdefault("not done in time" if late else result["error"], []).append(name)
                 continue
             answer["findings"] += [_placed(item, step, batches) | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & request.ids)
-        answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
 
     subject.open_subject(model, None, {}, look)
     optimizers = notes.living(Optimizer)
