@@ -56,9 +56,10 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
 
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
-        for name, result in run_probes(todo, begun, deadline, share_s).items():
+        results = run_probes(todo, begun, deadline, share_s)
+        answer["notes"] += describe_errors(results)
+        for name, result in results.items():
             if "error" in result:
-                answer["notes"].append(f"{name}: {result['error']}")
                 continue
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
@@ -90,6 +91,15 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
     return {
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
     }
+
+
+def describe_errors(results: dict[str, Result]) -> list[str]:
+    """A line for each error of probes: several meet the same one, at other lines, where the program itself fails."""
+    names: dict[str, list[str]] = {}
+    for name, result in results.items():
+        if "error" in result:
+            names.setdefault(result["error"].removeprefix("SandboxError: ").partition(" (")[0], []).append(name)
+    return [f"{', '.join(group)}: {results[group[0]]['error']}" for group in names.values()]
 
 
 def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s: float) -> dict[str, Result]:

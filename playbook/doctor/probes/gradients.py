@@ -44,8 +44,17 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
     Exploding: the gradients' norm over the parameters exceeds 1000, and 100 times the loss or the norm at the first
     layer exceeds 1000 times that at the last, with no clipping. A large sum as a loss is not enough. Clean programs
     stay below 12. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
+    The weights of each optimizer are measured on their own: players against each other have gradients of other sizes.
     """
-    at_start = [_look(subject, batch) for batch in subject.batches[:3]]
+    optimizers = subject.trainer.optimizers
+    owned = [{id(p) for group in optimizer.param_groups for p in group["params"]} for optimizer in optimizers]
+    seen = [item for weights in (owned if len(owned) > 1 else [None]) for item in _measured(subject, weights)]
+    yield from [item for item in seen if isinstance(item, Finding)][:1] or seen[:1]
+
+
+def _measured(subject: Subject, weights: set[int] | None) -> Iterator[Finding | str]:
+    """What the gradients of weights say, by their identity; None for all."""
+    at_start = [_look(subject, batch, weights) for batch in subject.batches[:3]]
     at_start = [seen for seen in at_start if len(seen.norms) > 1 and math.isfinite(seen.total)]
     if not at_start:
         return
@@ -63,7 +72,7 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
             message,
             "pl.Trainer(gradient_clip_val=1.0)  # and nn.init.xavier_normal_(weight)",
         )
-    elif deep and 0 < ratio < _VANISHED and _stays(subject):
+    elif deep and 0 < ratio < _VANISHED and _stays(subject, weights):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}"
         message += f", {len(at_start[0].layers) - 1} layers later"
         yield Finding(VANISHING_GRADIENT, *_squashes(subject, message, first))
@@ -91,14 +100,16 @@ class _Seen:
         return math.sqrt(sum(self.squares))
 
 
-def _look(subject: Subject, batch: Any) -> _Seen:
+def _look(subject: Subject, batch: Any, weights: set[int] | None) -> _Seen:
     seen, outputs = _Seen(), []
+    chosen = [p for p in subject.model.parameters() if p.requires_grad and (weights is None or id(p) in weights)]
+    counted = {id(parameter) for parameter in chosen}
     names = {module: name for name, module in subject.model.named_modules()}
 
     def called(module: nn.Module, _: Any, output: Any) -> None:
-        weights = [p for p in module.parameters(recurse=False) if p.dim() > 1 and p.requires_grad]
+        own = [p for p in module.parameters(recurse=False) if p.dim() > 1 and id(p) in counted]
         found = [leaf for leaf in tensors(output) if leaf.requires_grad and leaf.is_floating_point()]
-        if weights and found and module in names:
+        if own and found and module in names:
             outputs.append((names[module] or type(module).__name__, norms_of(found)))
 
     def norms_of(leaves: list[Tensor]) -> list[float]:
@@ -109,11 +120,8 @@ def _look(subject: Subject, batch: Any) -> _Seen:
 
     squares: list[float] = []
     hooks = [nn.modules.module.register_module_forward_hook(called)]
-    for parameter in subject.model.parameters():
-        if parameter.requires_grad:
-            hooks.append(
-                parameter.register_hook(lambda grad: squares.append(float(grad.detach().double().square().sum())))
-            )
+    for parameter in chosen:
+        hooks.append(parameter.register_hook(lambda grad: squares.append(float(grad.detach().double().square().sum()))))
     try:
         torch.manual_seed(0)
         loss = subject.train(batch)
@@ -133,11 +141,12 @@ def _look(subject: Subject, batch: Any) -> _Seen:
     return seen
 
 
-def _stays(subject: Subject) -> bool:
+def _stays(subject: Subject, weights: set[int] | None) -> bool:
     """Whether the first layer's gradient is still as small after some steps; not if these take too long."""
 
     def later() -> float:
-        return _look(subject, subject.batches[0]).ratio if len(train(subject, _STEPS, 6.0)) == _STEPS else math.nan
+        has_trained = len(train(subject, _STEPS, 6.0)) == _STEPS
+        return _look(subject, subject.batches[0], weights).ratio if has_trained else math.nan
 
     try:
         return 0 < sandbox.call(later, 18.0) < 10 * _VANISHED

@@ -9,6 +9,7 @@ import torch
 
 from playbook.doctor import sandbox
 from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.goals import goals
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import optimizer_call, peaks, train
 
@@ -24,6 +25,7 @@ DEFECTS = (LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW)
 
 _QUICK, _LONG, _RAMP = 30, 100, 5  # steps
 _LIMIT_S = 3.0
+_FAR, _PATIENCE, _REACHED_IN = 3.0, 1e5, 1e3  # first loss over that of the labels' mean; steps
 _STILL, _SLOW, _USUAL, _TORN, _THROWN = 1e-5, 1e-4, 1e-3, 0.3, 3.0  # change of a weight a step, as a share of it
 
 
@@ -36,7 +38,8 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     changes one by three times itself, half of what the loss falls to.
     Too low: no weight of an optimizer changes by more than 1e-5 of itself in a step, where about 1e-3 is usual
     (Karpathy 2015, "Neural Networks Part 3"; clean programs reached 1e-3, fine-tuning 1e-4), and at the rate that makes
-    it 1e-3 the loss falls.
+    it 1e-3 the loss falls. Or values start so far from their labels that the mean of these is 100 000 steps away, and a
+    rate a hundred times as high gains ten times as much: targets of another scale than the rate.
     """
     if not subject.trainer.optimizers or not subject.batches:
         return
@@ -60,6 +63,11 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
         rate = max(peaks(subject)[number])
         message = f"at lr={rate:g} no weight changes by more than {least:.1g} of itself in a step; 1e-3 is usual"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * _USUAL / least, number)
+        return
+    steps = _steps_to_mean(subject)
+    if steps > _PATIENCE:
+        message = f"at lr={rates[-1]:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
+        yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rates[-1] * steps / _REACHED_IN)
         return
     yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
@@ -101,6 +109,31 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
         if change > _STILL:
             return False
     return False
+
+
+def _steps_to_mean(subject: Subject) -> float:
+    """Steps until the loss of values is that of the labels' mean, as a short training falls; 0 if it starts near."""
+    first = _distance(subject)
+    if first < _FAR:
+        return 0.0
+
+    def gain(scale: float) -> float:
+        steps = len(train(subject, _QUICK, _LIMIT_S, scale, _RAMP))
+        return (first - _distance(subject)) / steps
+
+    usual, faster = (sandbox.call(lambda scale=scale: gain(scale), 20.0) for scale in (1.0, 100.0))
+    return (first - 1) / usual if 0 < 10 * usual < faster else 0.0
+
+
+def _distance(subject: Subject) -> float:
+    """The loss of values over that of their labels' mean, over all probe batches; 0 if the step has no such labels."""
+    first, ignorant = 0.0, 0.0
+    for batch in subject.batches:
+        for goal in goals(subject.recorded(batch)[0], batch):
+            if goal.kind == "regression":
+                first += float(goal.plain(goal.prediction.detach()).sum())
+                ignorant += float(goal.plain(goal.ignorant).sum())
+    return first / ignorant if ignorant else 0.0
 
 
 def _run(subject: Subject, steps: int, scale: float) -> dict:

@@ -21,9 +21,10 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     """Trains two short epochs and looks at metrics and at the module's own counters before each validation.
 
     Reported: a metric of torchmetrics that still holds the last validation's samples, or training's, when the next one
-    begins (Lightning resets what `self.log` got, and nothing else); counters and lists that validation steps add to and
-    its end reads, without a reset; metrics in plain lists, which stay on the CPU. A value that the same batch does not
-    change once more, such as the best so far, is no counter.
+    begins (Lightning resets what `self.log` got, and nothing else), if anyone reads these: a metric may be called for
+    the values of single batches alone; counters and lists that validation steps add to, without a reset; metrics in
+    plain lists, which stay on the CPU. A value that the same batch does not change once more, such as the best so far,
+    is no counter.
     """
     if not subject.validates:
         return
@@ -47,8 +48,25 @@ class _Watch(pl.Callback):
         self.subject, self.model = subject, subject.model
         self.problems: list[Problem] = []
         self.growing: set[str] = set()  # metrics and attributes that validation steps add to
+        self.unread: set[str] = set()  # metrics that are only called for a batch
         self.first: dict[str, Any] = {}
         self.runs = 0
+        for name, part in self.model.named_modules():
+            if isinstance(part, Metric) and name:
+                self._note_reads(name, part)
+
+    def _note_reads(self, name: str, metric: Metric) -> None:
+        compute, within = metric.compute, list[str]()
+
+        def read(*args: Any, **kwargs: Any) -> Any:
+            if not within:
+                self.unread.discard(name)
+            return compute(*args, **kwargs)
+
+        self.unread.add(name)
+        metric.compute = read
+        metric.register_forward_pre_hook(lambda *_: within.append(name))
+        metric.register_forward_hook(lambda *_: within.clear())
 
     def on_validation_batch_start(self, *arguments: Any, **_: Any) -> None:
         if arguments[3] > 0:  # the batch's number: what the hooks of the start reset has been
@@ -57,7 +75,7 @@ class _Watch(pl.Callback):
         state = _state(self.model)
         if self.runs == 1:
             self.first = state
-        for name in self.growing if self.runs == 2 else ():
+        for name in self.growing - self.unread if self.runs == 2 else ():
             if state.get(name) != self.first.get(name) and not _is_empty(state.get(name)):
                 self.problems.append(_carried(self.model, name, state[name]))
         self.before = state

@@ -2,6 +2,8 @@
 
 import ast
 import os
+import signal
+import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -19,7 +21,7 @@ from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.unit import Unit
 from playbook.doctor.subject import NUM_TRAIN
 
-_EVENTS_S, _FETCH_S = 4.0, 3.0
+_EVENTS_S, _PAUSE_S, _FETCH_S = 20.0, 3.0, 3.0
 
 
 def first_batch(unit: Unit) -> Any:
@@ -37,15 +39,18 @@ def events(unit: Unit, things: list[Any], file: Path) -> list[Optimizer | None]:
         file: that the copy writes to as it goes, so that a long end of the step can be cut off.
     """
     written = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    start = time.monotonic()
 
     def note(text: str) -> None:
         os.write(written, f"{text}\n".encode())
+        signal.setitimer(signal.ITIMER_REAL, max(_PAUSE_S, 2 * (time.monotonic() - start)))  # what follows evaluates
 
     def backward(*args: Any, **kwargs: Any) -> None:
         Backward.original(*args, **kwargs)
         note("backward")
 
     def run() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         index = {id(thing): number for number, thing in enumerate(things)}
         with silenced(things, backward, lambda optimizer: note(str(index[id(optimizer)])), real=True):
             unit.run(first_batch(unit))

@@ -49,18 +49,16 @@ class Step:
 
         def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
             losses.append(loss if gradient is None else (loss * gradient).sum())
-            for parameter in without:
-                parameter.grad = torch.zeros_like(parameter)
+            _fill(without)
             event()
 
-        without = [parameter for parameter in parameters if parameter.grad is None]
+        without = _without_gradient(parameters)
         event = self._counting()
         try:
             with silenced(self.things, note, event):
                 self._run(batch, index)
         finally:
-            for parameter in without:
-                parameter.grad = None
+            _fill(without, is_zero=False)
         return losses
 
     def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:
@@ -99,6 +97,18 @@ class Step:
 def living_things() -> list[Any]:
     """Optimizers and schedules that exist now."""
     return [*notes.living(Optimizer), *notes.living(LRScheduler)]
+
+
+def _without_gradient(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+    with torch._C.DisableTorchFunction():  # this is no call of the script's
+        return [parameter for parameter in parameters if parameter.grad is None]
+
+
+def _fill(parameters: list[nn.Parameter], is_zero: bool = True) -> None:
+    """Gives parameters a gradient of zeros, or none."""
+    with torch._C.DisableTorchFunction():
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter) if is_zero else None
 
 
 class _Batches:

@@ -74,8 +74,27 @@ def patch() -> None:
     for kind in moved:
         kind.cuda = lambda self, *_, **__: self
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
-    multiprocessing.process.BaseProcess.start = lambda self: self.run()
-    multiprocessing.process.BaseProcess.join = lambda self, timeout=None: None
+    _run_processes_here()
+
+
+def _run_processes_here() -> None:
+    """Processes that run the script's own functions run them in this one; those of a pool start as usual."""
+    kind = multiprocessing.process.BaseProcess
+    begin, wait = kind.start, kind.join
+
+    def start(self: Any) -> None:
+        code = getattr(self._target or type(self).run, "__code__", None)
+        spawned = getattr(self._target, "__module__", "").startswith("torch.multiprocessing")
+        if spawned or (code is not None and source.is_user(code.co_filename)):
+            self.run()
+        else:
+            begin(self)
+
+    def join(self: Any, timeout: float | None = None) -> None:
+        if self._popen is not None:
+            wait(self, timeout)
+
+    kind.start, kind.join = start, join
 
 
 def _noting(original: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,7 @@ from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
-from playbook.doctor.review import PROBE_SHARE, run_probes
+from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
 from playbook.doctor.scripts.hold import Held
@@ -44,6 +44,7 @@ _OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
 _OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
+_OF_WEIGHTS = ("gradient_reach", "gradients", "learning_rate", "overfit", "registration")
 _CUT_S = 5.0
 _OF_DENSE = ("finite", "overfit")
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
@@ -52,6 +53,10 @@ _OF_LOADER = {
     "norm-batch-size-one": "batch_size",
     "duplicate-worker-rng": "num_workers",
 }
+_DEVICES = ("cuda", "device", "mps", "xpu", "accelerat")
+_OF_LATER = ((("amp-unsafe",), ("autocast",)), (("device-unsafe-tensor", "host-sync"), _DEVICES))
+_FACTORIES = ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm")
+_FACTORIES += ("tensor", "as_tensor", "from_numpy")
 
 
 @dataclass
@@ -110,7 +115,7 @@ def review_held(request: Request) -> None:
 def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[str, Any]], None]) -> bool:
     """Reviews, and ends the process; True in a copy of it, which lets the script go on."""
     unit = make_unit(held.spot)
-    step = Step(unit, events(unit, living_things(), request.scratch / "events") or [None])
+    step = Step(unit, _events(unit, request.scratch / "events") or [None])
     owned = [p for optimizer in step.optimizers for group in optimizer.param_groups for p in group["params"]]
     parts = find_parts(unit, [*held.leaves, *owned])
     step.optimizers = step.optimizers or _optimizers_of(held, step)
@@ -136,6 +141,21 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
         finish({})
     review(None)
     return False
+
+
+def _events(unit: Unit, file: Path) -> list[Optimizer | None]:
+    """What a step does: a usual one, or the first of a loop if only that steps all optimizers."""
+    things = living_things()
+    usual = events(unit, things, file)
+    optimizers = {id(thing) for thing in things if isinstance(thing, Optimizer)}
+    if not unit.loaders or optimizers.issubset(map(id, usual)):
+        return usual
+    unit.turn = 0
+    first = events(unit, things, file)
+    if len(set(map(id, first))) > len(set(map(id, usual))):
+        return first
+    unit.turn = None
+    return usual
 
 
 def _optimizers_of(held: Held, step: Step) -> list[Optimizer]:
@@ -184,27 +204,29 @@ def _review(
                 answer["notes"].append(f"{', '.join(left)}: {reason}")
             todo = {name: probe for name, probe in todo.items() if name not in names}
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
-        errors: dict[str, list[str]] = {}
-        for name, result in run_probes(todo, begun, deadline, PROBE_SHARE * request.limit_s).items():
+        results = run_probes(todo, begun, deadline, PROBE_SHARE * request.limit_s)
+        answer["notes"] += describe_errors(results)
+        for name, result in results.items():
             if "error" in result:
-                late = "took more than" in result["error"] or "no time was left" in result["error"]
-                errors.setdefault("not done in time" if late else result["error"], []).append(name)
                 continue
             answer["findings"] += [_placed(item, step, batches) | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & request.ids)
-        answer["notes"] += [f"{', '.join(names)}: {error}" for error, names in errors.items()]
 
     subject.open_subject(model, None, {}, look)
-    by_hand = not step.optimizers  # updated without an optimizer, on purpose
+    optimizers = notes.living(Optimizer)
+    owned = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    # without an optimizer they are updated by hand, on purpose; another part of the script may have one
+    optimised = not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
     answer["findings"] = [
         item
         for item in answer["findings"]
-        if not _is_of_device(item) and not (by_hand and item["id"] == "parameter-not-optimized")
+        if not _is_of_device(item) and not (optimised and item["id"] == "parameter-not-optimized")
     ]
-    if not any("autocast" in Path(file).read_text(encoding="utf-8") for file in model.sources):
-        for item in answer["findings"]:  # of a precision that the script does not use yet
-            item["severity"] = "advice" if item["id"] == "amp-unsafe" else item["severity"]
+    text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
+    for item in answer["findings"]:  # of a precision or an accelerator that the script does not use yet
+        if any(item["id"] in ids and not any(word in text for word in words) for ids, words in _OF_LATER):
+            item["severity"] = "advice"
     return answer
 
 
@@ -212,6 +234,8 @@ def _unfit(begun: Subject, step: Step, is_sparse: bool) -> Iterator[tuple[tuple[
     """Probes that do not fit the batches, and why."""
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in step.optimizers):
         yield ("learning_rate",), "LBFGS searches along a line"
+    if not any(True for _ in begun.model.parameters()):
+        yield _OF_WEIGHTS, "no module holds the weights"
     if not step.unit.loaders:  # time may come first
         yield _OF_SAMPLES, "without a loader, nothing says which dimension holds the samples"
     if is_sparse:
@@ -271,12 +295,15 @@ def _is_of_device(item: dict[str, Any]) -> bool:
     """Whether a finding comes of the script's own device, which is the CPU in this review alone.
 
     `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
-    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device.
+    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device by one of
+    torch's factories: layers make tensors as well, on the device of the batch, which here is the CPU.
     """
     if item["id"] == "host-sync":
         return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
     if item["id"] == "device-unsafe-tensor":
         function = source.function_at(Place(item["file"], item["line"]))
         named = any(word in item["code"] for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
-        return named or function is None or function.name != "forward"
+        if named or function is None or function.name != "forward":
+            return True
+        return not any(call.lineno == item["line"] for call in source.calls(function, *_FACTORIES))
     return False

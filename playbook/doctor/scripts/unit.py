@@ -40,6 +40,7 @@ class Unit:
         before: statements of a loop's body that fetch a batch.
         after: the statements to run.
         carried: variables that an earlier step computed from weights, as a recurrent state.
+        turn: of the loop, as `enumerate` counts; None lets it go on after the first, which has its own branches.
     """
 
     spot: Spot
@@ -48,6 +49,7 @@ class Unit:
     before: list[ast.stmt]
     after: list[ast.stmt]
     carried: frozenset[str] = frozenset()
+    turn: int | None = None
     _functions: dict[tuple[Any, ...], Callable[[dict[str, Any]], None]] = field(default_factory=dict)
 
     @property
@@ -64,7 +66,7 @@ class Unit:
 
         Args:
             batch: what the loaders give, or variables by name.
-            index: what `enumerate` begins with, less one: a first batch has its own branches.
+            index: of the batch.
         """
         chosen = {} if self.loaders else batch
         with self._looping(batch, index) if self.loaders else nullcontext():
@@ -150,7 +152,8 @@ class Unit:
             frame = sys._getframe(1)
             code = frame.f_code
             here = code.co_filename == file and code.co_name == name and frame.f_lineno in head
-            return count(things, start + index + 1 if here else start)
+            turn = index + 1 if self.turn is None else self.turn
+            return count(things, start + turn if here else start)
 
         Loading.chosen = lambda loader: iter([given[id(loader)]]) if id(loader) in given else None
         builtins.enumerate = counted

@@ -49,6 +49,18 @@ def test_a_program_that_ends_its_process_is_a_note() -> None:
     assert report.notes == ["loss_input: ended its process with 3"]
 
 
+class _Misfits(Classifier):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x[:, 1:])
+
+
+def test_an_error_that_stops_several_probes_is_one_note() -> None:
+    report = review(lambda: (_Misfits(), Blobs()), ids=frozenset({"crash", "bad-broadcast", "double-softmax"}))
+    assert [item["id"] for item in report.findings] == ["crash"], report
+    (note,) = report.notes
+    assert note.startswith("broadcast, loss_input: RuntimeError"), note
+
+
 @pytest.mark.slow
 def test_a_program_that_hangs_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("playbook.doctor.subject._LONGEST_S", 0.5)  # for its first step alone

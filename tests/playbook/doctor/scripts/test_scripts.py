@@ -76,6 +76,25 @@ for step in range(12):
     made.step()
 """
 
+CRITIC = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.randn(256, 4) * 0.5 + 1.0), 16)
+maker, judge = nn.Linear(2, 4), nn.Sequential(nn.Linear(4, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+judged = torch.optim.Adam(judge.parameters(), lr=1e-3)
+made = torch.optim.Adam(maker.parameters(), lr=1e-3)
+for step, (batch,) in enumerate(loader):
+    judged.zero_grad()
+    (judge(maker(torch.randn(16, 2))).mean() - judge(batch).mean()).backward()
+    judged.step()
+    if step % 5 == 0:
+        made.zero_grad()
+        (-judge(maker(torch.randn(16, 2))).mean()).backward()
+        made.step()
+"""
+
 CLOSURE = """
 import argparse
 import torch
@@ -184,6 +203,57 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     assert lines(reviewed(tmp_path, spoiled, only="double-softmax,label-out-of-range")) == [
         ("double-softmax", "return self.second(x).softmax(1)")
     ]
+
+
+def test_an_optimizer_that_steps_in_some_turns_only(tmp_path: Path) -> None:
+    assert not reviewed(tmp_path, CRITIC, only="parameter-not-optimized").findings
+    ending = CRITIC.replace("    if step", "    raise SystemExit(0)\n    if step")
+    assert not reviewed(tmp_path, ending, only="parameter-not-optimized").findings
+    forgotten = CRITIC.replace("        made.step()\n", "").replace("made = torch", "# made = torch")
+    found = reviewed(tmp_path, forgotten.replace("made.", "maker."), only="parameter-not-optimized")
+    assert [item["id"] for item in found.findings] == ["parameter-not-optimized"]
+
+
+def test_a_layer_that_nothing_calls_is_unused_and_not_cut_off(tmp_path: Path) -> None:
+    layer = "self.second = nn.Linear(32, 3)\n        self.third = nn.Linear(32, 3)"
+    report = reviewed(
+        tmp_path, changed(("self.second = nn.Linear(32, 3)", layer)), only="unused-parameter,detached-graph"
+    )
+    assert lines(report) == [("unused-parameter", "self.third = nn.Linear(32, 3)")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("move", "severity"), [(".to(device)", "critical"), ("", "advice")])
+def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, severity: str) -> None:
+    layers = "self.first = nn.LSTM(8, 32)"
+    recurrent = changed(
+        ("self.first = nn.Linear(8, 32)", layers),
+        ("F.relu(self.first(x))", "self.first(x[:, None])[0][:, 0]"),
+        ("for inputs, target in train_loader:", f"for inputs, target in train_loader:\n        inputs = inputs{move}"),
+        ("model, losses =", 'device = torch.device("cpu")\nmodel, losses =' if move else "model, losses ="),
+    )
+    assert not reviewed(tmp_path, recurrent, only="device-unsafe-tensor").findings
+    spoiled = recurrent.replace("return self.second(x)", "return self.second(x) + torch.zeros(len(x), 3)")
+    found = reviewed(tmp_path, spoiled, only="device-unsafe-tensor").findings
+    assert [(item["id"], item["severity"]) for item in found] == [("device-unsafe-tensor", severity)]
+
+
+def test_weights_without_a_module(tmp_path: Path) -> None:
+    by_hand = changed(
+        ("model, losses = Net(), []", "weight = torch.zeros(8, 3, requires_grad=True)"),
+        ("model.parameters()", "[weight]"),
+        ("model(inputs)", "inputs @ weight"),
+        ("    model.train()\n", ""),
+        ("    model.eval()\n", ""),
+    )
+    report = reviewed(tmp_path, by_hand, only="detached-graph,learning-rate-too-low,loss-not-decreasing")
+    assert not report.findings, report
+    assert [note for note in report.notes if "no module holds the weights" in note], report.notes
+
+
+def test_processes_of_a_pool_work(tmp_path: Path) -> None:
+    pool = "from multiprocessing import Pool\nwith Pool(2) as workers:\n    print(workers.map(abs, range(4)))\n"
+    assert not reviewed(tmp_path, pool + CLEAN, only="crash").findings
 
 
 def test_nothing_of_the_folder_changes(tmp_path: Path) -> None:
