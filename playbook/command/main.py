@@ -45,10 +45,10 @@ def run(args: list[str], package: str) -> int:
         The exit code: 0 done, 2 a mistake of the user, 1 an error in code, 130 and 143 stopped by a signal.
     """
     project.choose(package)
-    debug = "--debug" in args or bool(os.environ.get("PLAYBOOK_DEBUG"))
-    args = [arg for arg in args if arg != "--debug"]
+    own, passed_on = _split(args)
+    debug = "--debug" in own or bool(os.environ.get("PLAYBOOK_DEBUG"))
     try:
-        return _dispatch(args, debug)
+        return _dispatch([arg for arg in own if arg != "--debug"], passed_on, debug)
     except UserError as error:
         if debug:
             raise
@@ -65,7 +65,17 @@ def run(args: list[str], package: str) -> int:
         return 130
 
 
-def _dispatch(args: list[str], debug: bool) -> int:
+def _split(args: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments of the command line itself, and those that its verb passes on to another program."""
+    start = next((index for index, arg in enumerate(args) if arg != "--debug"), len(args))
+    verb = verbs().get(args[start]) if start < len(args) else None
+    if verb is None or isinstance(verb, PlainVerb):
+        return args, []
+    number = start + 1 + verb.num_own(args[start + 1 :])
+    return args[:number], args[number:]
+
+
+def _dispatch(args: list[str], passed_on: list[str], debug: bool) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(helptext.overview())
         return 0
@@ -81,7 +91,7 @@ def _dispatch(args: list[str], debug: bool) -> int:
     if "--help" in rest or "-h" in rest:
         print(helptext.verb_page(verb))
         return 0
-    further = verb.first(rest)
+    further = verb.first([*rest, *passed_on])
     if isinstance(further, int):
         return further
     rest = further

@@ -65,6 +65,10 @@ class ModelVerb:
         """What to say where a verb that requires a checkpoint gets none."""
         return f"--ckpt_path: {self.name} needs one: best, last, a run directory or a checkpoint file"
 
+    def num_own(self, args: list[str]) -> int:
+        """How many of the arguments are for the verb; those after them belong to a program that it runs."""
+        return len(args)
+
     def first(self, args: list[str]) -> int | list[str]:
         """Answers before torch is imported, with an exit code; or returns the arguments to go on with."""
         return args

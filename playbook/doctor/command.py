@@ -4,7 +4,7 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 
-from playbook.doctor import failure, written_tests
+from playbook.doctor import failure, patch, written_tests
 from playbook.doctor.options import set_thresholds
 from playbook.doctor.render import render
 from playbook.doctor.report import Report
@@ -34,7 +34,8 @@ def examine(
         ReviewError: there is no such threshold, or this system cannot copy a process.
     """
     set_thresholds(thresholds or {})
-    return review(lambda: (model, data), {name: getattr(trainer, name) for name in SETTINGS}, ids, LIMIT_S)
+    settings = {name: getattr(trainer, name) for name in SETTINGS}
+    return patch.with_patches(review(lambda: (model, data), settings, ids, LIMIT_S))
 
 
 def show(report: Report, form: str, title: str, write_tests: str | None, command: list[str]) -> None:
@@ -64,4 +65,4 @@ def show_failure(error: BaseException, form: str, title: str) -> None:
         title: what was to be reviewed.
     """
     finding = failure.as_finding(error).as_dict() | {"probe": "start"}
-    print(render(Report(findings=[finding]), form, title), flush=True)
+    print(render(patch.with_patches(Report(findings=[finding])), form, title), flush=True)

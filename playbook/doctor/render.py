@@ -5,32 +5,43 @@ import os
 import textwrap
 from typing import Any
 
+from playbook.doctor import sarif
+from playbook.doctor.evidence import evidence_of
 from playbook.doctor.findings import SEVERITIES
-from playbook.doctor.registry import all_defects
-from playbook.doctor.report import Report
+from playbook.doctor.registry import all_defects, all_probes
+from playbook.doctor.report import APPLIED, Report
 
 SECTIONS = ("Critical issues", "Performance", "Practices", "Code quality")
-_LEVELS = {"critical": "error", "warning": "warning", "advice": "note"}  # as SARIF calls them
+_KINDS = {"measured": "measurement", "experiment": "an experiment", "source": "the source"}
+_LATE = ("took more than", "no time was left")  # what sandboxes say of probes that were not done
 
 
-def render(report: Report, form: str, title: str) -> str:
+def render(report: Report, form: str, title: str, writes_tests: bool = True) -> str:
     """The report as text.
 
     Args:
         report: of one program.
         form: terminal, json, markdown or sarif.
         title: what was reviewed.
+        writes_tests: whether `--write-tests` is an option of the review.
     """
     if form == "json":
-        shown = {"title": title, "findings": report.findings, "checked": report.checked, "notes": report.notes}
-        return json.dumps(shown | {"seconds": round(report.seconds, 2)}, indent=1)
-    return {"terminal": _terminal, "markdown": _markdown, "sarif": _sarif}[form](report, title)
+        shown = {name: getattr(report, name) for name in ("findings", "checked", "notes", "looked_for")}
+        return json.dumps({"title": title, **shown, "seconds": round(report.seconds, 2)}, indent=1)
+    if form == "sarif":
+        return sarif.as_text(report, title)
+    if form == "markdown":
+        return _markdown(report, title)
+    return _terminal(report, title, writes_tests)
 
 
 def summary(report: Report) -> str:
     """How many findings of which severity: «2 critical, 1 warning», or «nothing found»."""
     counts = {name: sum(item["severity"] == name for item in report.findings) for name in SEVERITIES}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing found"
+    texts = [f"{count} {name}" for name, count in counts.items() if count]
+    trials = [item["trial"] for item in report.findings if item.get("trial")]
+    texts += [f"{trials.count(APPLIED)} of {len(trials)} patches written"] if trials else []
+    return ", ".join(texts) or "nothing found"
 
 
 def _sections(report: Report) -> dict[str, list[dict[str, Any]]]:
@@ -50,7 +61,31 @@ def _relative(file: str) -> str:
     return file if path.startswith("..") else path
 
 
-def _terminal(report: Report, title: str) -> str:
+def _shown_by(item: dict[str, Any]) -> str:
+    kind, text = evidence_of(item["id"])
+    return f"{_KINDS[kind]}: {text}"
+
+
+def _patched(item: dict[str, Any]) -> str:
+    """What became of a finding's patch."""
+    return item.get("trial") or "not tried; --fix writes it if a second review shows that it helps"
+
+
+def not_looked_at(notes: list[str]) -> list[str]:
+    """The notes of a review in which each reason stands once, before the defects that were not looked for."""
+    reasons: dict[str, list[str]] = {}
+    for note in notes:
+        names, _, reason = note.partition(": ")
+        probes = [all_probes().get(name) for name in names.split(", ")]
+        ids = [name for probe in probes if probe is not None for name in sorted(probe.ids)]
+        if None in probes:
+            reasons.setdefault(note, [])
+        else:
+            reasons.setdefault("not done in time" if reason.startswith(_LATE) else reason, []).extend(ids)
+    return [reason + (f": {', '.join(dict.fromkeys(ids))}" if ids else "") for reason, ids in reasons.items()]
+
+
+def _terminal(report: Report, title: str, writes_tests: bool) -> str:
     lines = [f"{title} · {summary(report)} · {len(report.checked)} checks passed · {report.seconds:.1f} s"]
     for name, items in _sections(report).items():
         lines += ["", name]
@@ -58,14 +93,20 @@ def _terminal(report: Report, title: str) -> str:
             lines += ["", f"  {item['severity']}  {item['id']}  {_where(item)}"]
             if item["code"]:
                 lines.append(f"      {item['code']}")
-            for label, key in (("measured", "message"), ("impact", "impact"), ("fix", "fix"), ("probe", "probe")):
-                lines += _wrapped(label, item.get(key, ""))
+            lines += _wrapped("wrong", item["message"])
+            lines += _wrapped("shown by", _shown_by(item))
+            lines += _wrapped("cost", item["impact"])
+            if item.get("patch"):
+                lines += _wrapped("patch", _patched(item))
+                lines += [f"      {line}" for line in item["patch"].splitlines()]
+            else:
+                lines += _wrapped("fix", item["fix"])
     if report.checked:
-        lines += ["", "Good", *(f"  {text}" for text in report.checked)]
+        lines += ["", "Checked and right", *(f"  {text}" for text in report.checked)]
     if report.notes:
-        lines += ["", "Not looked at", *(f"  {text}" for text in report.notes)]
-    if report.checked:
-        lines += ["", "Tests to add   --write-tests tests/test_review.py writes one for each thing that is good"]
+        lines += ["", "Not looked at", *(line for text in not_looked_at(report.notes) for line in _item(text))]
+    if report.checked and writes_tests:
+        lines += ["", "Tests to add   --write-tests tests/test_review.py writes one for each defect that is not there"]
     return "\n".join(lines)
 
 
@@ -77,6 +118,10 @@ def _wrapped(label: str, text: str) -> list[str]:
     )
 
 
+def _item(text: str) -> list[str]:
+    return textwrap.wrap(text, 112, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+
+
 def _markdown(report: Report, title: str) -> str:
     lines = [f"# Review of {title}", "", f"{summary(report)}; {len(report.checked)} checks passed."]
     for name, items in _sections(report).items():
@@ -84,32 +129,11 @@ def _markdown(report: Report, title: str) -> str:
         for item in items:
             lines += ["", f"### {item['id']} ({item['severity']}), `{_where(item)}`", ""]
             lines += [f"```python\n{item['code']}\n```", ""] if item["code"] else []
-            lines += [f"{item['message']}. {item['impact']}"]
-            lines += ["", f"Fix:\n```python\n{item['fix']}\n```"] if item["fix"] else []
-    for name, texts in (("Good", report.checked), ("Not looked at", report.notes)):
+            lines += [f"- Wrong: {item['message']}", f"- Shown by {_shown_by(item)}", f"- Cost: {item['impact']}"]
+            if item.get("patch"):
+                lines += [f"- Patch: {_patched(item)}", "", f"```diff\n{item['patch'].rstrip()}\n```"]
+            elif item["fix"]:
+                lines += ["- Fix:", "", f"```python\n{item['fix']}\n```"]
+    for name, texts in (("Checked and right", report.checked), ("Not looked at", not_looked_at(report.notes))):
         lines += ["", f"## {name}", "", *(f"- {text}" for text in texts)] if texts else []
     return "\n".join(lines)
-
-
-def _sarif(report: Report, title: str) -> str:
-    """SARIF 2.1.0 (OASIS 2020), as code-scanning services read it."""
-    results = [
-        {
-            "ruleId": item["id"],
-            "level": _LEVELS[item["severity"]],
-            "message": {"text": f"{item['message']}. {item['impact']}"},
-            "locations": [_location(item)] if item["file"] else [],
-        }
-        for item in report.findings
-    ]
-    rules = [{"id": name, "shortDescription": {"text": defect.impact}} for name, defect in all_defects().items()]
-    driver = {"name": "playbook doctor", "rules": rules}
-    run = {"tool": {"driver": driver}, "automationDetails": {"id": title}, "results": results}
-    schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
-    return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1)
-
-
-def _location(item: dict[str, Any]) -> dict[str, Any]:
-    region = {"startLine": max(1, item["line"]), "snippet": {"text": item["code"]}}
-    artifact = {"uri": _relative(item["file"]).replace(os.sep, "/")}
-    return {"physicalLocation": {"artifactLocation": artifact, "region": region}}

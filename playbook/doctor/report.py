@@ -7,13 +7,16 @@ from typing import Any
 from playbook.doctor.findings import SEVERITIES, Place
 from playbook.doctor.registry import all_defects
 
+APPLIED = "applied: the finding is gone in a second review"
+
 
 @dataclass
 class Report:
     """What the review of one program found.
 
     Args:
-        findings: as Finding.as_dict has them, each with its probe; the severest first.
+        findings: as Finding.as_dict has them, each with its probe; the severest first. On a command line each also has
+            its `patch`, a diff, and after `--fix` a `trial`, what became of the patch.
         checked: what was looked at and is as it should be, a sentence each.
         notes: what could not be looked at, and why.
         looked_for: ids of the defects whose probes ran to their end.
@@ -25,6 +28,11 @@ class Report:
     notes: list[str] = field(default_factory=list)
     looked_for: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether a critical finding is left."""
+        return any(item["severity"] == "critical" and item.get("trial") != APPLIED for item in self.findings)
 
 
 def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:

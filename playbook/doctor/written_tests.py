@@ -7,7 +7,8 @@ from playbook.doctor.errors import ReviewError
 from playbook.doctor.registry import all_defects
 from playbook.doctor.report import Report
 
-_REPLACED = ("--only", "--skip", "--severity", "--format", "--write_tests")  # options that the tests set themselves
+_REPLACED = ("--only", "--skip", "--severity", "--format", "--write_tests")  # options that a repetition sets itself
+_FIX = "--fix"  # has no value
 _TEMPLATE = '''"""What a review has verified: none of these defects is found, and none must be later."""
 
 import json
@@ -52,7 +53,7 @@ def write(file: Path, report: Report, command: list[str]) -> None:
     verified = [name for name in all_defects() if name in report.looked_for and name not in reported]
     listed = "[\n" + "".join(f'    "{name}",\n' for name in verified) + "]"
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = _TEMPLATE.format(command=json.dumps(_without_replaced(command)), verified=listed)
+    text = _TEMPLATE.format(command=json.dumps(repeated(command)), verified=listed)
     file.write_text(text, encoding="utf-8")
     print(f"tests  {file.as_posix()} ({len(verified)})")
 
@@ -69,10 +70,17 @@ def require_new(file: Path) -> None:
         raise ReviewError(f"--write_tests {file.as_posix()}: is there already")
 
 
-def _without_replaced(command: list[str]) -> list[str]:
+def repeated(command: list[str]) -> list[str]:
+    """The command of a review, without options that whoever repeats it sets anew.
+
+    Args:
+        command: with a space or an equals sign between an option and its value.
+    """
     remaining_args: list[str] = []
     args = iter(command)
     for arg in args:
+        if arg.partition("=")[0] == _FIX:
+            continue
         if arg.partition("=")[0] not in _REPLACED:
             remaining_args.append(arg)
         elif "=" not in arg:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from playbook.command.arguments import Invocation
     from playbook.command.session import Session
 
+FLAGS = ("--fix", "--debug", "--help", "-h")  # options without a value
+
 
 class Doctor(ModelVerb):
     """Runs a few training steps in forked processes and prints a report; the exit code is 1 if a finding is critical.
@@ -25,19 +27,29 @@ class Doctor(ModelVerb):
         "--config configs/vision/cnn-digits.yaml",
         "--model my.Module --data my.Data --severity warning",
         "--severity warning train.py --epochs 2  # a script in plain PyTorch; what follows it are its own arguments",
+        "--fix train.py  # write the patches that help, as a second review shows",
     )
     checkpoint = "optional"
     further_options = ("batch",)
 
+    def num_own(self, args: list[str]) -> int:
+        number = _script_in(args)
+        return len(args) if number is None else number + 1
+
     def first(self, args: list[str]) -> int | list[str]:
-        if not names_script(args):
+        if _script_in(args) is None:
             return args
         self.prepare()
         from playbook.doctor.scripts import command
         from playbook.training.review import review_errors
 
         with review_errors():
-            return command.run(args)
+            return command.run(args, self._command, _write)
+
+    @property
+    def _command(self) -> list[str]:
+        """What starts the verb, after the name of the Python interpreter."""
+        return ["-m", project.current().package or "playbook", self.name]
 
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
@@ -68,10 +80,11 @@ class Doctor(ModelVerb):
         skip: str | None = None,
         severity: Literal["critical", "warning", "advice"] = "advice",
         format: Literal["terminal", "json", "markdown", "sarif"] = "terminal",
+        fix: bool = False,
         write_tests: str | None = None,
         thresholds: dict[str, float] | None = None,
     ) -> int:
-        """Reviews the module and its data without changing them.
+        """Reviews the module and its data; only --fix changes the user's files.
 
         Args:
             session: the model, its data and the trainer, whose settings the review uses.
@@ -79,36 +92,50 @@ class Doctor(ModelVerb):
             skip: ids of defects to skip, separated by commas.
             severity: lowest severity to report: critical, warning or advice.
             format: format of the report: terminal, json, markdown or sarif.
+            fix: write each patch after which a second review no longer finds the defect, and nothing new.
             write_tests: file for tests of everything that the review has verified.
             thresholds: thresholds of probes, as in {dead_units.most: 0.7}.
         """
         from playbook.checkpoints.io import load
-        from playbook.doctor import command, options, written_tests
+        from playbook.doctor import command, options, patch, written_tests
         from playbook.training.review import review_errors
 
         if session.checkpoint is not None:
             load(session.checkpoint)  # its configuration is all that counts, but the file must be sound
-        arguments = ["-m", project.current().package or "playbook", self.name, *session.invocation.given]
+        arguments = [*self._command, *session.invocation.given]
         with review_errors():
             if write_tests is not None:
                 written_tests.require_new(Path(write_tests))
             ids = options.select_ids(only, skip, severity)
             report = command.examine(session.trainer, session.model, session.datamodule, ids, thresholds)
+            if fix:
+                own = ["--only", ",".join(sorted({*ids, "crash"})), "--format", "json"]
+                again = patch.reviewer([*written_tests.repeated(arguments), *own])
+                report = patch.write_patches(report, again, _write)
             command.show(report, format, session.title, write_tests, arguments)
-        return int(any(finding["severity"] == "critical" for finding in report.findings))
+        return int(report.is_critical)
 
 
-def names_script(args: list[str]) -> bool:
-    """Whether the first argument that is no option, and no option's value, is a Python file."""
-    rest = iter(args)
-    for arg in rest:
+def _script_in(args: list[str]) -> int | None:
+    """The position of the first argument that is no option, and no option's value, if it is a Python file."""
+    rest = iter(enumerate(args))
+    for number, arg in rest:
         if arg == "--":
-            return True
+            return number
         if not arg.startswith("-"):
-            return arg.endswith(".py")
-        if "=" not in arg:
+            return number if arg.endswith(".py") else None
+        if "=" not in arg and arg not in FLAGS:
             next(rest, None)
-    return False
+    return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file whole or not at all; who may do what with it stays."""
+    from playbook.runs.directory import write_atomically
+
+    mode = path.stat().st_mode
+    write_atomically(path, text)
+    path.chmod(mode)
 
 
 VERB = Doctor()

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from playbook.doctor import sandbox, source
+from playbook.doctor import patch, sandbox, source
 from playbook.doctor.errors import ReviewError
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
@@ -37,11 +37,13 @@ class _Parser(argparse.ArgumentParser):
         raise ReviewError(f"doctor: {message}")
 
 
-def run(args: list[str]) -> int:
+def run(args: list[str], command: list[str], write: patch.Write) -> int:
     """Reviews a script and prints the report.
 
     Args:
         args: options of the review, the script, and the script's own arguments.
+        command: what starts a review, after the name of the Python interpreter.
+        write: writes a file at once, for `--fix`.
 
     Returns:
         1 if a finding is critical, else 0.
@@ -54,17 +56,23 @@ def run(args: list[str]) -> int:
         parser.add_argument(f"--{name}")
     parser.add_argument("--severity", default="advice")
     parser.add_argument("--format", default="terminal", choices=["terminal", "json", "markdown", "sarif"])
+    parser.add_argument("--fix", action="store_true")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(args)
     if options.thresholds:
         set_thresholds(yaml.safe_load(options.thresholds))
-    report = review_script(
-        Path(options.script), options.arguments, select_ids(options.only, options.skip, options.severity)
-    )
-    text = render(report, options.format, options.script)
-    print(text.partition("\n\nTests to add")[0], flush=True)  # tests of a script: there are none yet
-    return int(any(finding["severity"] == "critical" for finding in report.findings))
+    script, ids = Path(options.script), select_ids(options.only, options.skip, options.severity)
+    report = patch.with_patches(review_script(script, options.arguments, ids))
+    if options.fix:
+        here = Path.cwd().resolve()
+        named = script.resolve().relative_to(here) if script.resolve().is_relative_to(here) else script
+        own = ["--only", ",".join(sorted({*ids, "crash"})), "--format", "json"]
+        own += ["--thresholds", options.thresholds] if options.thresholds else []
+        again = patch.reviewer([*command, *own, str(named), *options.arguments])
+        report = patch.write_patches(report, again, write)
+    print(render(report, options.format, options.script, writes_tests=False), flush=True)
+    return int(report.is_critical)
 
 
 def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit_s: float = LIMIT_S) -> Report:
