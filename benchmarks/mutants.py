@@ -151,11 +151,9 @@ def deleted(name: str, base: str = "") -> ChangeFinder:
 
     def changes(program: Program) -> Iterator[Change]:
         for node in program.nodes(ast.Expr):
-            call = node.value
-            if isinstance(call, ast.Call) and last_name(call.func) == name:
-                owner = program.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-                if base in owner:
-                    yield node, "pass"
+            function = node.value.func if isinstance(node.value, ast.Call) else None
+            if isinstance(function, ast.Attribute) and function.attr == name and base in program.text(function.value):
+                yield node, "pass"
 
     return changes
 

@@ -7,7 +7,8 @@ changes one expression or statement, found by syntax on a line that two steps of
 where they are. Each review is added to RESULTS.jsonl at once, and what is there is not run again; --most 0 only prints
 the table. Found: a finding that the unchanged program does not have, of an id that names the defect. Right line: within
 the changed statement ±1, or within the function where a statement was deleted. A mutant that does not parse or cannot
-be built is discarded; one whose training ends with an error counts as crashed, unless the review names the defect.
+be built is discarded; one whose training ends with an error counts as crashed, unless the review names the defect. Not
+new: the review finds this defect in the unchanged program already, so that a mutant tells nothing.
 """
 
 import argparse
@@ -148,42 +149,51 @@ def prepare(mutant: Mutant, original: Path, target: Path) -> bool:
     return True
 
 
+def new_findings(rows: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, list[dict[str, Any]]]]:
+    """For every mutant its outcome, and what the review says of it and not of the unchanged program."""
+    known = {(row["program"], item["id"], item["line"]) for row in rows if not row["kind"] for item in row["findings"]}
+    known_ids = {(name, id_) for name, id_, _ in known}
+    for row in rows:
+        if row["kind"]:
+            ids = KINDS[row["kind"]][0]
+            new = [item for item in row["findings"] if (row["program"], item["id"], item["line"]) not in known]
+            is_found = any(item["id"] in ids for item in new)
+            outcome = row["outcome"]
+            if outcome == "reviewed" and not is_found:
+                if any((row["program"], id_) in known_ids for id_ in ids):
+                    outcome = "not new"
+                elif any(item["id"] == "crash" for item in new):
+                    outcome = "crashed"
+            yield row, outcome, new
+
+
 def table(rows: list[dict[str, Any]]) -> None:
     """Prints, in Markdown, what was found by kind, the misses, and what is said of unchanged programs."""
-    unchanged = {row["program"]: row["findings"] for row in rows if row["kind"] == ""}
-    known = {(name, item["id"], item["line"]) for name, items in unchanged.items() for item in items}
     by_kind: dict[str, Counter[str]] = {}
     misses = []
-    for row in rows:
-        if not row["kind"]:
-            continue
+    for row, outcome, new in new_findings(rows):
         count = by_kind.setdefault(row["kind"], Counter())
-        new = [item for item in row["findings"] if (row["program"], item["id"], item["line"]) not in known]
-        hits = [item for item in new if item["id"] in KINDS[row["kind"]][0]]
-        outcome = row["outcome"] if row["outcome"] != "reviewed" or hits or not ended(new) else "crashed"
         count[outcome] += 1
+        hits = [item for item in new if item["id"] in KINDS[row["kind"]][0]]
         if outcome == "reviewed":
             count["found"] += bool(hits)
             count["right line"] += any(row["first"] <= item["line"] <= row["last"] for item in hits)
-            if not hits:
-                said = ", ".join(f"{item['id']} {item['line']}" for item in new) or "nothing new"
-                late = "; probes out of time" if any("took more than" in note for note in row["notes"]) else ""
-                misses.append(f"- {row['kind']}: {row['program']}:{row['line']} `{row['text'][:70]}`: {said}{late}")
-    columns = ("reviewed", "found", "right line", "crashed", "discarded", "out of time")
-    print("| kind | mutants | found | right line | crashed | discarded | out of time |\n|---|---|---|---|---|---|---|")
+        if outcome == "reviewed" and not hits:
+            said = ", ".join(f"{item['id']} {item['line']}" for item in new) or "nothing new"
+            late = "; probes out of time" if any("took more than" in note for note in row["notes"]) else ""
+            misses.append(f"- {row['kind']}: {row['program']}:{row['line']} `{row['text'][:70]}`: {said}{late}")
+    columns = ("reviewed", "found", "right line", "crashed", "not new", "discarded", "out of time")
+    print(f"| kind | mutants | {' | '.join(columns[1:])} |\n|{'---|' * (len(columns) + 1)}")
     for kind in [kind for kind in KINDS if kind in by_kind]:
         print(f"| {kind} | " + " | ".join(str(by_kind[kind][name] or "") for name in columns) + " |")
     total = sum(by_kind.values(), Counter())
     print("| **all** | " + " | ".join(str(total[name]) for name in columns) + " |\n\nMissed:\n" + "\n".join(misses))
-    alarms = [(name, item) for name, items in unchanged.items() for item in items if item["severity"] != "advice"]
-    print(f"\nUnchanged programs: {len(unchanged)}, {len(alarms)} warnings and criticals")
+    plain = [row for row in rows if not row["kind"] and row["outcome"] == "reviewed"]
+    alarms = [(row["program"], item) for row in plain for item in row["findings"] if item["severity"] != "advice"]
+    print(f"\nUnchanged programs: {len(plain)}, {len(alarms)} warnings and criticals")
     print("\n".join(f"- {name}: {item['severity']} {item['id']} {item['line']}" for name, item in alarms))
     seconds = [row["seconds"] for row in rows if row["outcome"] == "reviewed"]
     print(f"\nMedian of {len(seconds)} reviews: {statistics.median(seconds or [0]):.1f} s")
-
-
-def ended(findings: list[dict[str, Any]]) -> bool:
-    return any(item["id"] == "crash" for item in findings)
 
 
 def run(mutants: list[Mutant], originals: dict[str, Path], limit: float) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ from typing import Any
 
 from mutants import KINDS, Mutant
 from review import look
-from review_mutants import review_modules
+from review_mutants import new_findings, review_modules
 
 ROOT = Path(__file__).parent.parent
 CASES = ROOT / "tests" / "playbook" / "doctor" / "cases"
@@ -46,6 +46,7 @@ PREFLIGHT = {  # its rules, and the defects that each may mean
 }
 HARDWARE = ("TA200", "TA201", "TA203")  # hints on tensor cores, memory format and AMP, which are no alarms
 LIMIT_S = 120
+CHUNK = 16
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,17 @@ def written(number: int, seed: int) -> Iterator[Program]:
 def reviewed(file: Path, folder: Path) -> Iterator[tuple[Program, dict[str, Any]]]:
     """The mutants and unchanged programs of `review_mutants.py`, each with the review's answer."""
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    rows = [row for row in rows if row.get("outcome") == "reviewed" and (folder / f"{row['program']}.py").exists()]
-    known = {(row["program"], item["id"], item["line"]) for row in rows if not row["kind"] for item in row["findings"]}
-    for place, row in enumerate(rows):
+    rows = [row for row in rows if "outcome" in row and (folder / f"{row['program']}.py").exists()]
+    plain = [(row, row["findings"]) for row in rows if row["kind"] == "" and row["outcome"] == "reviewed"]
+    changed = [(row, new) for row, outcome, new in new_findings(rows) if outcome == "reviewed"]
+    for place, (row, findings) in enumerate([*changed, *plain]):
         mutant = Mutant(**{name: row[name] for name in Mutant.__dataclass_fields__})
         source = mutant.apply((folder / f"{row['program']}.py").read_bytes())
-        ids = frozenset(KINDS[mutant.kind][0]) if mutant.kind else frozenset[str]()
-        lines = frozenset(range(mutant.first, mutant.last + 1)) if mutant.kind else frozenset[int]()
-        group = "mutants" if mutant.kind else "real"
-        findings = [
-            item for item in row["findings"] if not ids or (row["program"], item["id"], item["line"]) not in known
-        ]
-        yield (
-            Program(group, f"x{place:03}_{row['program']}", source, ids, lines),
-            {"findings": ours(findings), "seconds": row["seconds"]},
-        )
+        group, ids, lines = "real", set[str](), range(0)
+        if mutant.kind:
+            group, ids, lines = "mutants", KINDS[mutant.kind][0], range(mutant.first, mutant.last + 1)
+        program = Program(group, f"x{place:03}_{row['program']}", source, frozenset(ids), frozenset(lines))
+        yield program, {"findings": ours(findings), "seconds": row["seconds"]}
 
 
 def ours(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,6 +146,14 @@ def preflight(python: str, folder: Path, names: list[str]) -> Iterator[tuple[str
         yield name, {"findings": findings, "seconds": time.monotonic() - start}
 
 
+def ask(way: str, python: str, folder: Path, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not names:
+        return iter(())
+    if way == "doctor":
+        return doctor(folder, names)
+    return preflight(python, folder, names) if way == "torch-preflight" else watched(python, way, folder, names)
+
+
 def table(programs: list[Program], answers: dict[str, dict[str, Any]]) -> None:
     """Prints a row for each group and tool, in Markdown."""
     print("| programs | tool | found | right line | alarms | median |\n|---|---|---|---|---|---|")
@@ -189,7 +194,8 @@ def main() -> None:
         for program, answer in reviewed(options.mutants, options.programs):
             programs.append(program)
             answers["doctor"][program.name] = answer
-    for way, python in (("torch-audit", options.torch_audit), ("torch-preflight", options.torch_preflight)):
+    pythons = {"torch-audit": options.torch_audit, "torch-preflight": options.torch_preflight}
+    for way, python in pythons.items():
         if python and shutil.which(python):
             answers[way] = {}
         else:
@@ -201,17 +207,13 @@ def main() -> None:
         folder = Path(temporary)
         for program in programs:
             (folder / f"{program.name}.py").write_bytes(program.source)
-        for way, said in answers.items():
-            names = [program.name for program in programs if program.name not in said]
-            ways = {
-                "doctor": lambda names=names: doctor(folder, names),
-                "lightning": lambda names=names: watched(sys.executable, "lightning", folder, names),
-                "torch-audit": lambda names=names: watched(options.torch_audit, "torch-audit", folder, names),
-                "torch-preflight": lambda names=names: preflight(options.torch_preflight, folder, names),
-            }
-            for name, answer in ways[way]() if names else ():
-                said[name] = answer
-                print(json.dumps({"way": way, "name": name, "answer": answer}), file=results, flush=True)
+        random.Random(options.seed).shuffle(programs)  # a run that is cut has looked at some of each group
+        for start in range(0, len(programs), CHUNK):
+            for way, said in answers.items():
+                names = [program.name for program in programs[start : start + CHUNK] if program.name not in said]
+                for name, answer in ask(way, pythons.get(way, sys.executable), folder, names):
+                    said[name] = answer
+                    print(json.dumps({"way": way, "name": name, "answer": answer}), file=results, flush=True)
     table(programs, answers)
 
 
