@@ -7,8 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response, Security
 from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
@@ -53,7 +54,11 @@ def make_app(catalogue: Catalogue, token: str | None = None, is_local: bool = Fa
     app.add_exception_handler(RefusalError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     _add_pages(app, catalogue)
-    _add_models(app, catalogue, answering)
+    declared = [] if token is None else [Security(HTTPBearer(auto_error=False))]  # for OpenAPI alone: Guard asks for it
+    guarded = APIRouter(dependencies=declared)
+    _add_metrics(guarded, catalogue)
+    _add_models(guarded, catalogue, answering)
+    app.include_router(guarded)
     app.mount("/page", StaticFiles(directory=PAGE))
     return Guard(app, catalogue.metrics, token, is_local, lambda: catalogue.is_closing)
 
@@ -90,14 +95,16 @@ def _add_pages(app: FastAPI, catalogue: Catalogue) -> None:
             raise RefusalError(503, "no model is served", 1)
         return reply({"status": "ready"})
 
+
+def _add_metrics(router: APIRouter, catalogue: Catalogue) -> None:
     text = answered("Counters, gauges and histograms.", TEXT, "text/plain")
 
-    @app.get("/metrics", summary="Metrics in Prometheus' format", responses=text)
+    @router.get("/metrics", summary="Metrics in Prometheus' format", responses=text)
     async def metrics() -> Response:
         return Response(catalogue.metrics.text(), media_type=catalogue.metrics.media_type)
 
 
-def _add_models(app: FastAPI, catalogue: Catalogue, answering: Answering) -> None:
+def _add_models(router: APIRouter, catalogue: Catalogue, answering: Answering) -> None:
     one, version_of = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 
     def find(request: Request) -> Model:
@@ -108,7 +115,7 @@ def _add_models(app: FastAPI, catalogue: Catalogue, answering: Answering) -> Non
         request.scope["playbook.model"] = (model.name, str(model.version))
         return model
 
-    @app.get("/v1/models", summary="All models", responses=answered("Their newest versions.", MODELS))
+    @router.get("/v1/models", summary="All models", responses=answered("Their newest versions.", MODELS))
     async def models() -> Response:
         newest = [catalogue.find(name) for name in sorted(catalogue.models)]
         return reply({"models": [catalogue.describe(model) for model in newest]})
@@ -132,12 +139,14 @@ def _add_models(app: FastAPI, catalogue: Catalogue, answering: Answering) -> Non
     events = answered("Server-sent events.", TEXT, "text/event-stream")
     for path, which in ((one, "newest version"), (version_of, "one version")):
         extra = requested(path)
-        app.get(path, summary=f"A model, {which}", responses=described, openapi_extra=requested(path, False))(describe)
-        app.post(path, summary=f"Answer inputs, {which}", responses=answers, openapi_extra=extra)(answer)
+        router.get(path, summary=f"A model, {which}", responses=described, openapi_extra=requested(path, False))(
+            describe
+        )
+        router.post(path, summary=f"Answer inputs, {which}", responses=answers, openapi_extra=extra)(answer)
         summary = f"Generate text piece by piece, {which}"
-        app.post(f"{path}/stream", summary=summary, responses=events, openapi_extra=extra)(stream)
+        router.post(f"{path}/stream", summary=summary, responses=events, openapi_extra=extra)(stream)
 
-    @app.post("/v1/rescan", summary="Look at the folders of models again", responses=answered("Changes.", CHANGES))
+    @router.post("/v1/rescan", summary="Look at the folders of models again", responses=answered("Changes.", CHANGES))
     async def rescan() -> Response:
         return reply(vars(await catalogue.rescan()))
 

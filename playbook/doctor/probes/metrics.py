@@ -8,12 +8,13 @@ import lightning.pytorch as pl
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from playbook.doctor import source
+from playbook.doctor import sandbox, source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.subject import Subject, rehearse
 
 METRIC_MISUSE = Defect("metric-misuse", "warning", "The figures that are shown are not those of the epoch.")
 DEFECTS = (METRIC_MISUSE,)
+_STEP_S = 10.0
 
 
 def metrics(subject: Subject) -> Iterator[Finding | str]:
@@ -21,8 +22,9 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
 
     Reported: a metric of torchmetrics that still holds the last validation's samples, or training's, when the next one
     begins (Lightning resets what `self.log` got, and nothing else), if anyone reads these: a metric may be called for
-    the values of single batches alone; counters and lists that validation steps add to and
-    its end reads, without a reset; metrics in plain lists, which stay on the CPU.
+    the values of single batches alone; counters and lists that validation steps add to and its end reads, without a
+    reset; metrics in plain lists, which stay on the CPU. A value that the same batch does not change once more, such as
+    the best so far, is no counter.
     """
     if not subject.validates:
         return
@@ -43,7 +45,7 @@ Problem = tuple[str, str, Place | None, str]
 
 class _Watch(pl.Callback):
     def __init__(self, subject: Subject) -> None:
-        self.model = subject.model
+        self.subject, self.model = subject, subject.model
         self.problems: list[Problem] = []
         self.growing: set[str] = set()  # metrics and attributes that validation steps add to
         self.unread: set[str] = set()  # metrics that are only called for a batch
@@ -78,9 +80,19 @@ class _Watch(pl.Callback):
                 self.problems.append(_carried(self.model, name, state[name]))
         self.before = state
 
-    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        now = _state(self.model)
-        self.growing |= {name for name, value in now.items() if value != self.before.get(name)}
+    def on_validation_batch_end(self, *arguments: Any, **_: Any) -> None:
+        now, (batch, index) = _state(self.model), arguments[3:5]
+        changed = {name for name, value in now.items() if value != self.before.get(name)}
+        if changed - self.growing:  # the same batch once more leaves a best value as it is
+            self.growing |= {name for name, value in self._again(batch, index).items() if value != now.get(name)}
+
+    def _again(self, batch: Any, index: int) -> dict[str, Any]:
+        def run() -> dict[str, Any]:
+            self.model.log = self.model.log_dict = lambda *_, **__: None
+            self.subject.validate(batch, index)
+            return _state(self.model)
+
+        return sandbox.call(run, _STEP_S)
 
 
 def _state(model: nn.Module) -> dict[str, Any]:

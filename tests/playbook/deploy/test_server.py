@@ -223,6 +223,17 @@ def test_token_and_host() -> None:
         assert client.post("/v1/models/m", json={"input": "a"}, headers=site).status_code == 403
 
 
+@pytest.mark.parametrize("token", [None, "t"])
+def test_openapi_declares_the_token_where_it_is_asked_for(token: str | None) -> None:
+    with client_of(Fake("text"), token=token) as client:
+        schema = client.get("/openapi.json").json()
+    declared = [{"HTTPBearer": []}] if token else None
+    for path in ("/metrics", "/v1/models", "/v1/models/{name}"):
+        assert schema["paths"][path]["get"].get("security") == declared
+    assert "security" not in schema["paths"]["/health"]["get"]
+    assert ("securitySchemes" in schema.get("components", {})) == bool(token)
+
+
 def test_streams() -> None:
     with client_of(Fake("prompt", "generate")) as client:
         response = client.post("/v1/models/m/stream", json={"input": "a", "options": {"max_new_tokens": 3}})
@@ -367,16 +378,15 @@ def test_answers_as_json() -> None:
         (["--host", "256.1.1.1"], "--host 256.1.1.1: "),
     ],
 )
-def test_mistakes(cli: Cli, run: Path, options: list[str], text: str) -> None:
-    if not Path("artefact").exists():
-        assert cli(*EXPORT, "--format", "onnx", "--output", "artefact").code == 0
+def test_mistakes(cli: Cli, workdir: Path, options: list[str], text: str) -> None:
+    (workdir / "artefact").mkdir()  # it is opened last
     done = cli("serve", "artefact", *options)
     assert done.code == 2, done.out
     assert text in done.err or text.replace("Nearest: --port", "port") in done.err
 
 
-def test_port_in_use(cli: Cli, run: Path) -> None:
-    assert cli(*EXPORT, "--format", "onnx", "--output", "artefact").code == 0
+def test_port_in_use(cli: Cli, workdir: Path) -> None:
+    (workdir / "artefact").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = cli("serve", "artefact", "--port", str(taken.getsockname()[1]))
         assert (done.code, len(done.err.splitlines())) == (2, 1)
