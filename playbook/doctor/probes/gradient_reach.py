@@ -114,10 +114,15 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
         with nullcontext() if training else subject.evaluating():
             record, _ = subject.recorded(batch, training)
         for index, op in enumerate(record.ops):
-            for tensor in op.inputs:
+            for tensor in op.inputs if _computes(op) else ():
                 if isinstance(tensor, nn.Parameter):
                     found.setdefault(id(tensor), record.ops[index:] if training else [op])
     return found
+
+
+def _computes(op: Op) -> bool:
+    """Whether a call takes values: not a device, or a gradient that is not there."""
+    return bool(op.outputs) or op.name in _CUTS
 
 
 def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
@@ -136,7 +141,7 @@ def _leads_nowhere(ops: list[Op], parameter: Tensor) -> bool:
 def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
     """The call that leaves a parameter behind: made without gradients, or taking its values alone."""
     for op in ops:
-        if not op.grad and any(tensor is parameter for tensor in op.inputs):
+        if not op.grad and _computes(op) and any(tensor is parameter for tensor in op.inputs):
             return source.without_gradients(op.places) or op.place
     for op in ops:
         if op.name in _CUTS and any(_leads_to(tensor, parameter) for tensor in op.inputs):

@@ -52,6 +52,7 @@ _OF_LOADER = {
     "train-not-shuffled": "shuffle",
     "norm-batch-size-one": "batch_size",
     "duplicate-worker-rng": "num_workers",
+    "slow-loader": "num_workers",
 }
 _DEVICES = ("cuda", "device", "mps", "xpu", "accelerat")
 _OF_LATER = ((("amp-unsafe",), ("autocast",)), (("device-unsafe-tensor", "host-sync"), _DEVICES))

@@ -1,0 +1,40 @@
+"""What counts as a use of a parameter."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from playbook.doctor.review import review
+from tests.playbook.doctor.programs import Blobs, Classifier, needs_fork
+
+pytestmark = needs_fork
+
+
+class _Manual(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.spare = nn.Linear(8, 3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        optimizer: Any = self.optimizers()
+        loss = F.cross_entropy(self(x.to(self.spare.weight.device)), y)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+
+
+class _Detached(_Manual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + self.spare(x).detach()
+
+
+def test_reading_a_device_or_a_gradient_is_no_use() -> None:
+    ids = frozenset({"unused-parameter", "detached-graph"})
+    (finding,) = review(lambda: (_Manual(), Blobs()), ids=ids).findings
+    assert (finding["id"], finding["code"]) == ("unused-parameter", "self.spare = nn.Linear(8, 3)")
+    (finding,) = review(lambda: (_Detached(), Blobs()), ids=ids).findings
+    assert (finding["id"], finding["code"]) == ("detached-graph", "return super().forward(x) + self.spare(x).detach()")
