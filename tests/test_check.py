@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from playbook import project
 from playbook.command import arguments
@@ -42,3 +43,16 @@ def test_commands(document: str) -> None:
             check(arguments.read(model_verb(verb), args))
             checked += 1
     assert checked > (10 if document == "README.md" else 0), document
+
+
+def test_the_workflow_uploads_what_the_review_finds() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/review.yml").read_text(encoding="utf-8"))
+    steps = workflow["jobs"]["review"]["steps"]
+    [command] = [step["run"] for step in steps if "run" in step]
+    [upload] = [step for step in steps if "upload-sarif" in step.get("uses", "")]
+    text, _, file = command.removeprefix("uv run ").replace("$RECIPE", workflow["env"]["RECIPE"]).partition(" > ")
+    assert file == upload["with"]["sarif_file"]
+    verb, *args = test_readme.arguments(text)
+    assert args[args.index("--format") + 1] == "sarif"
+    check(arguments.read(model_verb(verb), args))
+    assert workflow["permissions"] == {"contents": "read", "security-events": "write"}

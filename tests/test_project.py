@@ -68,7 +68,7 @@ def test_actions_are_pinned_by_commit_with_their_version_beside() -> None:
         if "uses:" in line
     ]
     assert lines
-    pinned = r"(- )?uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
+    pinned = r"(- )?uses: [\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
     assert not [line for line in lines if not re.fullmatch(pinned, line)]
 
 

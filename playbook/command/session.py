@@ -49,5 +49,5 @@ class Session:
 
     @property
     def title(self) -> str:
-        """Name of the recipe, or else of the model's class."""
-        return self.invocation.recipe or self.options.model.class_path.rpartition(".")[2]
+        """Name of the recipe, or else of the model's class with its module."""
+        return self.invocation.recipe or self.options.model.class_path

@@ -15,7 +15,7 @@ from playbook.doctor.render import render
 from playbook.doctor.report import APPLIED, Report
 from tests.playbook.doctor.programs import needs_fork
 from tests.playbook.doctor.scripts.test_scripts import CLEAN
-from tests.playbook.running import Cli
+from tests.playbook.running import Cli, python_path
 
 TEXT = "import torch\n\n\ndef make(p):\n    return torch.optim.Adam(p, weight_decay=0.1)\n"
 LOAD = "x = torch.load(p, weights_only=False)"
@@ -221,12 +221,13 @@ SOFTMAX = CLEAN.replace("return self.second(x)", "return self.second(x).softmax(
 
 @needs_fork
 @pytest.mark.slow
-def test_a_script_is_repaired(cli: Cli, workdir: Path) -> None:
+def test_a_script_is_repaired(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", python_path())
     script = workdir / "train.py"
     script.write_text(SOFTMAX, encoding="utf-8")
     script.chmod(0o755)
     done = cli("doctor", "--only", "double-softmax", "--fix", "train.py", "--debug")
-    assert done.code == 0, done.err
+    assert done.code == 0, done.out
     assert APPLIED in done.out
     assert script.read_text(encoding="utf-8") == CLEAN
     assert script.stat().st_mode & 0o777 == 0o755
@@ -246,12 +247,13 @@ class Model(Classifier):
 @needs_fork
 @pytest.mark.slow
 def test_a_module_is_repaired(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", python_path())
     monkeypatch.syspath_prepend(str(workdir))
     file = workdir / "softened.py"
     file.write_text(MODULE, encoding="utf-8")
     args = ("--model", "softened.Model", "--data", "softened.Data", "--only", "double-softmax,batch-mixing")
     done = cli("doctor", *args, "--fix")
-    assert done.code == 0, done.err
+    assert done.code == 0, done.out
     assert "1 of 1 patches written" in done.out
     assert file.read_text(encoding="utf-8") == MODULE.replace(".softmax(-1)", "")
     assert "trying the patch of double-softmax at softened.py:8" in done.err

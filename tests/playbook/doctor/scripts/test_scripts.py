@@ -9,6 +9,7 @@ from playbook.doctor.options import select_ids
 from playbook.doctor.report import Report
 from playbook.doctor.scripts.command import review_script
 from tests.playbook.doctor.programs import needs_fork
+from tests.playbook.running import Cli
 
 pytestmark = needs_fork
 
@@ -302,3 +303,18 @@ def test_scripts_that_cannot_be_reviewed(tmp_path: Path) -> None:
     script.write_text(CLOSURE, encoding="utf-8")
     with pytest.raises(ReviewError, match=r"exit code 2 .*--steps"):
         review_script(script, [], select_ids())
+
+
+ARGUMENTS = """
+import sys
+print("got", sys.argv[1:], flush=True)
+raise SystemExit(3)
+"""
+
+
+def test_everything_after_the_script_is_its_own(cli: Cli, workdir: Path) -> None:
+    (workdir / "train.py").write_text(ARGUMENTS, encoding="utf-8")
+    done = cli("doctor", "--only", "crash", "train.py", "--debug", "--fix", "-h", "--format", "json")
+    assert done.code == 2, done.err
+    assert "got ['--debug', '--fix', '-h', '--format', 'json']" in done.err
+    assert "Runs a few training steps" in cli("doctor", "--fix", "--help", "train.py").out
