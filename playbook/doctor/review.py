@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from playbook.doctor import failure, sandbox, subject
+from playbook.doctor import blame, failure, sandbox, subject
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
 from playbook.doctor.registry import Probe, all_defects, all_probes
@@ -64,6 +64,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & ids)
 
+    blame.note_makers()
     make_folders_below(settings["default_root_dir"])
     try:
         pl.seed_everything(0, verbose=False)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
 from playbook.doctor.findings import Defect, Finding, Place
@@ -52,7 +52,7 @@ def _norm(subject: Subject) -> Place | None:
     """Where a BatchNorm is made that takes the statistics of the batch in evaluation as well."""
     for part in subject.model.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
-            return source.construction(subject.model, part)
+            return blame.layer(subject.model, part)
     return None
 
 

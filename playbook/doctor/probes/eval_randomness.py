@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.dependence import change, evaluated
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import call_at
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
@@ -72,7 +71,7 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
 def _untold(subject: Subject) -> list[Op]:
     """The first dropout that is active in evaluation mode, as its call says nothing of training."""
     for op in evaluated(subject, subject.batches[0]).named(*_DROPOUT):
-        call = call_at(op.place, "dropout") if op.place is not None and op.direct and _is_active(op) else None
+        call = blame.call_at(op.place, "dropout") if op.place is not None and op.direct and _is_active(op) else None
         if (
             call is not None
             and len(call.args) < 3
@@ -134,7 +133,7 @@ def _finding(subject: Subject, op: Op, message: str) -> Finding:
     if layer is not None and source.definition(type(layer)) is None and layer.training:  # nn.Dropout in the wrong mode
         switched = _switch(subject)
         place, fix = (
-            switched or source.construction(subject.model, layer),
+            switched or blame.layer(subject.model, layer),
             "# leave the modes to Lightning: no .train()",
         )
     elif len(op.places) > 1 and place is not None and _is_told(place):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject, rehearse
@@ -198,13 +198,9 @@ def _made(model: nn.Module, name: str) -> Place | None:
 
 def _optimizer(subject: Subject) -> Place | None:
     method = type(subject.model).configure_optimizers
-    kinds = {type(optimizer).__name__ for optimizer in subject.trainer.optimizers}
-    functions = [method, *source.classes_of(subject.model)]
-    for place, node in source.statements(*functions):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in kinds:
-            chosen = "parameters(" in ast.unparse(node)  # if not there, then before
-            return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
-    return source.definition(method)
+    place, call = blame.optimizer(subject)
+    chosen = call is not None and "parameters(" in ast.unparse(call)  # if not there, then before
+    return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
 
 
 def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:

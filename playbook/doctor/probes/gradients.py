@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from playbook.doctor import sandbox, source
+from playbook.doctor import blame, sandbox, source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.initial import initialisation
 from playbook.doctor.record import tensors
@@ -196,12 +196,12 @@ def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None,
     fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
     if squashing:
         message += f"; {type(squashing[0]).__name__} passes a part of it in every layer"
-        return source.construction(subject.model, squashing[0]), message, fix
+        return blame.layer(subject.model, squashing[0]), message, fix
     ops = [op for op in record.named("sigmoid", "tanh", "softmax", "sigmoid_", "tanh_") if op.direct]
     if len(ops) >= _DEPTH - 1:
         return ops[0].place, message + f"; {ops[0].name} at every layer", fix
     module = dict(subject.model.named_modules()).get(first)
-    place = source.construction(subject.model, module) if module is not None else None
+    place = blame.layer(subject.model, module) if module is not None else None
     return place, message, fix
 
 

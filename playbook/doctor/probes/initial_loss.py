@@ -7,7 +7,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
@@ -155,7 +155,7 @@ def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, 
 
 
 def _first_values(subject: Subject, module: nn.Module, kind: str) -> Place | None:
-    return initialisation(subject.model, module, kind) or source.construction(subject.model, module)
+    return initialisation(subject.model, module, kind) or blame.layer(subject.model, module)
 
 
 def _mended(goal: Goal, before: Tensor) -> bool:

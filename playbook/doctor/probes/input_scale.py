@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from playbook.doctor import replay, source
+from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.loading import dataset_line
 from playbook.doctor.record import Op, Record
 from playbook.doctor.samples import base, observe, owner, train_loaders
 from playbook.doctor.subject import Subject
@@ -149,6 +148,6 @@ def _made(subject: Subject, place: Place) -> Place | None:
         for name, value in getattr(dataset, "__dict__", {}).items():
             if f"self.{name}(" in place.code and callable(value) and source.definition(type(value)) is None:
                 names = [kept for kept, held in vars(keeper).items() if held is value]
-                line = dataset_line(subject, dataset)
+                line = blame.dataset_line(subject, dataset)
                 return source.assignment(keeper, names[0]) if names else (line[0] if line else None)
     return None

@@ -7,10 +7,10 @@ from statistics import fmean, median
 
 import torch
 
-from playbook.doctor import sandbox
+from playbook.doctor import blame, sandbox
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import optimizer_call, peaks, train
+from playbook.doctor.training import peaks, train
 
 LEARNING_RATE_TOO_HIGH = Defect(
     "learning-rate-too-high",
@@ -163,7 +163,7 @@ def _settled(losses: list[float]) -> float:
 
 
 def _finding(subject: Subject, defect: Defect, message: str, better: float, number: int = 0) -> Finding:
-    place, call = optimizer_call(subject, number)
+    place, call = blame.optimizer(subject, number)
     mantissa = f"{better:.0e}".replace("e-0", "e-")
     fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={mantissa})"
     if call is not None:

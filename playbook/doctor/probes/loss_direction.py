@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from playbook.doctor import sandbox, unlearnable
+from playbook.doctor import blame, sandbox, unlearnable
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.losses import losses
@@ -18,7 +18,7 @@ from playbook.doctor.record import Record, tensors
 from playbook.doctor.samples import from_data
 from playbook.doctor.steps import Step, Steps, backward, is_scalar, last_line
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import optimizer_call, train
+from playbook.doctor.training import train
 
 DEFECTS = (LOSS_NOT_DECREASING,)
 
@@ -114,7 +114,7 @@ def _moved(losses: list[float | None]) -> float:
 def _climbs(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
-    return Finding(LOSS_NOT_DECREASING, optimizer_call(subject)[0], message, fix)
+    return Finding(LOSS_NOT_DECREASING, blame.optimizer(subject)[0], message, fix)
 
 
 def _cosines(step: Step, batch: Any) -> list[tuple[float, Goal]]:

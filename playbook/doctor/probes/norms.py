@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped, owner_of
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
 BIAS_BEFORE_NORM = Defect(
@@ -70,7 +70,7 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
     for layer in cancelled.values():
         name, kind = owner_of(subject.model, layer), type(layer).__name__
         message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]  # it has a bias
-        yield Finding(BIAS_BEFORE_NORM, source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
+        yield Finding(BIAS_BEFORE_NORM, blame.layer(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
 
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:
@@ -87,7 +87,8 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
         if _REFUSED in str(error) and lone:
             message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
             fix = "DataLoader(…, drop_last=True)  # or another batch_size"
-            yield Finding(NORM_BATCH_SIZE_ONE, _loader(subject), message, fix)
+            [(_, places), *_] = blame.loaders(subject, "train")
+            yield Finding(NORM_BATCH_SIZE_ONE, places[0] if places else None, message, fix)
         elif _REFUSED in str(error):
             message = f"the step gives its norm one row: {error}"
             fix = "nn.LayerNorm(…)  # or more samples a step"
@@ -105,8 +106,3 @@ def _remainder(subject: Subject) -> int | None:
         if size and not loader.drop_last:
             return count % size
     return None
-
-
-def _loader(subject: Subject) -> Place | None:
-    methods = [getattr(type(owner), "train_dataloader", None) for owner in (subject.data, subject.model)]
-    return source.first_call(methods, "DataLoader") or source.definition(methods[0])

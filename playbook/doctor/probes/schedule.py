@@ -18,9 +18,8 @@ from torch.optim.lr_scheduler import (
     ReduceLROnPlateau,
 )
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import call_at
 from playbook.doctor.subject import Subject, rehearse
 
 SCHEDULER_CADENCE = Defect(
@@ -147,7 +146,7 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
 def _is_in_steps(subject: Subject, scheduler: LRScheduler) -> bool:
     """Whether the source says that a schedule's length is a number of steps."""
     place = _place(subject, scheduler)
-    call = call_at(place, type(scheduler).__name__) if place is not None else None
+    call = blame.call_at(place, type(scheduler).__name__) if place is not None else None
     if call is None:
         return False
     given = [*call.args[1:2], *(item.value for item in call.keywords if item.arg in ("T_max", "total_iters"))]
@@ -227,7 +226,8 @@ def _place(subject: Subject, scheduler: LRScheduler | None) -> Place | None:
     names = [type(scheduler).__name__] if scheduler is not None else [kind.__name__ for kind in _KINDS]
     classes = source.classes_of(subject.model)
     return (
-        source.first_call([method, *classes], *names)
+        blame.maker(scheduler)
+        or source.first_call([method, *classes], *names)
         or source.call_beside(classes, *names)
         or source.definition(method)
     )

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import replay, source
+from playbook.doctor import blame, replay
 from playbook.doctor.dependence import change, first_where
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.losses import Loss, losses
@@ -117,7 +117,7 @@ def _leak(
     place = first_where(*records, breaks=lambda one, two: _lets_in(one, two, half, length))
     for op in records[0].ops:
         if op.place == place and op.name.startswith("conv") and op.module is not None:
-            return worst, source.construction(subject.model, op.module) or place  # its padding lets it in
+            return worst, blame.layer(subject.model, op.module) or place  # its padding lets it in
     return worst, place
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
 
+from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.loading import built, option
 from playbook.doctor.losses import losses
 from playbook.doctor.samples import class_leaf, epoch, from_data, leaves, observe, train_loaders, whole
 from playbook.doctor.subject import Subject
@@ -56,8 +56,8 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
             f"the class changes {changes:.1%} as often as in a random order: "
             f"a batch has {classes:.1f} of {len(counts)} classes on average"
         )
-        made = built(subject, "train")
-        place = option(made[0][1], "shuffle" if loaders[0].batch_size else "batch_sampler")[0] if made else None
+        made = blame.loaders(subject, "train")
+        place = blame.option(made[0][1], "shuffle" if loaders[0].batch_size else "batch_sampler")[0] if made else None
         fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
         if isinstance(loaders[0].dataset, IterableDataset):
             fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
