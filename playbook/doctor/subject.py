@@ -4,7 +4,7 @@ import inspect
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,10 +19,13 @@ from torch.utils.data import DataLoader
 from playbook.doctor import sandbox
 from playbook.doctor.batches import first
 from playbook.doctor.logger import AcceptingLogger
+from playbook.doctor.losses import likelihoods
 from playbook.doctor.record import Record, tensors
+from playbook.doctor.steps import Step
 from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
+_KEPT = 2  # recorded steps, whose tensors stay alive
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 
 
@@ -51,6 +54,7 @@ class Subject:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     samples: int | None = None
+    _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
 
     @property
     def data(self) -> pl.LightningDataModule | None:
@@ -75,12 +79,66 @@ class Subject:
         """The result of one validation step."""
         return _call(self.model.validation_step, batch, index)
 
-    def recorded(self, batch: Any, training: bool = True) -> tuple[Record, Any]:
-        """A step with all its calls of torch, and what it returned: the loss of a training step."""
+    def step(self, number: int = 0, training: bool = True) -> Step:
+        """The step on a training or validation batch, recorded once.
+
+        Raises:
+            Exception: whatever the step raises.
+        """
+        return self.attempt(number, training).checked()
+
+    def attempt(self, number: int = 0, training: bool = True) -> Step:
+        """The same, of which `error` says what it raised."""
+        if (number, training) in self._steps:
+            return self._steps[number, training]
+        batch = (self.batches if training else self.val_batches)[number]
+        with nullcontext() if training else self.evaluating():
+            step = self.record(batch, training)
+        if number < _KEPT:
+            self._steps[number, training] = step
+        return step
+
+    def steps(self, most: int = NUM_TRAIN) -> Iterator[Step]:
+        """The steps on the training batches.
+
+        Raises:
+            Exception: whatever a step raises.
+        """
+        return (self.step(number) for number in range(len(self.batches[:most])))
+
+    def record(self, batch: Any, training: bool = True) -> Step:
+        """A step on any batch with all its calls of torch, until it ends or raises."""
         torch.manual_seed(0)
+        loss, error = None, None
         with Record() as record:
-            result = self.train(batch) if training else self.validate(batch)
-        return record, result
+            try:
+                if training:
+                    loss = self.train(batch)
+                else:
+                    self.validate(batch)
+            except Exception as raised:  # whatever it is, the caller decides
+                error = raised
+        return Step(batch, record, loss, error)
+
+    def backward(self, batch: Any) -> Step:
+        """A training step on any batch and the backward pass of its loss, also where the module would run that itself.
+
+        Raises:
+            Exception: whatever the step raises.
+        """
+        self.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
+        given_losses: list[Tensor] = []
+        self.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
+        try:
+            with likelihoods() as values:
+                step = self.record(batch)
+        finally:
+            del self.model.manual_backward
+        step.checked().likelihoods = values
+        if not self.model.automatic_optimization:
+            step.loss = given_losses[0] if given_losses else None
+        step.go_backwards()
+        return step
 
     def shorten(self) -> None:
         """Keeps fewer samples of each batch, where a step with all of them takes long."""

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from playbook.doctor import blame, replay
 from playbook.doctor.dependence import evaluated, mapped, predictions
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.losses import Loss, losses
+from playbook.doctor.losses import Loss
 from playbook.doctor.record import tensors
-from playbook.doctor.samples import epoch, from_data, indices, leaves, observe, size, train_loaders
+from playbook.doctor.samples import epoch, indices, leaves, size, train_loaders
 from playbook.doctor.subject import Subject
 
 CONSTANT_LABELS = Defect(
@@ -74,10 +74,10 @@ def _counted(subject: Subject, batches: list[Any]) -> dict[int, tuple[Loss, Tens
     """The labels that each loss of the step gets, by the loss's number in the step."""
     found: dict[int, tuple[Loss, list[Tensor]]] = {}
     for batch in batches[:200]:
-        record, _ = observe(subject, batch)
-        for number, loss in enumerate(losses(record)):
+        step = subject.record(batch)
+        for number, loss in enumerate(step.losses):
             labels = _labels(loss)
-            if labels is not None and from_data(record, loss.target, batch):
+            if labels is not None and step.is_from_data(loss.target):
                 found.setdefault(number, (loss, []))[1].append(labels)
     return {number: (loss, torch.cat(parts)) for number, (loss, parts) in found.items()}
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.samples import base, indices, leaves, observe, owner, size, train_loaders
+from playbook.doctor.samples import base, indices, leaves, owner, size, train_loaders
 from playbook.doctor.subject import Subject
 
 EVAL_AUGMENTATION = Defect(
@@ -171,8 +171,7 @@ def _is_label_used(subject: Subject, stays: dict[str, Tensor]) -> bool:
     if not stays or not subject.validates:
         return False
     batch = subject.val_batches[0]
-    record, _ = observe(subject, batch, training=False)
-    used = {item.data_ptr() for op in record.ops for item in op.inputs}
+    used = {item.data_ptr() for op in subject.attempt(training=False).record.ops for item in op.inputs}
     return any(leaf.data_ptr() in used for path, leaf in leaves(batch).items() if path in stays)
 
 

@@ -52,8 +52,7 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     if not subject.validates:
         yield from (_finding(subject, op, _active(op)) for op in _untold(subject))
         return
-    with subject.evaluating():
-        record, _ = subject.recorded(subject.val_batches[0], training=False)
+    record = subject.step(training=False).record
     for op in record.ops:
         if op.name in _DROPOUT and _is_active(op):
             yield _finding(subject, op, _active(op))
@@ -70,7 +69,7 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
 
 def _untold(subject: Subject) -> list[Op]:
     """The first dropout that is active in evaluation mode, as its call says nothing of training."""
-    for op in evaluated(subject, subject.batches[0]).named(*_DROPOUT):
+    for op in evaluated(subject, subject.batches[0]).record.named(*_DROPOUT):
         call = blame.call_at(op.place, "dropout") if op.place is not None and op.direct and _is_active(op) else None
         if (
             call is not None

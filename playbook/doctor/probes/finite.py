@@ -94,8 +94,8 @@ def _broken(subject: Subject, batch: Any) -> str:
 
 
 def _origin(subject: Subject, batch: Any) -> Op | None:
-    record, loss = subject.recorded(batch)
-    ops = [op for op in record.ops if op.place is not None and op.outputs]
+    step = subject.record(batch).checked()
+    loss, ops = step.loss, [op for op in step.record.ops if op.place is not None and op.outputs]
     for op in ops:
         if _spoils(op.inputs, op.outputs, torch.isnan):
             infinite = [_maker(ops, leaf) for leaf in op.inputs if leaf.is_floating_point() and leaf.isinf().any()]
@@ -127,16 +127,9 @@ def _spoils(inputs: list[Tensor], outputs: list[Tensor], test: Any) -> bool:
 
 def _backwards(subject: Subject, batch: Any) -> Op | None:
     """The call whose backward makes the first NaN or Inf, of finite gradients."""
-    record, loss = subject.recorded(batch)
-    grads: dict[int, Tensor] = {}
-    ops = [op for op in record.ops if op.place is not None and any(leaf.requires_grad for leaf in op.outputs)]
-    leaves = {id(leaf): leaf for op in ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
-    if loss is None or not loss.requires_grad:
-        return None
-    for key, leaf in leaves.items():
-        leaf.register_hook(lambda grad, key=key: grads.__setitem__(key, grad))
-    loss.sum().backward(retain_graph=True)
-    for op in reversed(ops):
+    step = subject.backward(batch)
+    grads = step.grads
+    for op in reversed(step.record.ops):
         after = [grads[id(leaf)] for leaf in op.outputs if id(leaf) in grads]
         before = [
             grads[id(leaf)] for leaf in op.inputs if id(leaf) in grads and not any(leaf is out for out in op.outputs)

@@ -3,7 +3,6 @@
 import ast
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -107,16 +106,15 @@ class _Notes(pl.Callback):
 def _uses(subject: Subject) -> dict[int, list[Op]]:
     """The calls that take each parameter, in training and validation steps, and the calls after them."""
     found: dict[int, list[Op]] = {}
-    steps = [(batch, True) for batch in subject.batches[:2]]
+    steps = [(step, True) for step in subject.steps(2)]
     if subject.validates:
-        steps.append((subject.val_batches[0], False))
-    for batch, training in steps:
-        with nullcontext() if training else subject.evaluating():
-            record, _ = subject.recorded(batch, training)
-        for index, op in enumerate(record.ops):
+        steps.append((subject.step(training=False), False))
+    for step, training in steps:
+        ops = step.record.ops
+        for index, op in enumerate(ops):
             for tensor in op.inputs:
                 if isinstance(tensor, nn.Parameter):
-                    found.setdefault(id(tensor), record.ops[index:] if training else [op])
+                    found.setdefault(id(tensor), ops[index:] if training else [op])
     return found
 
 
@@ -146,7 +144,8 @@ def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
 
 def _whole_cut(subject: Subject) -> Finding | None:
     """A finding if the loss has no gradient at all: at the last call that takes something with one, and gives none."""
-    record, loss = subject.recorded(subject.batches[0])
+    step = subject.step()
+    record, loss = step.record, step.loss
     if not isinstance(loss, Tensor) or loss.requires_grad:
         return None
     cuts = [

@@ -174,7 +174,7 @@ def _wild(subject: Subject) -> Place | None:
 
 def _looped(subject: Subject) -> Place | None:
     """The line in a loop of the user's that calls the same layer many times."""
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     counts = Counter(op.module for op in record.ops if op.module is not None and op.name == "linear")
     for module, count in counts.most_common(1):
         op = next(op for op in record.ops if op.module is module)
@@ -185,7 +185,7 @@ def _looped(subject: Subject) -> Place | None:
 
 def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None, str, str]:
     """The line, the message and the fix: activations that saturate, or weights that shrink what passes."""
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     squashing = [module for module in subject.model.modules() if isinstance(module, _SQUASHING)]
     small = [
         m for m in subject.model.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd) and _gain(m) < 0.2

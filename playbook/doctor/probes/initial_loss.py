@@ -34,12 +34,11 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     2019, "A Recipe for Training Neural Networks": verify loss at init.
     """
     ratios: list[tuple[float, float, float]] = []
-    for batch in subject.batches[:4]:
-        record, _ = subject.recorded(batch)
-        seen = [_measure(goal) for goal in goals(record, batch) if not _is_scaled_cosine(record, goal)]
+    for step in subject.steps(4):
+        seen = [_measure(goal) for goal in goals(step) if not _is_scaled_cosine(step.record, goal)]
         ratios += [max(seen)] if seen else []
-    record, _ = subject.recorded(subject.batches[0])
-    found = [goal for goal in goals(record, subject.batches[0]) if not _is_scaled_cosine(record, goal)]
+    record = subject.step().record
+    found = [goal for goal in goals(subject.step()) if not _is_scaled_cosine(record, goal)]
     if not ratios or not found:
         return
     goal = max(found, key=_measure)
@@ -65,9 +64,8 @@ def _restores(record: Record, goal: Goal) -> bool:
 def _is_mixed(subject: Subject) -> bool:
     """Whether every batch has values like every other: neighbours in time lie closer together than the whole does."""
     targets = []
-    for batch in subject.batches:
-        record, _ = subject.recorded(batch)
-        targets += [goal.target.float() for goal in goals(record, batch) if goal.kind == "regression"][:1]
+    for step in subject.steps():
+        targets += [goal.target.float() for goal in goals(step) if goal.kind == "regression"][:1]
     means, spreads = torch.stack([t.mean() for t in targets]), torch.stack([t.std() for t in targets])
     return len(targets) > 1 and bool(means.std() < 0.5 * spreads.mean())
 

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.record import Op, Record
-from playbook.doctor.samples import base, observe, owner, train_loaders
+from playbook.doctor.samples import base, owner, train_loaders
 from playbook.doctor.subject import Subject
 
 UNNORMALIZED_INPUT = Defect(
@@ -57,8 +57,8 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     """
     squares: dict[tuple[Any, ...], tuple[Tensor, int]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
-    for batch in subject.batches[:3]:
-        record, _ = observe(subject, batch)
+    for index, batch in enumerate(subject.batches[:3]):
+        record = subject.attempt(index).record
         given = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
         given |= {id(value): value for value in _attributes(batch)}
         for op, operand, leaf in _entries(record, given):

@@ -66,7 +66,7 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked through.
     Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
     """
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     seen = set()
     for operand, softmax, where in _operands(record):
         maker = (_mixed(record, operand, softmax) if where.name in _MIXABLE else None) or record.producer(

@@ -12,8 +12,7 @@ from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.losses import losses
-from playbook.doctor.samples import class_leaf, epoch, from_data, leaves, observe, train_loaders, whole
+from playbook.doctor.samples import class_leaf, epoch, leaves, train_loaders, whole
 from playbook.doctor.subject import Subject
 
 TRAIN_NOT_SHUFFLED = Defect(
@@ -103,15 +102,15 @@ def _labels(subject: Subject) -> list[Tensor] | None:
 def _used(subject: Subject) -> str | None:
     """For losses that are written by hand: whole numbers of few values, one a sample, that the step computes with."""
     batch = subject.batches[0]
-    record, _ = observe(subject, batch)
-    if losses(record) and any(from_data(record, loss.target, batch) for loss in losses(record)):
+    step = subject.attempt()
+    if any(step.is_from_data(loss.target) for loss in step.losses):
         return None
     tensors = leaves(batch)
     rows = max((len(leaf) for leaf in tensors.values() if leaf.dim()), default=0)
     for path, leaf in tensors.items():
         if leaf.dim() != 1 or len(leaf) != rows or leaf.is_floating_point() or leaf.max() > rows:
             continue
-        if any(_same(item, leaf) and op.name != "embedding" for op in record.ops for item in op.inputs):
+        if any(_same(item, leaf) and op.name != "embedding" for op in step.record.ops for item in op.inputs):
             return path
     return None
 
