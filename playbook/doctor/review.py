@@ -4,6 +4,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -99,15 +100,18 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     The first process runs the light probes one after another, and then its share of the others, each in its own copy.
     """
     light = {name: probe for name, probe in todo.items() if probe.light}
-    others = [name for name in todo if name not in light]
+    rehearsing = {name: probe for name, probe in todo.items() if probe.watch is not None}
+    others = [name for name in todo if name not in light and name not in rehearsing]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
 
-    def run(lane: list[str], first: dict[str, Probe]) -> dict[str, Result]:
-        results = _run_light_probes(first, begun, share_s) if first else {}
-        return results | {name: _run_in_own_process(todo[name], begun, deadline, share_s) for name in lane}
+    def run(index: int) -> dict[str, Result]:
+        results = _run_light_probes(light, begun, share_s) if index == 0 else {}
+        if index == len(lanes) - 1:
+            results |= _run_rehearsing_probes(rehearsing, begun, share_s)
+        return results | {name: _run_in_own_process(todo[name], begun, deadline, share_s) for name in lanes[index]}
 
-    jobs = [lambda lane=lane, first=light if not index else {}: run(lane, first) for index, lane in enumerate(lanes)]
+    jobs = [partial(run, index) for index in range(len(lanes))]
     answers = sandbox.calls(jobs, max(1.0, deadline - time.monotonic()))
     return {name: result for answer in answers if isinstance(answer, dict) for name, result in answer.items()}
 
@@ -130,6 +134,25 @@ def _run_light_probes(light: dict[str, Probe], begun: Subject, share_s: float) -
 
     try:
         return sandbox.call(run, share_s)
+    except sandbox.SandboxError:
+        return {}  # each on its own will tell which
+
+
+def _run_rehearsing_probes(rehearsing: dict[str, Probe], begun: Subject, share_s: float) -> dict[str, Result]:
+    """Results of probes that look at one rehearsal in one copy of the process; none if it does not run through."""
+
+    def run() -> dict[str, Result]:
+        begun.rehearse({probe.watch for probe in rehearsing.values() if probe.watch is not None})
+        results: dict[str, Result] = {}
+        for name, probe in rehearsing.items():
+            try:
+                results[name] = _collect_findings(probe.look(begun))
+            except Exception as error:  # of one probe; the others go on
+                results[name] = {"error": sandbox.describe(error)}
+        return results
+
+    try:
+        return sandbox.call(run, share_s) if rehearsing else {}
     except sandbox.SandboxError:
         return {}  # each on its own will tell which
 

@@ -1,7 +1,6 @@
 """Which parameters the loss reaches, and which of those an optimizer moves."""
 
 import ast
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 DETACHED_GRAPH = Defect(
     "detached-graph",
@@ -34,7 +33,6 @@ PARAMETER_NOT_OPTIMIZED = Defect(
     explains=("loss-not-decreasing",),
 )
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
-_STEPS = 6  # at least: a branch may have nothing to learn in some, as boxes in images without objects
 NO_GRAPH = "does not require grad and does not have a grad_fn"  # what backward says of a loss without gradients
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
@@ -50,18 +48,11 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
         return
-    parameters = dict(subject.model.named_parameters())
-    before = {name: p.detach().clone() for name, p in parameters.items()}
-    uses = _uses(subject)
-    notes = _Notes(parameters)
-    hook = register_optimizer_step_pre_hook(notes.before_step)
-    try:
-        rehearse(subject, notes, epochs=max(1, math.ceil(_STEPS / subject.trainer.num_training_batches)))
-    finally:
-        hook.remove()
+    notes = subject.watch(_Watch)
     if not notes.steps:
         return
-    trainable = {name: p for name, p in parameters.items() if p.requires_grad}
+    before, uses = notes.before, notes.uses
+    trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
     stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
     cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
@@ -83,12 +74,18 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
 
 
-class _Notes(pl.Callback):
-    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
-        self.parameters = parameters
+class _Watch(Watch):
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.parameters = dict(subject.model.named_parameters())
+        self.before = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.uses = _uses(subject)
         self.reached: set[str] = set()
         self.optimised: set[int] = set()
         self.steps = 0
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        register_optimizer_step_pre_hook(self.before_step)
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
@@ -101,6 +98,9 @@ class _Notes(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for optimizer in trainer.optimizers:
             self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
+WATCH = _Watch
 
 
 def _uses(subject: Subject) -> dict[int, list[Op]]:

@@ -10,7 +10,7 @@ from torchmetrics import Metric
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 METRIC_MISUSE = Defect("metric-misuse", "warning", "The figures that are shown are not those of the epoch.")
 DEFECTS = (METRIC_MISUSE,)
@@ -25,9 +25,7 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.validates:
         return
-    watch = _Watch(subject)
-    rehearse(subject, watch, epochs=2, train_batches=3, val_batches=3)
-    problems = [*_hidden(subject), *watch.problems]
+    problems = [*_hidden(subject), *subject.watch(_Watch).problems]
     seen = set()
     for name, message, place, fix in problems:
         if name not in seen:
@@ -40,8 +38,9 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
 Problem = tuple[str, str, Place | None, str]
 
 
-class _Watch(pl.Callback):
+class _Watch(Watch):
     def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
         self.model = subject.model
         self.problems: list[Problem] = []
         self.growing: set[str] = set()  # metrics and attributes that validation steps add to
@@ -63,6 +62,9 @@ class _Watch(pl.Callback):
     def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         now = _state(self.model)
         self.growing |= {name for name, value in now.items() if value != self.before.get(name)}
+
+
+WATCH = _Watch
 
 
 def _state(model: nn.Module) -> dict[str, Any]:

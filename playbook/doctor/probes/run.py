@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 
-import lightning.pytorch as pl
-
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.probes.gradient_reach import NO_GRAPH
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 CRASH = Defect("crash", "critical", "The program ends with an error.")
 DEFECTS = (CRASH,)
+WATCH = Watch
 
 
 def run(subject: Subject) -> Iterator[Finding | str]:
     """Trains and validates two short epochs with Lightning's Trainer, hooks and all."""
     try:
-        rehearse(subject, pl.Callback())
+        subject.watch(Watch)
     except Exception as error:  # whatever the program raises is the finding
         if NO_GRAPH in str(error):  # which gradient_reach tells
             return

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 
 from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 SCHEDULER_CADENCE = Defect(
     "scheduler-cadence",
@@ -196,16 +196,19 @@ def _never_stepped(subject: Subject) -> str | None:
     made = [o for o in subject.trainer.optimizers if any("initial_lr" in group for group in o.param_groups)]
     if not made:
         return None
-    counts = []
-
-    class Watch(pl.Callback):
-        """Notes the rates at the start of every batch: a schedule has changed its counter or the rate."""
-
-        def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-            counts.append([_steps_of(optimizer) for optimizer in trainer.optimizers])
-
-    rehearse(subject, Watch(), train_batches=4, val_batches=1)
+    counts = subject.watch(_Watch).counts
     return None if any(one != counts[0] for one in counts) else "a schedule is made, and never stepped"
+
+
+class _Watch(Watch):
+    """Notes the counters of schedules at the start of every batch."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.counts: list[list[list[int]]] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.counts.append([_steps_of(optimizer) for optimizer in trainer.optimizers])
 
 
 def _steps_of(optimizer: torch.optim.Optimizer) -> list[int]:
