@@ -51,8 +51,17 @@ def makers(thing: Any) -> tuple[Place, ...]:
 
 
 def maker(thing: Any) -> Place | None:
-    """The innermost of them."""
-    return next(iter(makers(thing)), None)
+    """The innermost of them that decides what is made: not a helper that calls a class which it got as an argument."""
+    places = makers(thing)
+    return next((place for place in places if not _calls_parameter(place, type(thing).__name__)), None)
+
+
+def _calls_parameter(place: Place, name: str) -> bool:
+    """Whether a line calls a parameter of its function, and nothing of this name."""
+    nodes = ast.walk(source.tree(place.file))
+    called = [node.func for node in nodes if isinstance(node, ast.Call) and node.lineno == place.line]
+    is_named = any(ast.unparse(function).rpartition(".")[2] == name for function in called)
+    return not is_named and any(_is_parameter(function, place) for function in called)
 
 
 def layer(model: nn.Module, part: nn.Module) -> Place | None:

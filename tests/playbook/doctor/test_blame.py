@@ -27,6 +27,10 @@ def block(width: int) -> nn.Sequential:
     )
 
 
+def make(kind: type[nn.Module]) -> nn.Module:
+    return kind()
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +40,7 @@ class Net(nn.Module):
             layers.append(nn.Linear(4, width))  # loop
         self.heads = nn.ModuleList(layers)
         self.outputs = nn.ModuleDict({name: nn.Linear(8, 1) for name in "ab"})  # comprehension
+        self.activation = make(nn.GELU)  # argument
         layer = nn.TransformerEncoderLayer(8, 2)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)  # copies
         self.average = copy.deepcopy(self.heads)  # copy
@@ -47,6 +52,7 @@ class Net(nn.Module):
         ("blocks.1.0", "# helper"),
         ("heads.1", "# loop"),
         ("outputs.b", "# comprehension"),
+        ("activation", "# argument"),
         ("encoder.layers.1.norm1", "# copies"),
         ("average.0", "# copy"),
     ],
