@@ -4,6 +4,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -106,9 +107,9 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
 
     def run(index: int) -> dict[str, Result]:
-        results = _run_light_probes(light, begun, share_s) if index == 0 else {}
+        results = _run_together(light, begun, share_s) if index == 0 else {}
         if index == len(lanes) - 1:
-            results |= _run_rehearsing_probes(rehearsing, begun, share_s)
+            results |= _run_together(rehearsing, begun, share_s, rehearse=True)
         return results | {name: _run_in_own_process(todo[name], begun, deadline, share_s) for name in lanes[index]}
 
     jobs = [partial(run, index) for index in range(len(lanes))]
@@ -116,43 +117,33 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     return {name: result for answer in answers if isinstance(answer, dict) for name, result in answer.items()}
 
 
-def _run_light_probes(light: dict[str, Probe], begun: Subject, share_s: float) -> dict[str, Result]:
-    """Results of light probes that ran one after another in one copy of the process; none if one of them ended it."""
+def _run_together(some: dict[str, Probe], begun: Subject, share_s: float, rehearse: bool = False) -> dict[str, Result]:
+    """Results of probes that ran one after another in one copy of the process; none if one of them ended it.
+
+    Args:
+        some: the probes; light ones, or those that share a rehearsal.
+        begun: what they look at.
+        share_s: seconds for them.
+        rehearse: whether a rehearsal, which must run through, comes first; else each finds the subject as it was.
+    """
 
     def run() -> dict[str, Result]:
         results: dict[str, Result] = {}
         end = time.monotonic() + share_s / 2
-        for name, probe in light.items():
+        if rehearse:
+            begun.rehearse({probe.watch for probe in some.values() if probe.watch is not None})
+        for name, probe in some.items():
             if time.monotonic() > end:  # the others each on its own
                 break
             try:
-                with begun.unchanged():
+                with nullcontext() if rehearse else begun.unchanged():
                     results[name] = _collect_findings(probe.look(begun))
             except Exception as error:  # of one probe; the others go on
                 results[name] = {"error": sandbox.describe(error)}
         return results
 
     try:
-        return sandbox.call(run, share_s)
-    except sandbox.SandboxError:
-        return {}  # each on its own will tell which
-
-
-def _run_rehearsing_probes(rehearsing: dict[str, Probe], begun: Subject, share_s: float) -> dict[str, Result]:
-    """Results of probes that look at one rehearsal in one copy of the process; none if it does not run through."""
-
-    def run() -> dict[str, Result]:
-        begun.rehearse({probe.watch for probe in rehearsing.values() if probe.watch is not None})
-        results: dict[str, Result] = {}
-        for name, probe in rehearsing.items():
-            try:
-                results[name] = _collect_findings(probe.look(begun))
-            except Exception as error:  # of one probe; the others go on
-                results[name] = {"error": sandbox.describe(error)}
-        return results
-
-    try:
-        return sandbox.call(run, share_s) if rehearsing else {}
+        return sandbox.call(run, share_s) if some else {}
     except sandbox.SandboxError:
         return {}  # each on its own will tell which
 

@@ -10,8 +10,8 @@ from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import Loss
+from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
-from playbook.doctor.supervision import supervised
 
 UNEQUAL_ACCUMULATION = Defect(
     "unequal-accumulation",
@@ -83,7 +83,7 @@ def _measured(subject: Subject, batch: Any) -> tuple[float, int, Loss] | None:
     if step.loss is None:
         return None
     for loss in step.losses:
-        moved = supervised(loss, step)
+        moved = supervised(step, loss)
         if moved is not None and moved.any():
             return float(step.loss), int(moved.sum()), loss
     return None

@@ -33,7 +33,6 @@ PARAMETER_NOT_OPTIMIZED = Defect(
     explains=("loss-not-decreasing",),
 )
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
-NO_GRAPH = "does not require grad and does not have a grad_fn"  # what backward says of a loss without gradients
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
 

@@ -7,7 +7,6 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
@@ -142,18 +141,14 @@ def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, 
         if abs(offset) > float(goal.prediction.detach().float().std()):
             mean = f"{float(goal.target.float().mean()):.3g}"
             fix = f"nn.init.constant_(self.{name}.bias, {mean})  # or standardize the labels"
-            return _first_values(subject, module, "bias"), fix
+            return initialisation(subject.model, module, "bias"), fix
     if (
         isinstance(bias, Tensor)
         and isinstance(weight, Tensor)
         and float(bias.detach().abs().max()) > 2 + 2 * float(weight.detach().abs().max())
     ):
-        return _first_values(subject, module, "bias"), f"nn.init.zeros_(self.{name}.bias)"
-    return _first_values(subject, module, "weight"), f"nn.init.normal_(self.{name}.weight, std=0.01)"
-
-
-def _first_values(subject: Subject, module: nn.Module, kind: str) -> Place | None:
-    return initialisation(subject.model, module, kind) or blame.layer(subject.model, module)
+        return initialisation(subject.model, module, "bias"), f"nn.init.zeros_(self.{name}.bias)"
+    return initialisation(subject.model, module, "weight"), f"nn.init.normal_(self.{name}.weight, std=0.01)"
 
 
 def _mended(goal: Goal, before: Tensor) -> bool:

@@ -1,9 +1,8 @@
 """Batch norms: biases that they cancel, batches that are too small for them."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from playbook.doctor import blame, source
 from playbook.doctor.batches import num_samples
@@ -41,35 +40,17 @@ def norms(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _cancelled(subject: Subject) -> Iterator[Finding | str]:
-    made: dict[int, nn.Module] = {}
-    kept: list[Any] = []
-    cancelled: dict[int, nn.Module] = {}
-
-    def after(module: nn.Module, args: Any, output: Any) -> None:
-        bias = getattr(module, "bias", None) if isinstance(module, _LAYERS) else None
-        if isinstance(bias, Tensor) and bias.requires_grad:
-            made[id(output)] = module
-            kept.append(output)
-
-    def before(module: nn.Module, args: Any) -> None:
-        subtracts = isinstance(module, _NORMS) and (module.training or not module.track_running_stats)
-        if subtracts and args and id(args[0]) in made:
-            cancelled[id(made[id(args[0])])] = made[id(args[0])]
-
-    hooks = [
-        nn.modules.module.register_module_forward_hook(after),
-        nn.modules.module.register_module_forward_pre_hook(before),
-    ]
-    try:
-        subject.train(subject.batches[0])
-    except (RuntimeError, ValueError):
-        return
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for layer in cancelled.values():
+    record = subject.attempt().record
+    cancelled: dict[nn.Module, int] = {}
+    for op in record.named("batch_norm", "instance_norm"):
+        made = record.producer(op.inputs[0])
+        layer = made.module if made is not None else None
+        bias = layer.bias if isinstance(layer, _LAYERS) else None
+        if layer is not None and bias is not None and bias.requires_grad and op.argument(5, "training"):
+            cancelled[layer] = bias.numel()
+    for layer, number in cancelled.items():
         name, kind = owner_of(subject.model, layer), type(layer).__name__
-        message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]  # it has a bias
+        message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
         yield Finding(BIAS_BEFORE_NORM, blame.layer(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
 
 

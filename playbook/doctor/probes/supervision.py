@@ -15,8 +15,8 @@ from playbook.doctor.losses import Loss
 from playbook.doctor.probes.padding import _filler
 from playbook.doctor.probes.sequence import _shift
 from playbook.doctor.record import Record, tensors
+from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
-from playbook.doctor.supervision import supervised
 
 NO_SUPERVISED_TOKENS = Defect(
     "no-supervised-tokens",
@@ -80,7 +80,7 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
     batch = subject.batches[0]
     step = subject.backward(batch)
     for loss in step.losses:
-        moved = supervised(loss, step)
+        moved = supervised(step, loss)
         read = next((leaf for leaf in _sequences(step.record) if _shift(leaf, loss)[1] == 1), None)
         if moved is None or read is None:
             continue
