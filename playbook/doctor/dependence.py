@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.findings import Place
-from playbook.doctor.losses import losses
 from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 from playbook.doctor.unchanged import unchanged
 
@@ -35,7 +35,7 @@ def few(batch: Any) -> Any:
     return mapped(batch, lambda leaf: leaf[:count].clone())
 
 
-def evaluated(subject: Subject, batch: Any, training: bool = False) -> Record:
+def evaluated(subject: Subject, batch: Any, training: bool = False) -> Step:
     """A step in evaluation mode, always with the same random numbers; the validation step unless there is none.
 
     What it keeps for the next step, as a recurrent state, is forgotten. A training step has the gradients that it may
@@ -44,21 +44,21 @@ def evaluated(subject: Subject, batch: Any, training: bool = False) -> Record:
     training = training or not subject.validates
     gradients = torch.enable_grad() if training else nullcontext()
     with unchanged(subject.model), subject.not_optimized(), subject.evaluating(), gradients:
-        return subject.recorded(batch, training=training)[0]
+        return subject.record(batch, training).checked()
 
 
-def outputs(record: Record, size: int) -> list[Tensor]:
+def outputs(step: Step, size: int) -> list[Tensor]:
     """What modules with parameters gave to the step that called them, a row a sample."""
     found = []
-    for module, _, output in record.calls:
+    for module, _, output in step.record.calls:
         if next(module.parameters(), None) is not None:
             found += [leaf for leaf in tensors(output) if leaf.dim() and len(leaf) == size and leaf.is_floating_point()]
     return found
 
 
-def predictions(record: Record) -> list[Tensor]:
+def predictions(step: Step) -> list[Tensor]:
     """What the losses of a step compare with targets."""
-    return [loss.prediction for loss in losses(record)]
+    return [loss.prediction for loss in step.losses]
 
 
 def change(before: Tensor, after: Tensor) -> Tensor:

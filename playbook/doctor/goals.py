@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from playbook.doctor.losses import SHAPE_ONLY, losses
+from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record
+from playbook.doctor.steps import Step
 
 _FIXED = {"multinomial", "bernoulli", "argmax", "topk", "rand_like", "randn_like", "zeros_like", "ones_like"}
 
@@ -36,20 +36,17 @@ class Goal:
     ignorant: Tensor
 
 
-def goals(record: Record, batch: Any) -> list[Goal]:
+def goals(step: Step) -> list[Goal]:
     """The goals of a recorded step, whether its losses are torch's or written by hand."""
-    labels = _of_batch(record, batch)
-    found = _of_losses(record, labels)
-    if not found:
-        found = _by_hand(record, batch, labels)
-    return found
+    labels = _of_batch(step)
+    return _of_losses(step, labels) or _by_hand(step.record, labels)
 
 
-def _of_batch(record: Record, batch: Any) -> dict[int, Tensor]:
+def _of_batch(step: Step) -> dict[int, Tensor]:
     """Tensors computed from the batch without weights and without chance."""
-    leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    leaves = [leaf for leaf in pytree.tree_leaves(step.batch) if isinstance(leaf, Tensor)]
     found = {id(leaf): leaf for leaf in leaves}
-    for op in record.ops:
+    for op in step.record.ops:
         inputs = op.inputs
         if op.name in _FIXED or not any(id(leaf) in found for leaf in inputs):
             continue
@@ -58,9 +55,9 @@ def _of_batch(record: Record, batch: Any) -> dict[int, Tensor]:
     return found
 
 
-def _of_losses(record: Record, labels: dict[int, Tensor]) -> list[Goal]:
+def _of_losses(step: Step, labels: dict[int, Tensor]) -> list[Goal]:
     found = []
-    for loss in losses(record):
+    for loss in step.losses:
         if id(loss.target) not in labels or loss.prediction.dim() == 0:
             continue
         op, target, prediction = loss.op, loss.target.detach(), loss.prediction.detach()
@@ -83,7 +80,7 @@ def _of_losses(record: Record, labels: dict[int, Tensor]) -> list[Goal]:
     return found
 
 
-def _by_hand(record: Record, batch: Any, labels: dict[int, Tensor]) -> list[Goal]:
+def _by_hand(record: Record, labels: dict[int, Tensor]) -> list[Goal]:
     found = []
     integers = [leaf for leaf in labels.values() if not leaf.is_floating_point() and leaf.numel() > 1]
     for op in record.ops:
@@ -155,9 +152,11 @@ def _difference(record: Record, op: Op, out: Tensor, labels: dict[int, Tensor]) 
         or prediction.dim() == 0
     ):
         return None
-    next_ = [item for item in record.ops if any(leaf is out for leaf in item.inputs)]
     squares = ("pow", "__pow__", "square", "abs", "norm", "cosh", "huber_loss")
-    if not any(item.name in squares or (item.name in ("mul", "__mul__") and len(item.inputs) > 1) for item in next_):
+    if not any(
+        item.name in squares or (item.name in ("mul", "__mul__") and len(item.inputs) > 1)
+        for item in record.takers(out)
+    ):
         return None
     target = label.detach()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Place
 
 _FILL = ("normal_", "uniform_", "fill_", "zero_", "mul_", "copy_", "constant_", "zeros_", "ones_", "trunc_normal_")
@@ -36,7 +36,7 @@ def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> P
                     continue
                 score = 8 * mine + 2 * (kind in text) + 1 + (depth == 0)
                 best = max(best, (score, place), key=lambda item: item[0])
-    return best[1] or source.construction(model, part)
+    return best[1] or blame.layer(model, part)
 
 
 def _is_within(filled: str, owner: nn.Module, below: list[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from sys import _getframe
 from typing import Any
 
@@ -44,12 +44,12 @@ class Op:
         """The innermost line of the user's."""
         return self.places[0] if self.places else None
 
-    @property
+    @cached_property
     def inputs(self) -> list[Tensor]:
         """Tensors among the arguments."""
         return tensors((self.args, self.kwargs))
 
-    @property
+    @cached_property
     def outputs(self) -> list[Tensor]:
         """Tensors in the result."""
         return tensors(self.out)
@@ -82,6 +82,9 @@ class Record(TorchFunctionMode):
         self.ops: list[Op] = []
         self.calls: list[tuple[nn.Module, Any, Any]] = []  # modules that the step itself called: with what, result
         self._within: list[nn.Module] = []
+        self._makers: dict[int, list[Op]] = {}
+        self._takers: dict[int, list[Op]] = {}
+        self._indexed = 0  # calls
         self._hooks: list[Any] = []
 
     def __enter__(self) -> "Record":
@@ -121,6 +124,24 @@ class Record(TorchFunctionMode):
     def before(self, op: Op) -> None:
         """Called with each call before it is made; may raise in its place."""
 
+    def makers(self, tensor: Tensor) -> list[Op]:
+        """The calls that made a tensor, in order: changed in place, it is made several times."""
+        self._index()
+        return self._makers.get(id(tensor), [])
+
+    def takers(self, tensor: Tensor) -> list[Op]:
+        """The calls that take a tensor, in order."""
+        self._index()
+        return self._takers.get(id(tensor), [])
+
+    def _index(self) -> None:
+        for op in self.ops[self._indexed :]:
+            for out in op.outputs:
+                self._makers.setdefault(id(out), []).append(op)
+            for leaf in op.inputs:
+                self._takers.setdefault(id(leaf), []).append(op)
+        self._indexed = len(self.ops)
+
     def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, made: True) -> set[int]:
         """The tensor and all that it was computed from, by identity.
 
@@ -128,14 +149,10 @@ class Record(TorchFunctionMode):
             tensor: of a call in the record.
             follow: whether to go on to the inputs of a call that made a tensor.
         """
-        makers: dict[int, list[Op]] = {}
-        for op in self.ops:
-            for out in op.outputs:
-                makers.setdefault(id(out), []).append(op)  # in place, a tensor is made several times
         found, todo = {id(tensor)}, [tensor]
         while todo:
             made = todo.pop()
-            inputs = [leaf for op in makers.get(id(made), []) if follow(op, made) for leaf in op.inputs]
+            inputs = [leaf for op in self.makers(made) if follow(op, made) for leaf in op.inputs]
             todo += [leaf for leaf in inputs if id(leaf) not in found]
             found |= {id(leaf) for leaf in inputs}
         return found
@@ -151,7 +168,7 @@ class Record(TorchFunctionMode):
         """The call that made a tensor, or the tensor at the beginning of its chain of calls of these names."""
         if through:
             tensor = self.origin(tensor, through)
-        return next((op for op in reversed(self.ops) if any(out is tensor for out in op.outputs)), None)
+        return next(reversed(self.makers(tensor)), None)
 
     def named(self, *names: str) -> Iterator[Op]:
         """Calls of these names, in order."""

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 from playbook.doctor import failure, probes
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.subject import Subject
+from playbook.doctor.subject import Subject, Watch
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,13 @@ class Probe:
         defects: that it can find, its `DEFECTS`.
         light: whether it trains nothing and waits for nothing, so that others may run after it in the same process;
             its `LIGHT`, False when left out.
+        watch: what takes notes for it in a rehearsal, its `WATCH`, if it needs one: probes that do share the rehearsal.
         look: its one public function, which yields findings, and a sentence for each thing that is as it should be.
     """
 
     defects: tuple[Defect, ...]
     light: bool
+    watch: type[Watch] | None
     look: Callable[[Subject], Iterable[Finding | str]]
 
     @property
@@ -57,7 +59,10 @@ def _imported(folders: Iterable[str]) -> Iterator[tuple[str, Probe]]:
             if function.__module__ == module.__name__ and not name.startswith("_")
         ]
         assert len(public) == 1, f"{info.name}: expected one public function, got {len(public)}"
-        yield info.name, Probe(module.DEFECTS, getattr(module, "LIGHT", False), public[0])
+        yield (
+            info.name,
+            Probe(module.DEFECTS, getattr(module, "LIGHT", False), getattr(module, "WATCH", None), public[0]),
+        )
 
 
 @cache

@@ -4,11 +4,13 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
 
-from playbook.doctor import failure, sandbox, subject
+from playbook.doctor import blame, failure, sandbox, subject
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
 from playbook.doctor.registry import Probe, all_defects, all_probes
@@ -65,6 +67,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & ids)
 
+    blame.note_makers()
     make_folders_below(settings["default_root_dir"])
     try:
         pl.seed_everything(0, verbose=False)
@@ -108,37 +111,49 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     The first process runs the light probes one after another, and then its share of the others, each in its own copy.
     """
     light = {name: probe for name, probe in todo.items() if probe.light}
-    others = [name for name in todo if name not in light]
+    rehearsing = {name: probe for name, probe in todo.items() if probe.watch is not None}
+    others = [name for name in todo if name not in light and name not in rehearsing]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
 
-    def run(lane: list[str], first: dict[str, Probe]) -> dict[str, Result]:
-        results = _run_light_probes(first, begun, share_s) if first else {}
-        return results | {name: _run_in_own_process(todo[name], begun, deadline, share_s) for name in lane}
+    def run(index: int) -> dict[str, Result]:
+        results = _run_together(light, begun, share_s) if index == 0 else {}
+        if index == len(lanes) - 1:
+            results |= _run_together(rehearsing, begun, share_s, rehearse=True)
+        return results | {name: _run_in_own_process(todo[name], begun, deadline, share_s) for name in lanes[index]}
 
-    jobs = [lambda lane=lane, first=light if not index else {}: run(lane, first) for index, lane in enumerate(lanes)]
+    jobs = [partial(run, index) for index in range(len(lanes))]
     answers = sandbox.calls(jobs, max(1.0, deadline - time.monotonic()))
     return {name: result for answer in answers if isinstance(answer, dict) for name, result in answer.items()}
 
 
-def _run_light_probes(light: dict[str, Probe], begun: Subject, share_s: float) -> dict[str, Result]:
-    """Results of light probes that ran one after another in one copy of the process; none if one of them ended it."""
+def _run_together(some: dict[str, Probe], begun: Subject, share_s: float, rehearse: bool = False) -> dict[str, Result]:
+    """Results of probes that ran one after another in one copy of the process; none if one of them ended it.
+
+    Args:
+        some: the probes; light ones, or those that share a rehearsal.
+        begun: what they look at.
+        share_s: seconds for them.
+        rehearse: whether a rehearsal, which must run through, comes first; else each finds the subject as it was.
+    """
 
     def run() -> dict[str, Result]:
         results: dict[str, Result] = {}
         end = time.monotonic() + share_s / 2
-        for name, probe in light.items():
+        if rehearse:
+            begun.rehearse({probe.watch for probe in some.values() if probe.watch is not None})
+        for name, probe in some.items():
             if time.monotonic() > end:  # the others each on its own
                 break
             try:
-                with begun.unchanged():
+                with nullcontext() if rehearse else begun.unchanged():
                     results[name] = _collect_findings(probe.look(begun))
             except Exception as error:  # of one probe; the others go on
                 results[name] = {"error": sandbox.describe(error)}
         return results
 
     try:
-        return sandbox.call(run, share_s)
+        return sandbox.call(run, share_s) if some else {}
     except sandbox.SandboxError:
         return {}  # each on its own will tell which
 

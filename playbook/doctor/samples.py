@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from playbook.doctor.losses import Loss, losses
-from playbook.doctor.record import Op, Record
+from playbook.doctor.losses import Loss
 from playbook.doctor.subject import Subject, _arrive, _batches_of
 
 
@@ -113,18 +112,6 @@ def base(dataset: Any) -> Dataset:
     return dataset
 
 
-def observe(subject: Subject, batch: Any, training: bool = True) -> tuple[Record, Exception | None]:
-    """A step with all its calls of torch until it ended, or raised this."""
-    torch.manual_seed(0)
-    error = None
-    with Record() as record:
-        try:
-            _ = subject.train(batch) if training else subject.validate(batch)
-        except Exception as raised:  # whatever it is, the caller decides
-            error = raised
-    return record, error
-
-
 def copies(loss: Loss, batch: Any) -> list[str]:
     """Paths of the batch's leaves that the loss gets as its target, in another shape or type at most."""
     target = loss.target.detach().flatten()
@@ -140,8 +127,7 @@ def class_leaf(subject: Subject) -> tuple[str, int] | None:
     """The leaf that holds one class a sample for a loss of the first step, and the number of classes."""
     if not subject.batches:
         return None
-    record, _ = observe(subject, subject.batches[0])
-    for loss in losses(record):
+    for loss in subject.attempt().losses:
         classes = {"classes": loss.num_classes, "binary": 2}.get(loss.kind, 0) if loss.prediction.dim() else 0
         if loss.kind == "binary" and loss.target.numel() != loss.target.shape[:1].numel():
             continue  # several labels a sample
@@ -150,18 +136,6 @@ def class_leaf(subject: Subject) -> tuple[str, int] | None:
         for path in copies(loss, subject.batches[0]):
             return path, classes
     return None
-
-
-def from_data(record: Record, tensor: Tensor, batch: Any) -> bool:
-    """Whether a tensor was computed from values of the batch, and not only from shapes."""
-    given = {id(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
-    return not given.isdisjoint(record.ancestors(tensor, _takes_values))
-
-
-def _takes_values(op: Op, made: Tensor) -> bool:
-    if op.name.endswith("_like") or op.name.startswith("new_"):
-        return False
-    return all(made is not item for item in op.inputs)
 
 
 def owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:

@@ -7,20 +7,16 @@ import os
 import site
 import sys
 import sysconfig
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
-
-from torch import nn
 
 from playbook.doctor.findings import Place
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
 _MACHINE = os.path.dirname(_OWN)  # Playbook itself, which nobody edits
 _TORCH = os.path.dirname(os.path.abspath(sys.modules["torch"].__file__ or "")) + os.sep
-makers: "weakref.WeakKeyDictionary[Any, Place]" = weakref.WeakKeyDictionary()  # lines that made things, where noted
 _DEPTH = 12  # of the user's frames that are kept of a stack
 _LIBRARIES = (
     sysconfig.get_path("stdlib"),
@@ -186,35 +182,6 @@ def call_beside(classes: Iterable[type], *names: str) -> Place | None:
 def assignment(owner: object, name: str) -> Place | None:
     """Where an attribute of an object is assigned first in its class: `self.name = …`, innermost class first."""
     return next((place for place, _ in assigned(owner, name)), None)
-
-
-def construction(model: nn.Module, part: nn.Module) -> Place | None:
-    """The call that made a part of a model, in the source of the innermost class of the user's around it.
-
-    Where no call has its name, the line that puts it, or what it is in, into an attribute.
-    """
-    if part in makers:
-        return makers[part]
-    path = next((name for name, module in model.named_modules() if module is part), None)
-    if path is None:
-        return None
-    if definition(type(part)) is not None and not path:
-        return definition(type(part))
-    names = path.split(".")
-    for depth in range(len(names) - 1, -1, -1):
-        owner = model.get_submodule(".".join(names[:depth]))
-        for cls in classes_of(owner):
-            found = body(cls)
-            made = [call.lineno for call in calls(found[1], type(part).__name__)] if found else []
-            same = [module for module in owner.modules() if type(module) is type(part)]
-            if found and made:  # as many calls as modules: the one at the same rank
-                index = next(i for i, module in enumerate(same) if module is part)
-                return Place(found[0], sorted(made)[index if len(made) == len(same) else -1])
-    around = [cls for module in model.modules() for cls in classes_of(module)]
-    if (place := call_beside(around, type(part).__name__)) is not None:  # made by a function beside the class
-        return place
-    owners = ((model.get_submodule(".".join(names[:depth])), names[depth]) for depth in reversed(range(len(names))))
-    return next(filter(None, (assignment(owner, name) for owner, name in owners)), None)
 
 
 def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:

@@ -1,56 +1,89 @@
-"""Training steps with their backward pass, as probes look at them."""
+"""Steps as probes look at them: every call of torch, the loss, the gradients, or what the step raised."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from playbook.doctor.findings import Place
-from playbook.doctor.losses import likelihoods
-from playbook.doctor.record import Record
-from playbook.doctor.subject import Subject
+from playbook.doctor.losses import Loss, losses
+from playbook.doctor.record import Op, Record
 
 
 @dataclass
 class Step:
-    """A training step on one batch, forwards and backwards.
+    """A training or validation step on one batch.
 
     Args:
-        record: of its calls.
-        loss: what it returned, or gave to `manual_backward`.
-        grads: the loss's gradient at every tensor of the record, by identity.
+        batch: that it got.
+        record: of its calls of torch; those before the error, if it raised one.
+        loss: what a training step returned, or gave to `manual_backward`.
+        error: that ended it.
+        grads: the loss's gradient at every tensor of the record, by identity, once it has gone backwards.
         likelihoods: values, and their log-likelihoods by distributions of torch's.
     """
 
+    batch: Any
     record: Record
     loss: Tensor | None
-    grads: dict[int, Tensor]
-    likelihoods: list[tuple[Tensor, Tensor]]
+    error: Exception | None = None
+    grads: dict[int, Tensor] = field(default_factory=dict)
+    likelihoods: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
+    def checked(self) -> "Step":
+        """The step itself.
 
-Steps = Callable[[int], Step]  # by the batch's number
+        Raises:
+            Exception: that ended it.
+        """
+        if self.error is not None:
+            raise self.error
+        return self
 
+    @cached_property
+    def losses(self) -> list[Loss]:
+        """The losses of torch.nn.functional in it, in order."""
+        return losses(self.record)
 
-def backward(subject: Subject, batch: Any) -> Step:
-    """Runs a training step on a batch and the backward pass of its loss."""
-    grads: dict[int, Tensor] = {}
-    subject.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
-    given_losses: list[Tensor] = []
-    subject.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
-    with likelihoods() as values:
-        record, loss = subject.recorded(batch)
-    del subject.model.manual_backward
-    if not subject.model.automatic_optimization:
-        loss = given_losses[0] if given_losses else None
-    if loss is not None and loss.requires_grad:
-        leaves = {id(leaf): leaf for op in record.ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
-        hooks = [leaf.register_hook(partial(grads.__setitem__, key)) for key, leaf in leaves.items()]
-        loss.sum().backward()
+    @cached_property
+    def given(self) -> set[int]:
+        """Tensors of the batch, by identity."""
+        return {id(leaf) for leaf in pytree.tree_leaves(self.batch) if isinstance(leaf, Tensor)}
+
+    def is_from_data(self, tensor: Tensor) -> bool:
+        """Whether a tensor was computed from values of the batch, and not only from shapes."""
+        return not self.given.isdisjoint(self.record.ancestors(tensor, _takes_values))
+
+    def go_backwards(self) -> None:
+        """Runs the backward pass of the loss, and keeps the gradients."""
+        if self.loss is None or not self.loss.requires_grad:
+            return
+        ops = self.record.ops
+        leaves = {id(leaf): leaf for op in ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
+        hooks = [leaf.register_hook(partial(self.grads.__setitem__, key)) for key, leaf in leaves.items()]
+        self.loss.sum().backward(retain_graph=True)
         for hook in hooks:
             hook.remove()
-    return Step(record, loss, grads, values)
+
+
+def supervised(step: Step, loss: Loss) -> Tensor | None:
+    """Where a loss over classes moves its scores, in the shape of its target; None where that cannot be told.
+
+    Ignored labels, masks that multiply the loss afterwards and weights of zero all leave scores without a gradient.
+    """
+    gradient = step.grads.get(id(loss.prediction))
+    if gradient is None or loss.kind != "classes" or loss.target.is_floating_point():
+        return None
+    moved = (gradient != 0).any(1 if gradient.dim() > 1 else 0)
+    return moved if moved.shape == loss.target.shape else None
+
+
+def _takes_values(op: Op, made: Tensor) -> bool:
+    if op.name.endswith("_like") or op.name.startswith("new_"):
+        return False
+    return all(made is not item for item in op.inputs)
 
 
 def is_scalar(out: Any) -> bool:

@@ -1,13 +1,14 @@
 """What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
 
 import inspect
+import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 import torch
@@ -19,15 +20,22 @@ from torch.utils.data import DataLoader
 from playbook.doctor import sandbox
 from playbook.doctor.batches import first
 from playbook.doctor.logger import AcceptingLogger
+from playbook.doctor.losses import likelihoods
 from playbook.doctor.record import Record, tensors
+from playbook.doctor.steps import Step
 from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
+_STEPS = 6  # of a rehearsal, at least
+_KEPT = 2  # recorded steps, whose tensors stay alive
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 
 
 class _Enough(BaseException):
     """Ends the training that the review was part of."""
+
+
+Notes = TypeVar("Notes", bound="Watch")
 
 
 @dataclass
@@ -51,6 +59,8 @@ class Subject:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     samples: int | None = None
+    _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
+    _watches: dict[type, Any] = field(default_factory=dict, init=False)
 
     @property
     def data(self) -> pl.LightningDataModule | None:
@@ -75,12 +85,89 @@ class Subject:
         """The result of one validation step."""
         return _call(self.model.validation_step, batch, index)
 
-    def recorded(self, batch: Any, training: bool = True) -> tuple[Record, Any]:
-        """A step with all its calls of torch, and what it returned: the loss of a training step."""
+    def step(self, number: int = 0, training: bool = True) -> Step:
+        """The step on a training or validation batch, recorded once.
+
+        Raises:
+            Exception: whatever the step raises.
+        """
+        return self.attempt(number, training).checked()
+
+    def attempt(self, number: int = 0, training: bool = True) -> Step:
+        """The same, of which `error` says what it raised."""
+        if (number, training) in self._steps:
+            return self._steps[number, training]
+        batch = (self.batches if training else self.val_batches)[number]
+        with nullcontext() if training else self.evaluating():
+            step = self.record(batch, training)
+        if number < _KEPT:
+            self._steps[number, training] = step
+        return step
+
+    def steps(self, most: int = NUM_TRAIN) -> Iterator[Step]:
+        """The steps on the training batches.
+
+        Raises:
+            Exception: whatever a step raises.
+        """
+        return (self.step(number) for number in range(len(self.batches[:most])))
+
+    def record(self, batch: Any, training: bool = True) -> Step:
+        """A step on any batch with all its calls of torch, until it ends or raises."""
         torch.manual_seed(0)
+        loss, error = None, None
         with Record() as record:
-            result = self.train(batch) if training else self.validate(batch)
-        return record, result
+            try:
+                if training:
+                    loss = self.train(batch)
+                else:
+                    self.validate(batch)
+            except Exception as raised:  # whatever it is, the caller decides
+                error = raised
+        return Step(batch, record, loss, error)
+
+    def backward(self, batch: Any) -> Step:
+        """A training step on any batch and the backward pass of its loss, also where the module would run that itself.
+
+        Raises:
+            Exception: whatever the step raises.
+        """
+        self.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
+        given_losses: list[Tensor] = []
+        self.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
+        try:
+            with likelihoods() as values:
+                step = self.record(batch)
+        finally:
+            del self.model.manual_backward
+        step.checked().likelihoods = values
+        if not self.model.automatic_optimization:
+            step.loss = given_losses[0] if given_losses else None
+        step.go_backwards()
+        return step
+
+    def rehearse(self, kinds: Iterable[type["Watch"]]) -> None:
+        """Runs two epochs of a few batches with Lightning's Trainer; the model is trained from then on.
+
+        Args:
+            kinds: of callbacks that take notes.
+
+        Raises:
+            Exception: whatever the program raises.
+        """
+        watches = {kind: kind(self) for kind in kinds}
+        _rehearse(self, list(watches.values()))
+        self._watches |= watches
+
+    def watch(self, kind: type[Notes]) -> Notes:
+        """The notes of a rehearsal, which this runs unless it has been run with such a watch.
+
+        Raises:
+            Exception: whatever the program raises.
+        """
+        if kind not in self._watches:
+            self.rehearse([kind])
+        return self._watches[kind]
 
     def shorten(self) -> None:
         """Keeps fewer samples of each batch, where a step with all of them takes long."""
@@ -204,25 +291,21 @@ def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
     return pl.Trainer(**{"max_epochs": 1000, **settings, **quiet, **fixed, **more})
 
 
-def rehearse(
-    subject: Subject, watch: pl.Callback, epochs: int = 2, train_batches: int = 8, val_batches: int = 3
-) -> None:
-    """A real training of a few steps, in place of the one that the subject is at the beginning of.
+class Watch(pl.Callback):
+    """Takes notes in a rehearsal.
 
     Args:
-        subject: its model is trained from here on.
-        watch: Lightning's callback that takes notes.
-        epochs: how many.
-        train_batches: of each epoch, at most.
-        val_batches: of each validation, at most.
-
-    Raises:
-        Exception: whatever the program raises.
+        subject: before it begins.
     """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+
+
+def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
+    """A real training of a few steps, in place of the one that the subject is at the beginning of."""
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
-    if subject.is_slow:
-        train_batches, val_batches = min(train_batches, _FEW), min(val_batches, _FEW)
     if (number := subject.samples) is not None:
         move = subject.model._apply_batch_transfer_handler
 
@@ -234,12 +317,12 @@ def rehearse(
     for owner in filter(None, (subject.model, subject.data)):
         owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
     limits = {
-        "max_epochs": epochs,
+        "max_epochs": max(2, math.ceil(_STEPS / subject.trainer.num_training_batches)),
         "max_steps": -1,
-        "limit_train_batches": train_batches,
-        "limit_val_batches": val_batches,
+        "limit_train_batches": _FEW if subject.is_slow else NUM_TRAIN,
+        "limit_val_batches": NUM_VAL,
     }
-    trainer(subject.settings | limits, callbacks=[watch], log_every_n_steps=1).fit(
+    trainer(subject.settings | limits, callbacks=watches, log_every_n_steps=1).fit(
         subject.model, datamodule=subject.data
     )
 

@@ -1,6 +1,5 @@
 """Short trainings with the user's own optimizers, schedules and hooks."""
 
-import ast
 import math
 import time
 import warnings
@@ -12,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from playbook.doctor import sandbox, source
-from playbook.doctor.findings import Place
+from playbook.doctor import sandbox
 from playbook.doctor.subject import Subject
 
 _LONGEST = 1000  # steps of a schedule that are looked at for its peak
@@ -44,20 +42,6 @@ def _peaks(subject: Subject) -> list[list[float]]:
         pairs = zip(highest, _rates(subject), strict=True)
         highest = [[max(pair) for pair in zip(*both, strict=True)] for both in pairs]
     return highest
-
-
-def optimizer_call(subject: Subject, number: int = 0) -> tuple[Place | None, ast.Call | None]:
-    """The call that makes the optimizer of this number, or the first one that makes any, at its `lr=`."""
-    names = [type(optimizer).__name__ for optimizer in subject.trainer.optimizers]
-    for cls in source.classes_of(subject.model):
-        found = source.body(cls)
-        if found is None:
-            continue
-        made = list(source.calls(found[1], *names))
-        for call in made[number if len(made) == len(names) else 0 :]:
-            lines = [keyword.value.lineno for keyword in call.keywords if keyword.arg == "lr"]
-            return Place(found[0], (lines or [call.lineno])[0]), call
-    return source.definition(type(subject.model).configure_optimizers), None
 
 
 def budget(limit_s: float) -> Callable[[], bool]:

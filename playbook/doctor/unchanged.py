@@ -25,7 +25,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
         yield
     finally:
         for weight, value, grad, is_trained in weights:  # a step that raises may have left some of them frozen
-            weight.detach().copy_(value)
+            weight.data.copy_(value)  # unseen by graphs that a step has left
             weight.grad = grad
             weight.requires_grad_(is_trained)
         for attributes, values in states:
@@ -34,7 +34,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
             for name, (value, copy) in values.items():
                 if isinstance(value, Tensor):
                     if not torch.equal(value, copy):
-                        value.detach().copy_(copy)
+                        value.data.copy_(copy)
                 elif type(value) is list:
                     value[:] = copy
                 elif isinstance(value, dict | set) and copy is not None:

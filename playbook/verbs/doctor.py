@@ -54,6 +54,9 @@ class Doctor(ModelVerb):
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
         os.environ["OMP_NUM_THREADS"] = "1"  # nor do threads
+        from playbook.doctor import blame
+
+        blame.note_makers()
 
     def answer_alone(self, invocation: "Invocation") -> int | None:
         from playbook.doctor import batch

@@ -9,10 +9,9 @@ from torch import Tensor
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.losses import Loss, losses
-from playbook.doctor.steps import backward
+from playbook.doctor.losses import Loss
+from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
-from playbook.doctor.supervision import supervised
 
 UNEQUAL_ACCUMULATION = Defect(
     "unequal-accumulation",
@@ -80,11 +79,11 @@ def _together(subject: Subject) -> int:
 
 def _measured(subject: Subject, batch: Any) -> tuple[float, int, Loss] | None:
     """The loss of a batch, the labels in it, and the call that makes it; gradients stay in the weights."""
-    step = backward(subject, batch)
+    step = subject.backward(batch)
     if step.loss is None:
         return None
-    for loss in losses(step.record):
-        moved = supervised(loss, step)
+    for loss in step.losses:
+        moved = supervised(step, loss)
         if moved is not None and moved.any():
             return float(step.loss), int(moved.sum()), loss
     return None

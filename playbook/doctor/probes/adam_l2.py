@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor import blame, source
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
 ADAM_L2 = Defect(
@@ -33,9 +33,5 @@ def adam_l2(subject: Subject) -> Iterator[Finding | str]:
         fix = f"torch.optim.AdamW(…, weight_decay={decays[0]:g})"
         if name != "Adam":
             fix = f"torch.optim.{name}(…, weight_decay={decays[0]:g}, decoupled_weight_decay=True)"
-        yield Finding(ADAM_L2, _place(subject, name), message, fix)
-
-
-def _place(subject: Subject, name: str) -> Place | None:
-    method = type(subject.model).configure_optimizers
-    return source.first_call([method, *source.classes_of(subject.model)], name) or source.definition(method)
+        place = blame.maker(optimizer) or source.definition(type(subject.model).configure_optimizers)
+        yield Finding(ADAM_L2, place, message, fix)

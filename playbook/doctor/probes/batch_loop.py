@@ -25,19 +25,15 @@ DEFECTS = (PYTHON_LOOP_OVER_BATCH,)
 LIGHT = True
 
 _MAPS = ("map", "starmap")
-_ALGORITHMS = (
-    "linear_sum_assignment",
-    "dijkstra",
-    "minimum_spanning_tree",
-    "viterbi",
-)  # one sample at a time by nature
+_READS = ("item", "tolist", "numpy", "cpu", "__array__")  # for what is computed by another library
 
 
 def batch_loop(subject: Subject) -> Iterator[Finding | str]:
     """Runs a training step on B and on B/2 samples, and counts the turns of every loop of the user's.
 
     A loop that turns B and B/2 times goes over the batch; if each turn does the same computation on the same shapes,
-    one call could do them all. Where shapes differ from sample to sample it is left alone.
+    one call could do them all. Where shapes differ from sample to sample, or values go to another
+    library, it is left alone.
     """
     batch = subject.batches[0]
     size = num_samples(batch)
@@ -85,7 +81,7 @@ def _turns(subject: Subject, batch: Any, size: int) -> dict[Loop, int]:
     for file in files:
         for node in (node for node in ast.walk(source.tree(file)) if isinstance(node, ast.expr | ast.stmt)):
             for count, text in _counted(node, file, turns, record, size):
-                if count >= size and count % size == 0 and not any(source.calls(node, *_ALGORITHMS)):
+                if count >= size and count % size == 0:
                     counts[file, node.lineno, node.end_lineno or node.lineno, text] = count
                     break
     return counts
@@ -125,15 +121,17 @@ def _shapes(subject: Subject, batch: Any, loops: list[Loop]) -> tuple[dict[Loop,
         subject.train(batch)
     kinds: dict[Loop, dict[Any, set[Any]]] = {loop: defaultdict(set) for loop in loops}
     counts: Counter[Loop] = Counter()
+    read: set[Loop] = set()
     for op in record.ops:
         if op.name in ("__get__", "size", "dim", "__len__", "unbind", "__iter__"):
             continue
         for loop in loops:
             if any(place.file == loop[0] and loop[1] <= place.line <= loop[2] for place in op.places):
                 counts[loop] += 1
+                read |= {loop} if op.name in _READS else set()
                 shapes = [tuple(leaf.shape) for leaf in op.outputs]
                 kinds[loop][op.places, op.name, len(shapes)].add(str(shapes))
-    same = {loop: all(len(seen) <= 2 for seen in kinds[loop].values()) for loop in loops}
+    same = {loop: loop not in read and all(len(seen) <= 2 for seen in kinds[loop].values()) for loop in loops}
     return {loop: counts[loop] if same[loop] else 0 for loop in loops}, len(record.ops)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
 from playbook.doctor.findings import Defect, Finding, Place
@@ -43,7 +43,7 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
         if changes:
             yield f"samples of a batch do not change each other's results ({size} samples)"
         return
-    place = _norm(subject) or first_where(before, after, lambda one, other: _mixes(one, other, size))
+    place = _norm(subject) or first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
     yield Finding(BATCH_MIXING, place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart")
 
@@ -52,7 +52,7 @@ def _norm(subject: Subject) -> Place | None:
     """Where a BatchNorm is made that takes the statistics of the batch in evaluation as well."""
     for part in subject.model.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
-            return source.construction(subject.model, part)
+            return blame.layer(subject.model, part)
     return None
 
 

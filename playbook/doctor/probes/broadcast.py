@@ -7,8 +7,7 @@ from torch import Tensor
 
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import REGRESSION, SHAPE_ONLY
-from playbook.doctor.record import Op, Record, tensors
-from playbook.doctor.samples import from_data
+from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
 BAD_BROADCAST = Defect(
@@ -31,9 +30,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     one of the two got a dimension for it. A prediction that is (B, B) already, of (B,) and (B, 1), is reported where a
     loss of torch's compares it with the batch's (B,).
     """
-    batch = subject.batches[0]
-    leaves = {id(leaf) for leaf in tensors(batch)}
-    record, _ = subject.recorded(batch)
+    step = subject.step()
+    record = step.record
     for op in record.ops:
         if op.name not in _PAIRED or len(op.inputs) < 2 or not op.grad:
             continue
@@ -45,8 +43,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if target.requires_grad or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
             continue
         wide = max(left, right, key=Tensor.dim)
-        given = id(record.origin(target, SHAPE_ONLY)) in leaves
-        if not given and (not from_data(record, target, batch) or _is_widened(record, wide)):
+        given = id(record.origin(target, SHAPE_ONLY)) in step.given
+        if not given and (not step.is_from_data(target) or _is_widened(record, wide)):
             continue
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))

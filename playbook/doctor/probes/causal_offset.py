@@ -11,7 +11,6 @@ from playbook.doctor.dependence import change
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.probes.padding import _filler
 from playbook.doctor.record import Op, Record, tensors
-from playbook.doctor.samples import observe
 from playbook.doctor.subject import Subject
 
 SHIFTED_CAUSAL_MASK = Defect(
@@ -35,7 +34,7 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     The line is the first whose values at the last places differ.
     """
     with subject.evaluating(), torch.enable_grad():  # a step of manual optimization goes backwards
-        record, _ = observe(subject, subject.batches[0])
+        record = subject.record(subject.batches[0]).record
     with subject.evaluating():
         for module, (args, kwargs), _ in record.calls:
             read = next((leaf for leaf in (*args, *kwargs.values()) if _is_tokens(leaf)), None)

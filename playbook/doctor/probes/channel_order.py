@@ -12,7 +12,8 @@ from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record
-from playbook.doctor.samples import from_data, leaves, observe
+from playbook.doctor.samples import leaves
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 CHANNEL_ORDER = Defect(
@@ -54,9 +55,10 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
     if not subject.batches:
         return
     batch = subject.batches[0]
-    record, error = observe(subject, batch)
-    if error is not None:
-        found = _failed(record.ops[-1], record, batch) if record.ops else None
+    step = subject.attempt()
+    record = step.record
+    if step.error is not None:
+        found = _failed(record.ops[-1], step) if record.ops else None
         if found is not None:
             yield _finding(subject, record, batch, *found)
         return
@@ -64,7 +66,7 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
     for op in record.named(*_CONVOLUTIONS):
         x = op.inputs[0]
         spatial = _CONVOLUTIONS[op.name]
-        if x.dim() != spatial + 2 or not _untouched(record, x, batch):
+        if x.dim() != spatial + 2 or not _untouched(step, x):
             continue
         looked = True
         square = spatial == 2 and x.shape[1] == x.shape[2] >= 8 and x.shape[3] in (1, 3, 4)
@@ -88,7 +90,7 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
         yield "the convolutions get their channels first"
 
 
-def _failed(op: Op, record: Record, batch: Any) -> tuple[Op, int, str] | None:
+def _failed(op: Op, step: Step) -> tuple[Op, int, str] | None:
     """Whether the call in which the step failed had its channels elsewhere."""
     if op.out is not None or not op.inputs:
         return None
@@ -104,12 +106,12 @@ def _failed(op: Op, record: Record, batch: Any) -> tuple[Op, int, str] | None:
     else:
         return None
     wrong = 0 <= axis < x.dim() and x.shape[axis] != channels and channels in x.shape[axis + 1 :]
-    return (op, channels, "and fails") if wrong and _untouched(record, x, batch) else None
+    return (op, channels, "and fails") if wrong and _untouched(step, x) else None
 
 
-def _untouched(record: Record, x: Tensor, batch: Any) -> bool:
+def _untouched(step: Step, x: Tensor) -> bool:
     """Whether no layer comes before: the tensor is computed from the batch without any weights."""
-    return not x.requires_grad and from_data(record, x, batch)
+    return not x.requires_grad and step.is_from_data(x)
 
 
 def _is_image(op: Op, x: Tensor) -> bool:

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
-from playbook.doctor import replay
+from playbook.doctor import blame, replay
 from playbook.doctor.dependence import evaluated, mapped, predictions
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.loading import built, option
-from playbook.doctor.losses import Loss, losses
+from playbook.doctor.losses import Loss
 from playbook.doctor.record import tensors
-from playbook.doctor.samples import epoch, from_data, indices, leaves, observe, size, train_loaders
+from playbook.doctor.samples import epoch, indices, leaves, size, train_loaders
 from playbook.doctor.subject import Subject
 
 CONSTANT_LABELS = Defect(
@@ -75,10 +74,10 @@ def _counted(subject: Subject, batches: list[Any]) -> dict[int, tuple[Loss, Tens
     """The labels that each loss of the step gets, by the loss's number in the step."""
     found: dict[int, tuple[Loss, list[Tensor]]] = {}
     for batch in batches[:200]:
-        record, _ = observe(subject, batch)
-        for number, loss in enumerate(losses(record)):
+        step = subject.record(batch)
+        for number, loss in enumerate(step.losses):
             labels = _labels(loss)
-            if labels is not None and from_data(record, loss.target, batch):
+            if labels is not None and step.is_from_data(loss.target):
                 found.setdefault(number, (loss, []))[1].append(labels)
     return {number: (loss, torch.cat(parts)) for number, (loss, parts) in found.items()}
 
@@ -132,9 +131,9 @@ def _has_others(loader: DataLoader, value: float) -> bool:
 
 def _place(subject: Subject, value: float, each: int) -> Place | None:
     """The sampler that leaves one class; else where so many equal numbers are made, or where those of a sample are."""
-    for loader, places in built(subject, "train"):
+    for loader, places in blame.loaders(subject, "train"):
         if places and not isinstance(loader.sampler, RandomSampler | SequentialSampler) and _has_others(loader, value):
-            return option(places, "sampler")[0]
+            return blame.option(places, "sampler")[0]
     number = max([size(loader.dataset) or 0 for loader in train_loaders(subject)], default=0)
 
     first: dict[tuple[str, int], Place] = {}  # by name and part of what is constant

@@ -80,17 +80,12 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
     be dead, by three standard deviations. Source: Lu et al. 2019, "Dying ReLU and Initialization".
     """
     seen: dict[tuple[int, Place | None], _Units] = {}
-    for batch in subject.batches[:6]:
-        record, _ = subject.recorded(batch)
-        for op in record.ops:
+    for number, step in enumerate(subject.steps(6)):
+        for op in step.record.ops:
             is_relu = op.name in _RELU or (op.name in ("clamp", "clamp_") and _clamps_at_zero(op))
             if is_relu and op.outputs and op.inputs and op.grad:
-                _look(record, op, seen)
-        if (
-            len(subject.batches) > 1
-            and batch is subject.batches[1]
-            and all(float(u.alive.float().mean()) > 0.6 for u in seen.values())
-        ):
+                _look(step.record, op, seen)
+        if number == 1 and all(float(units.alive.float().mean()) > _MOST for units in seen.values()):
             break
     dead = False
     for units in seen.values():

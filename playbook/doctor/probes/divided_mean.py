@@ -52,8 +52,9 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
 
 def _run(subject: Subject, batch: object) -> tuple[Record, float | None]:
     with subject.unchanged(), subject.evaluating(), torch.enable_grad():
-        record, loss = subject.recorded(batch)
-    return record, None if loss is None or loss.numel() != 1 else float(loss.detach())
+        step = subject.record(batch).checked()
+    loss = step.loss
+    return step.record, None if loss is None or loss.numel() != 1 else float(loss.detach())
 
 
 def _division(record: Record, number: int) -> Place | None:

@@ -28,7 +28,7 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
     A tensor of dimension > 0 in float64 promotes what it meets (PyTorch's documentation of type promotion); the
     tensor's own origin is a NumPy array, whose default is float64. What was asked for by `.double()` is left alone.
     """
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     for op in record.ops:
         culprit = _culprit(record, op)
         if culprit is None:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from playbook.doctor import replay, source
+from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import built, dataset_line
-from playbook.doctor.samples import base, indices, leaves, observe, owner, size, train_loaders
+from playbook.doctor.samples import base, indices, leaves, owner, size, train_loaders
 from playbook.doctor.subject import Subject
 
 EVAL_AUGMENTATION = Defect(
@@ -43,7 +42,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
     """
     looked = False
     for kind in ("val", "test"):
-        for loader, places in built(subject, kind):
+        for loader, places in blame.loaders(subject, kind):
             numbers = indices(loader.dataset, _ITEMS)
             if not numbers:
                 continue
@@ -172,8 +171,7 @@ def _is_label_used(subject: Subject, stays: dict[str, Tensor]) -> bool:
     if not stays or not subject.validates:
         return False
     batch = subject.val_batches[0]
-    record, _ = observe(subject, batch, training=False)
-    used = {item.data_ptr() for op in record.ops for item in op.inputs}
+    used = {item.data_ptr() for op in subject.attempt(training=False).record.ops for item in op.inputs}
     return any(leaf.data_ptr() in used for path, leaf in leaves(batch).items() if path in stays)
 
 
@@ -191,7 +189,7 @@ def _place(subject: Subject, loader: DataLoader, places: list[Place], through: s
     if through == "collate":
         found = _draws(lambda: loader.collate_fn([loader.dataset[number]]))
         return found[0] if found else None
-    made = dataset_line(subject, loader.dataset)
+    made = blame.dataset_line(subject, loader.dataset)
     stack = _draws(lambda: loader.dataset[number])
     deciding = _deciding(stack, base(loader.dataset))
     if deciding and _is_shared(subject, loader) and (switch := _switch(subject, base(loader.dataset), deciding)):

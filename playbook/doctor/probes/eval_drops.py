@@ -8,8 +8,8 @@ from itertools import islice
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
+from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.loading import built, option
 from playbook.doctor.samples import leaves, size
 from playbook.doctor.subject import Subject
 
@@ -30,7 +30,7 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     """
     good = 0
     for kind in ("val", "test"):
-        for loader, places in built(subject, kind):
+        for loader, places in blame.loaders(subject, kind):
             number, missing, reason = _missing(loader)
             if not missing:
                 number, missing, reason = _left_out(loader, subject)
@@ -38,7 +38,7 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
                 good += 1
                 continue
             names = {"drop_last": "drop_last", "batch_sampler": "batch_sampler"}
-            place = option(places, next((names[name] for name in names if name in reason), "sampler"))[0]
+            place = blame.option(places, next((names[name] for name in names if name in reason), "sampler"))[0]
             message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
             fix = (
                 "DataLoader(dataset, batch_size=…, drop_last=False)"
@@ -85,7 +85,7 @@ def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
         return number, 0, ""
     seen: set[int] = set()
     deadline = time.monotonic() + _SECONDS
-    for other in (loader, *(other for other, _ in built(subject, "train"))):
+    for other in (loader, *(other for other, _ in blame.loaders(subject, "train"))):
         if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
             continue  # else the samples are divided between the loaders by their numbers
         for batch in other.batch_sampler or []:

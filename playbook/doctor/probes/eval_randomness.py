@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.dependence import change, evaluated
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import call_at
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
@@ -53,8 +52,7 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     if not subject.validates:
         yield from (_finding(subject, op, _active(op)) for op in _untold(subject))
         return
-    with subject.evaluating():
-        record, _ = subject.recorded(subject.val_batches[0], training=False)
+    record = subject.step(training=False).record
     for op in record.ops:
         if op.name in _DROPOUT and _is_active(op):
             yield _finding(subject, op, _active(op))
@@ -71,8 +69,8 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
 
 def _untold(subject: Subject) -> list[Op]:
     """The first dropout that is active in evaluation mode, as its call says nothing of training."""
-    for op in evaluated(subject, subject.batches[0]).named(*_DROPOUT):
-        call = call_at(op.place, "dropout") if op.place is not None and op.direct and _is_active(op) else None
+    for op in evaluated(subject, subject.batches[0]).record.named(*_DROPOUT):
+        call = blame.call_at(op.place, "dropout") if op.place is not None and op.direct and _is_active(op) else None
         if (
             call is not None
             and len(call.args) < 3
@@ -134,7 +132,7 @@ def _finding(subject: Subject, op: Op, message: str) -> Finding:
     if layer is not None and source.definition(type(layer)) is None and layer.training:  # nn.Dropout in the wrong mode
         switched = _switch(subject)
         place, fix = (
-            switched or source.construction(subject.model, layer),
+            switched or blame.layer(subject.model, layer),
             "# leave the modes to Lightning: no .train()",
         )
     elif len(op.places) > 1 and place is not None and _is_told(place):

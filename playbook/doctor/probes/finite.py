@@ -9,6 +9,7 @@ from torch import Tensor
 
 from playbook.doctor.findings import POOR_START, Defect, Finding
 from playbook.doctor.record import Op, tensors
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 NON_FINITE = Defect("non-finite", "critical", "One NaN reaches all weights at the next step.", explains=(*POOR_START,))
@@ -57,9 +58,9 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
     for number, batch in enumerate(subject.batches):
         if any(leaf.is_floating_point() and not leaf.isfinite().all() for leaf in tensors(batch)):
             return  # the data's own
-        what = _broken(subject, batch)
-        if what:
-            found = _origin(subject, batch)
+        step = subject.backward(batch)
+        if what := _broken(subject, step):
+            found = _origin(step)
             place, name = (found.place, found.name.strip("_")) if found else (None, "")
             message = f"{what} in batch {number}" + (f"; {name} makes the first one, of finite values" if name else "")
             yield Finding(
@@ -71,38 +72,24 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
     yield "losses and gradients are finite"
 
 
-def _broken(subject: Subject, batch: Any) -> str:
+def _broken(subject: Subject, step: Step) -> str:
     """What is not finite in a step, if anything."""
-    parameters = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
-    bad: list[bool] = []
-    hooks = [parameter.register_hook(lambda grad: bad.append(not grad.isfinite().all())) for parameter in parameters]
-    try:
-        torch.manual_seed(0)
-        loss = subject.train(batch)
-        if loss is not None and not loss.detach().isfinite().all():
-            return f"the loss is {float(loss.detach().flatten()[0])}"
-        if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
-            loss.sum().backward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for parameter in parameters:
-            parameter.grad = None
-    if any(bad):
-        return f"the gradients of {sum(bad)} of {len(bad)} parameters are not finite"
-    return ""
+    if step.loss is not None and not step.loss.detach().isfinite().all():
+        return f"the loss is {float(step.loss.detach().flatten()[0])}"
+    grads = [weight.grad for weight in subject.model.parameters() if weight.grad is not None]
+    bad = [grad for grad in grads if not grad.isfinite().all()]
+    return f"the gradients of {len(bad)} of {len(grads)} parameters are not finite" if bad else ""
 
 
-def _origin(subject: Subject, batch: Any) -> Op | None:
-    record, loss = subject.recorded(batch)
-    ops = [op for op in record.ops if op.place is not None and op.outputs]
+def _origin(step: Step) -> Op | None:
+    ops = [op for op in step.record.ops if op.place is not None and op.outputs]
     for op in ops:
         if _spoils(op.inputs, op.outputs, torch.isnan):
             infinite = [_maker(ops, leaf) for leaf in op.inputs if leaf.is_floating_point() and leaf.isinf().any()]
             return next((maker for maker in infinite if maker is not None), op)
-    if loss is None or not loss.detach().isfinite().all():
+    if step.loss is None or not step.loss.detach().isfinite().all():
         return next((op for op in ops if op.name not in _MASKS and _spoils(op.inputs, op.outputs, torch.isinf)), None)
-    return _backwards(subject, batch)
+    return _backwards(step)
 
 
 def _maker(ops: list[Op], tensor: Tensor) -> Op | None:
@@ -125,18 +112,10 @@ def _spoils(inputs: list[Tensor], outputs: list[Tensor], test: Any) -> bool:
     return any_bad(outputs) and not any_bad([leaf for leaf in inputs if not any(leaf is out for out in outputs)])
 
 
-def _backwards(subject: Subject, batch: Any) -> Op | None:
+def _backwards(step: Step) -> Op | None:
     """The call whose backward makes the first NaN or Inf, of finite gradients."""
-    record, loss = subject.recorded(batch)
-    grads: dict[int, Tensor] = {}
-    ops = [op for op in record.ops if op.place is not None and any(leaf.requires_grad for leaf in op.outputs)]
-    leaves = {id(leaf): leaf for op in ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
-    if loss is None or not loss.requires_grad:
-        return None
-    for key, leaf in leaves.items():
-        leaf.register_hook(lambda grad, key=key: grads.__setitem__(key, grad))
-    loss.sum().backward(retain_graph=True)
-    for op in reversed(ops):
+    grads = step.grads
+    for op in reversed(step.record.ops):
         after = [grads[id(leaf)] for leaf in op.outputs if id(leaf) in grads]
         before = [
             grads[id(leaf)] for leaf in op.inputs if id(leaf) in grads and not any(leaf is out for out in op.outputs)

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 
 from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.samples import epoch, leaves, observe, size, train_loaders, whole
+from playbook.doctor.samples import epoch, leaves, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
 NON_FINITE_DATA = Defect(
@@ -75,7 +75,7 @@ def _spoils(subject: Subject, batch: Any) -> bool:
     except (RuntimeError, ValueError, IndexError):
         return True
     if loss is None:  # manual optimization: whatever backward it did, its gradients are there
-        record, _ = observe(subject, batch)
+        record = subject.record(batch).record
         return any(op.grad and not _finite(out) for op in record.ops for out in op.outputs if out.dim() == 0)
     if not torch.isfinite(loss).all():
         return True

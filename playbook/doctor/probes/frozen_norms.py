@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.samples import observe
 from playbook.doctor.subject import Subject
 
 FROZEN_NORM_MOVES = Defect(
@@ -35,7 +34,7 @@ def frozen_norms(subject: Subject) -> Iterator[Finding | str]:
         is_copy = _shapes(parts[root]) in trained
         if isinstance(part, nn.modules.batchnorm._NormBase) and mean is not None and part is not parts[root]:
             norms |= {} if is_copy else {name: (parts[root], mean.clone())}
-    if not norms or observe(subject, subject.batches[0])[1] is not None:  # if it raises, another probe tells
+    if not norms or subject.record(subject.batches[0]).error is not None:  # if it raises, another probe tells
         return
     moved = [name for name, (_, mean) in norms.items() if not parts[name].running_mean.equal(mean)]  # type: ignore[operator,union-attr]  # a tensor
     if moved:

@@ -1,9 +1,7 @@
 """Which parameters the loss reaches, and which of those an optimizer moves."""
 
 import ast
-import math
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 DETACHED_GRAPH = Defect(
     "detached-graph",
@@ -35,8 +33,6 @@ PARAMETER_NOT_OPTIMIZED = Defect(
     explains=("loss-not-decreasing",),
 )
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
-_STEPS = 6  # at least: a branch may have nothing to learn in some, as boxes in images without objects
-NO_GRAPH = "does not require grad and does not have a grad_fn"  # what backward says of a loss without gradients
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
 
@@ -51,18 +47,11 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
         return
-    parameters = dict(subject.model.named_parameters())
-    before = {name: p.detach().clone() for name, p in parameters.items()}
-    uses = _uses(subject)
-    notes = _Notes(parameters)
-    hook = register_optimizer_step_pre_hook(notes.before_step)
-    try:
-        rehearse(subject, notes, epochs=max(1, math.ceil(_STEPS / subject.trainer.num_training_batches)))
-    finally:
-        hook.remove()
+    notes = subject.watch(_Watch)
     if not notes.steps:
         return
-    trainable = {name: p for name, p in parameters.items() if p.requires_grad}
+    before, uses = notes.before, notes.uses
+    trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
     stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
     cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
@@ -84,12 +73,18 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
 
 
-class _Notes(pl.Callback):
-    def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
-        self.parameters = parameters
+class _Watch(Watch):
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.parameters = dict(subject.model.named_parameters())
+        self.before = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.uses = _uses(subject)
         self.reached: set[str] = set()
         self.optimised: set[int] = set()
         self.steps = 0
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        register_optimizer_step_pre_hook(self.before_step)
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
@@ -104,19 +99,21 @@ class _Notes(pl.Callback):
             self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
+WATCH = _Watch
+
+
 def _uses(subject: Subject) -> dict[int, list[Op]]:
     """The calls that take each parameter, in training and validation steps, and the calls after them."""
     found: dict[int, list[Op]] = {}
-    steps = [(batch, True) for batch in subject.batches[:2]]
+    steps = [(step, True) for step in subject.steps(2)]
     if subject.validates:
-        steps.append((subject.val_batches[0], False))
-    for batch, training in steps:
-        with nullcontext() if training else subject.evaluating():
-            record, _ = subject.recorded(batch, training)
-        for index, op in enumerate(record.ops):
+        steps.append((subject.step(training=False), False))
+    for step, training in steps:
+        ops = step.record.ops
+        for index, op in enumerate(ops):
             for tensor in op.inputs if _computes(op) else ():
                 if isinstance(tensor, nn.Parameter):
-                    found.setdefault(id(tensor), record.ops[index:] if training else [op])
+                    found.setdefault(id(tensor), ops[index:] if training else [op])
     return found
 
 
@@ -151,7 +148,8 @@ def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
 
 def _whole_cut(subject: Subject) -> Finding | None:
     """A finding if the loss has no gradient at all: at the last call that takes something with one, and gives none."""
-    record, loss = subject.recorded(subject.batches[0])
+    step = subject.step()
+    record, loss = step.record, step.loss
     if not isinstance(loss, Tensor) or loss.requires_grad:
         return None
     cuts = [
@@ -203,13 +201,9 @@ def _made(model: nn.Module, name: str) -> Place | None:
 
 def _optimizer(subject: Subject) -> Place | None:
     method = type(subject.model).configure_optimizers
-    kinds = {type(optimizer).__name__ for optimizer in subject.trainer.optimizers}
-    functions = [method, *source.classes_of(subject.model)]
-    for place, node in source.statements(*functions):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in kinds:
-            chosen = "parameters(" in ast.unparse(node)  # if not there, then before
-            return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
-    return source.definition(method)
+    place, call = blame.optimizer(subject)
+    chosen = call is not None and "parameters(" in ast.unparse(call)  # if not there, then before
+    return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
 
 
 def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:

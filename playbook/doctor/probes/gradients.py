@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from playbook.doctor import sandbox, source
+from playbook.doctor import blame, sandbox, source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.initial import initialisation
 from playbook.doctor.record import tensors
@@ -183,7 +183,7 @@ def _wild(subject: Subject) -> Place | None:
 
 def _looped(subject: Subject) -> Place | None:
     """The line in a loop of the user's that calls the same layer many times."""
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     counts = Counter(op.module for op in record.ops if op.module is not None and op.name == "linear")
     for module, count in counts.most_common(1):
         op = next(op for op in record.ops if op.module is module)
@@ -194,7 +194,7 @@ def _looped(subject: Subject) -> Place | None:
 
 def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None, str, str]:
     """The line, the message and the fix: activations that saturate, or weights that shrink what passes."""
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     squashing = [module for module in subject.model.modules() if isinstance(module, _SQUASHING)]
     small = [
         m for m in subject.model.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd) and _gain(m) < 0.2
@@ -205,12 +205,12 @@ def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None,
     fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
     if squashing:
         message += f"; {type(squashing[0]).__name__} passes a part of it in every layer"
-        return source.construction(subject.model, squashing[0]), message, fix
+        return blame.layer(subject.model, squashing[0]), message, fix
     ops = [op for op in record.named("sigmoid", "tanh", "softmax", "sigmoid_", "tanh_") if op.direct]
     if len(ops) >= _DEPTH - 1:
         return ops[0].place, message + f"; {ops[0].name} at every layer", fix
     module = dict(subject.model.named_modules()).get(first)
-    place = source.construction(subject.model, module) if module is not None else None
+    place = blame.layer(subject.model, module) if module is not None else None
     return place, message, fix
 
 

@@ -7,7 +7,6 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
@@ -34,12 +33,11 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     2019, "A Recipe for Training Neural Networks": verify loss at init.
     """
     ratios: list[tuple[float, float, float]] = []
-    for batch in subject.batches[:4]:
-        record, _ = subject.recorded(batch)
-        seen = [_measure(goal) for goal in goals(record, batch) if not _is_scaled_cosine(record, goal)]
+    for step in subject.steps(4):
+        seen = [_measure(goal) for goal in goals(step) if not _is_scaled_cosine(step.record, goal)]
         ratios += [max(seen)] if seen else []
-    record, _ = subject.recorded(subject.batches[0])
-    found = [goal for goal in goals(record, subject.batches[0]) if not _is_scaled_cosine(record, goal)]
+    record = subject.step().record
+    found = [goal for goal in goals(subject.step()) if not _is_scaled_cosine(record, goal)]
     if not ratios or not found:
         return
     goal = max(found, key=_measure)
@@ -65,9 +63,8 @@ def _restores(record: Record, goal: Goal) -> bool:
 def _is_mixed(subject: Subject) -> bool:
     """Whether every batch has values like every other: neighbours in time lie closer together than the whole does."""
     targets = []
-    for batch in subject.batches:
-        record, _ = subject.recorded(batch)
-        targets += [goal.target.float() for goal in goals(record, batch) if goal.kind == "regression"][:1]
+    for step in subject.steps():
+        targets += [goal.target.float() for goal in goals(step) if goal.kind == "regression"][:1]
     means, spreads = torch.stack([t.mean() for t in targets]), torch.stack([t.std() for t in targets])
     return len(targets) > 1 and bool(means.std() < 0.5 * spreads.mean())
 
@@ -144,18 +141,14 @@ def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, 
         if abs(offset) > float(goal.prediction.detach().float().std()):
             mean = f"{float(goal.target.float().mean()):.3g}"
             fix = f"nn.init.constant_(self.{name}.bias, {mean})  # or standardize the labels"
-            return _first_values(subject, module, "bias"), fix
+            return initialisation(subject.model, module, "bias"), fix
     if (
         isinstance(bias, Tensor)
         and isinstance(weight, Tensor)
         and float(bias.detach().abs().max()) > 2 + 2 * float(weight.detach().abs().max())
     ):
-        return _first_values(subject, module, "bias"), f"nn.init.zeros_(self.{name}.bias)"
-    return _first_values(subject, module, "weight"), f"nn.init.normal_(self.{name}.weight, std=0.01)"
-
-
-def _first_values(subject: Subject, module: nn.Module, kind: str) -> Place | None:
-    return initialisation(subject.model, module, kind) or source.construction(subject.model, module)
+        return initialisation(subject.model, module, "bias"), f"nn.init.zeros_(self.{name}.bias)"
+    return initialisation(subject.model, module, "weight"), f"nn.init.normal_(self.{name}.weight, std=0.01)"
 
 
 def _mended(goal: Goal, before: Tensor) -> bool:

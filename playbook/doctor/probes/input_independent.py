@@ -10,7 +10,7 @@ from torch import Tensor
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.record import Record
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 INPUT_INDEPENDENT = Defect(
@@ -57,7 +57,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")
 
 
-def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Record, Record]:
+def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Step, Step]:
     try:
         subject.model.double()
         wide = [mapped(b, lambda leaf: leaf.double() if leaf.is_floating_point() else leaf) for b in (batch, rolled)]
@@ -81,15 +81,15 @@ def _leaves(batch: Any) -> list[Tensor]:
     return found
 
 
-def _cut(before: Record, after: Record, size: int) -> tuple[Place | None, bool]:
+def _cut(before: Step, after: Step, size: int) -> tuple[Place | None, bool]:
     """The last call that takes something which depends on the input, and whether some of that is left in its result.
 
     If a prediction is made by no such call: the last one before the predictions.
     """
     cut, earlier, reached = None, None, False
     ends = [*predictions(before), *outputs(before, size)]
-    kin = set().union(*map(before.ancestors, ends))
-    for one, other in zip(before.ops, after.ops, strict=False):
+    kin = set().union(*map(before.record.ancestors, ends))
+    for one, other in zip(before.record.ops, after.record.ops, strict=False):
         if one.name != other.name:
             break
         reached = reached or any(tensor is end for tensor in one.inputs for end in ends)

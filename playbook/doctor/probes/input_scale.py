@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from playbook.doctor import replay, source
+from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.loading import dataset_line
 from playbook.doctor.record import Op, Record
-from playbook.doctor.samples import base, observe, owner, train_loaders
+from playbook.doctor.samples import base, owner, train_loaders
 from playbook.doctor.subject import Subject
 
 UNNORMALIZED_INPUT = Defect(
@@ -58,8 +57,8 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     """
     squares: dict[tuple[Any, ...], tuple[Tensor, int]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
-    for batch in subject.batches[:3]:
-        record, _ = observe(subject, batch)
+    for index, batch in enumerate(subject.batches[:3]):
+        record = subject.attempt(index).record
         given = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
         given |= {id(value): value for value in _attributes(batch)}
         for op, operand, leaf in _entries(record, given):
@@ -149,6 +148,6 @@ def _made(subject: Subject, place: Place) -> Place | None:
         for name, value in getattr(dataset, "__dict__", {}).items():
             if f"self.{name}(" in place.code and callable(value) and source.definition(type(value)) is None:
                 names = [kept for kept, held in vars(keeper).items() if held is value]
-                line = dataset_line(subject, dataset)
+                line = blame.dataset_line(subject, dataset)
                 return source.assignment(keeper, names[0]) if names else (line[0] if line else None)
     return None

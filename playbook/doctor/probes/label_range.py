@@ -11,9 +11,9 @@ from torch import Tensor
 
 from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.losses import losses
-from playbook.doctor.record import Op, Record
-from playbook.doctor.samples import copies, epoch, from_data, leaves, observe, size, train_loaders, whole
+from playbook.doctor.record import Op
+from playbook.doctor.samples import copies, epoch, leaves, size, train_loaders, whole
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 LABEL_OUT_OF_RANGE = Defect(
@@ -34,34 +34,32 @@ def label_range(subject: Subject) -> Iterator[Finding | str]:
     Cross-entropy takes 0 … K - 1 and its ignore_index, one_hot and gather take indices below the size, binary
     cross-entropy takes 0 … 1. Where the target is a leaf of the batch, that leaf is read for the rest of an epoch.
     """
-    for training, batches in ((True, subject.batches), (False, subject.val_batches if subject.validates else [])):
-        for batch in batches:
-            record, error = observe(subject, batch, training)
-            for op, target, low, high in _targets(record, batch, error):
-                if int(low) <= target.min() and target.max() <= high:
-                    continue
+    numbers = [(number, True) for number in range(len(subject.batches))]
+    numbers += [(number, False) for number in range(len(subject.val_batches) if subject.validates else 0)]
+    for number, training in numbers:
+        for op, target, low, high in _targets(subject.attempt(number, training)):
+            if not (int(low) <= target.min() and target.max() <= high):
                 yield _finding(subject, op.name, target, low, high, op.place)
                 return
-    for batch in subject.batches[:1]:
-        record, _ = observe(subject, batch)
-        for loss in losses(record):
-            paths = copies(loss, batch) if loss.kind == "classes" and not loss.target.is_floating_point() else []
-            for labels in _rest(subject, paths[0]) if paths else ():
-                kept = labels[labels != loss.op.argument(4, "ignore_index", -100)]
-                if kept.numel() and (kept.min() < 0 or kept.max() >= loss.num_classes):
-                    yield _finding(subject, loss.op.name, kept, 0, loss.num_classes - 1, loss.op.place)
-                    return
+    for loss in subject.attempt().losses:
+        is_index = loss.kind == "classes" and not loss.target.is_floating_point()
+        paths = copies(loss, subject.batches[0]) if is_index else []
+        for labels in _rest(subject, paths[0]) if paths else ():
+            kept = labels[labels != loss.op.argument(4, "ignore_index", -100)]
+            if kept.numel() and (kept.min() < 0 or kept.max() >= loss.num_classes):
+                yield _finding(subject, loss.op.name, kept, 0, loss.num_classes - 1, loss.op.place)
+                return
     yield "every label is one of the model's classes"
 
 
-def _targets(record: Record, batch: Any, error: Exception | None) -> Iterator[tuple[Op, Tensor, float, float]]:
+def _targets(step: Step) -> Iterator[tuple[Op, Tensor, float, float]]:
     """Calls that take labels: the labels, without those to ignore, and the range that is allowed."""
-    for loss in losses(record):
+    for loss in step.losses:
         target = loss.target.detach()
         if loss.kind == "classes" and not target.is_floating_point() and loss.prediction.dim():
             target = target[target != loss.op.argument(4, "ignore_index", -100)]
             high = loss.num_classes - 1
-        elif loss.kind == "binary" and from_data(record, loss.target, batch):
+        elif loss.kind == "binary" and step.is_from_data(loss.target):
             high = 1
             target = torch.where((target < 0) & (target > -_TOLERANCE), 0, target)
             target = torch.where((target > 1) & (target < 1 + _TOLERANCE), 1, target)
@@ -69,9 +67,9 @@ def _targets(record: Record, batch: Any, error: Exception | None) -> Iterator[tu
             continue
         if target.numel() and bool(torch.isfinite(target.double()).all()):
             yield loss.op, target, 0, high
-    for op in record.ops[-1:] if error is not None else []:
+    for op in step.record.ops[-1:] if step.error is not None else []:
         index, bound = _index(op)
-        if index is not None and index.numel() and from_data(record, index, batch):
+        if index is not None and index.numel() and step.is_from_data(index):
             yield op, index, 0, bound - 1
 
 

@@ -7,11 +7,11 @@ from statistics import fmean, median
 
 import torch
 
-from playbook.doctor import sandbox
+from playbook.doctor import blame, sandbox
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.goals import goals
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import optimizer_call, peaks, train
+from playbook.doctor.training import peaks, train
 
 LEARNING_RATE_TOO_HIGH = Defect(
     "learning-rate-too-high",
@@ -128,8 +128,8 @@ def _steps_to_mean(subject: Subject) -> float:
 def _distance(subject: Subject) -> float:
     """The loss of values over that of their labels' mean, over all probe batches; 0 if the step has no such labels."""
     first, ignorant = 0.0, 0.0
-    for batch in subject.batches:
-        for goal in goals(subject.recorded(batch)[0], batch):
+    for step in subject.steps():
+        for goal in goals(step):
             if goal.kind == "regression":
                 first += float(goal.plain(goal.prediction.detach()).sum())
                 ignorant += float(goal.plain(goal.ignorant).sum())
@@ -196,7 +196,7 @@ def _settled(losses: list[float]) -> float:
 
 
 def _finding(subject: Subject, defect: Defect, message: str, better: float, number: int = 0) -> Finding:
-    place, call = optimizer_call(subject, number)
+    place, call = blame.optimizer(subject, number)
     mantissa = f"{better:.0e}".replace("e-0", "e-")
     fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={mantissa})"
     if call is not None:

@@ -9,9 +9,8 @@ from typing import Any
 from torch import nn
 from torch.utils.data import IterableDataset
 
-from playbook.doctor import replay
+from playbook.doctor import blame, replay
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import built, option
 from playbook.doctor.samples import alone, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -128,7 +127,9 @@ def _stream(loader: Any) -> float:
 
 def _loader(subject: Subject) -> Place | None:
     """Where the loader gets its workers, for data sets that are all a library's."""
-    return next((option(places, "num_workers")[0] for _, places in built(subject, "train") if places), None)
+    return next(
+        (blame.option(places, "num_workers")[0] for _, places in blame.loaders(subject, "train") if places), None
+    )
 
 
 def _hottest(run: Any) -> Place | None:

@@ -1,24 +1,22 @@
 """Losses and optimizers that lead away from the labels, or nowhere."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from playbook.doctor import sandbox, unlearnable
+from playbook.doctor import blame, sandbox, unlearnable
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.losses import losses
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.record import Record, tensors
-from playbook.doctor.samples import from_data
-from playbook.doctor.steps import Step, Steps, backward, is_scalar, last_line
+from playbook.doctor.steps import Step, is_scalar, last_line
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import optimizer_call, train
+from playbook.doctor.training import train
 
 DEFECTS = (LOSS_NOT_DECREASING,)
 
@@ -41,7 +39,7 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches:
         return
-    step = cache(lambda number: backward(subject, subject.batches[number]))
+    step = cache(lambda number: subject.backward(subject.batches[number]))
     found = unlearnable.constant(subject, step) or unlearnable.noise(step) or unlearnable.reordered(subject, step)
     if found is None:
         uphill = _uphill(subject, step)
@@ -51,7 +49,7 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     yield found or "the loss leads towards the labels, as far as the step has such"
 
 
-def _uphill(subject: Subject, step: Steps) -> bool:
+def _uphill(subject: Subject, step: Callable[[int], Step]) -> bool:
     """Whether the optimizer goes along the gradient, and not against it: in its first step, or as it says of itself."""
     if not subject.model.automatic_optimization:
         return all(group.get("maximize") for group in subject.trainer.optimizers[0].param_groups)
@@ -74,12 +72,12 @@ def _cosine(one: Tensor, other: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0))
 
 
-def _opposed(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
+def _opposed(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
     """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
     cosine, goal, record = 0.0, None, None
-    for number, batch in enumerate(subject.batches[:3]):
+    for number in range(len(subject.batches[:3])):
         now = step(number)
-        record, seen = now.record, _cosines(now, batch)
+        record, seen = now.record, _cosines(now)
         if not seen or max(-cosine if uphill else cosine for cosine, _ in seen) >= _OPPOSED:
             return None
         cosine, goal = seen[-1]
@@ -114,15 +112,15 @@ def _moved(losses: list[float | None]) -> float:
 def _climbs(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
-    return Finding(LOSS_NOT_DECREASING, optimizer_call(subject)[0], message, fix)
+    return Finding(LOSS_NOT_DECREASING, blame.optimizer(subject)[0], message, fix)
 
 
-def _cosines(step: Step, batch: Any) -> list[tuple[float, Goal]]:
+def _cosines(step: Step) -> list[tuple[float, Goal]]:
     """For each prediction of a step, the cosine of the loss's gradient there with that of the plain loss."""
     seen = []
-    leaves = [leaf for leaf in tensors(batch) if leaf.dim() > 0]
-    for goal in goals(step.record, batch) if step.loss is not None else ():
-        by_hand = not any(item.op is goal.op for item in losses(step.record))
+    leaves = [leaf for leaf in tensors(step.batch) if leaf.dim() > 0]
+    for goal in goals(step) if step.loss is not None else ():
+        by_hand = not any(item.op is goal.op for item in step.losses)
         if by_hand and len(leaves) > 2:  # weights of samples, as advantages, may be negative
             continue
         if id(goal.prediction) not in step.grads:
@@ -134,7 +132,7 @@ def _cosines(step: Step, batch: Any) -> list[tuple[float, Goal]]:
     return seen
 
 
-def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
+def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
     """A finding if all that the step's loss is made of and should fall rises as it falls, on every batch.
 
     These are means of losses of torch's, and negative log-likelihoods of what the batch holds by distributions of
@@ -144,10 +142,10 @@ def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     for number, batch in enumerate(subject.batches[:3]):
         now = step(number)
         record, grads = now.record, now.grads
-        signs = {id(loss.op.out): (loss.op, 1) for loss in losses(record) if is_scalar(loss.op.out)}
+        signs = {id(loss.op.out): (loss.op, 1) for loss in now.losses if is_scalar(loss.op.out)}
         has_weights = len(tensors(batch)) > 2  # such as advantages, which may be negative
         for value, out in () if has_weights else now.likelihoods:
-            if (maker := record.producer(out)) is not None and _is_given(subject, record, value, batch):
+            if (maker := record.producer(out)) is not None and _is_given(subject, now, value):
                 signs[id(out)] = (maker, -1)
         known = [sign * grads[key] for key, (_, sign) in signs.items() if key in grads]
         if not known or max(float((-grad if uphill else grad).max()) for grad in known) >= 0:
@@ -163,10 +161,10 @@ def _rising(subject: Subject, step: Steps, uphill: bool) -> Finding | None:
     return Finding(LOSS_NOT_DECREASING, place, f"the loss falls as {name} rises", "return loss  # the other sign")
 
 
-def _is_given(subject: Subject, record: Record, value: Tensor, batch: Any) -> bool:
+def _is_given(subject: Subject, step: Step, value: Tensor) -> bool:
     """Whether a value is computed from the batch, and without any weight: a sample of the model's is not."""
     weights = {id(weight) for weight in subject.model.parameters()}
-    return from_data(record, value, batch) and weights.isdisjoint(record.ancestors(value))
+    return step.is_from_data(value) and weights.isdisjoint(step.record.ancestors(value))
 
 
 def _sign(record: Record, goal: Goal) -> Place | None:

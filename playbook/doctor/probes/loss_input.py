@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import source
+from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import SHAPE_ONLY, losses
 from playbook.doctor.record import Op, Record
@@ -66,7 +66,7 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked through.
     Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
     """
-    record, _ = subject.recorded(subject.batches[0])
+    record = subject.step().record
     seen = set()
     for operand, softmax, where in _operands(record):
         maker = (_mixed(record, operand, softmax) if where.name in _MIXABLE else None) or record.producer(
@@ -133,7 +133,7 @@ def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
 def _finding(subject: Subject, defect: Defect, maker: Op, loss: Op, fix: str) -> Finding:
     where = f" at line {loss.place.line}" if loss.place else ""
     layer = maker.module
-    made = source.construction(subject.model, layer) if layer is not None and _in_sequence(subject, layer) else None
+    made = blame.layer(subject.model, layer) if layer is not None and _in_sequence(subject, layer) else None
     return Finding(defect, made or maker.place, f"the result of {maker.name} goes into {loss.name}{where}", fix)
 
 

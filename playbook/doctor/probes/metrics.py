@@ -4,13 +4,12 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-import lightning.pytorch as pl
 from torch import Tensor, nn
 from torchmetrics import Metric
 
 from playbook.doctor import sandbox, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 METRIC_MISUSE = Defect("metric-misuse", "warning", "The figures that are shown are not those of the epoch.")
 DEFECTS = (METRIC_MISUSE,)
@@ -28,9 +27,7 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.validates:
         return
-    watch = _Watch(subject)
-    rehearse(subject, watch, epochs=2, train_batches=3, val_batches=3)
-    problems = [*_hidden(subject), *watch.problems]
+    problems = [*_hidden(subject), *subject.watch(_Watch).problems]
     seen = set()
     for name, message, place, fix in problems:
         if name not in seen:
@@ -43,9 +40,10 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
 Problem = tuple[str, str, Place | None, str]
 
 
-class _Watch(pl.Callback):
+class _Watch(Watch):
     def __init__(self, subject: Subject) -> None:
-        self.subject, self.model = subject, subject.model
+        super().__init__(subject)
+        self.model = subject.model
         self.problems: list[Problem] = []
         self.growing: set[str] = set()  # metrics and attributes that validation steps add to
         self.unread: set[str] = set()  # metrics that are only called for a batch
@@ -93,6 +91,9 @@ class _Watch(pl.Callback):
             return _state(self.model)
 
         return sandbox.call(run, _STEP_S)
+
+
+WATCH = _Watch
 
 
 def _state(model: nn.Module) -> dict[str, Any]:

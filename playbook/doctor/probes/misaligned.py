@@ -12,8 +12,7 @@ from playbook.doctor.association import SAMPLES, STRONG, association, features
 from playbook.doctor.batches import num_samples
 from playbook.doctor.collation import ORDERS, ordering, torn
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.losses import losses
-from playbook.doctor.samples import copies, epoch, leaves, observe, owner, train_loaders, whole
+from playbook.doctor.samples import copies, epoch, leaves, owner, train_loaders, whole
 from playbook.doctor.subject import Subject
 
 MISALIGNED_LABELS = Defect(
@@ -74,8 +73,7 @@ def _pairs(subject: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]
     if not subject.batches or len(train_loaders(subject)) != 1:
         return None
     batch = subject.batches[0]
-    record, _ = observe(subject, batch)
-    for loss in losses(record):
+    for loss in subject.attempt().losses:
         paths = copies(loss, batch)
         if not paths or loss.target.numel() != loss.target.shape[:1].numel():
             continue

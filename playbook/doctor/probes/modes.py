@@ -7,7 +7,6 @@ from torch import nn
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.samples import observe
 from playbook.doctor.subject import Subject
 
 STUCK_IN_EVAL = Defect(
@@ -28,8 +27,7 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     must leave the modes as it found them: the next one runs with them.
     """
     before = {part for part in subject.model.modules() if part.training}
-    _, error = observe(subject, subject.batches[0])
-    if error is None:  # if there is one, another probe tells
+    if subject.record(subject.batches[0]).error is None:  # if there is one, another probe tells
         left = [part for part in before if not part.training and _matters(part)]
         if left:
             message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"

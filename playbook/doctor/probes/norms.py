@@ -1,14 +1,13 @@
 """Batch norms: biases that they cancel, batches that are too small for them."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped, owner_of
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
 BIAS_BEFORE_NORM = Defect(
@@ -41,36 +40,18 @@ def norms(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _cancelled(subject: Subject) -> Iterator[Finding | str]:
-    made: dict[int, nn.Module] = {}
-    kept: list[Any] = []
-    cancelled: dict[int, nn.Module] = {}
-
-    def after(module: nn.Module, args: Any, output: Any) -> None:
-        bias = getattr(module, "bias", None) if isinstance(module, _LAYERS) else None
-        if isinstance(bias, Tensor) and bias.requires_grad:
-            made[id(output)] = module
-            kept.append(output)
-
-    def before(module: nn.Module, args: Any) -> None:
-        subtracts = isinstance(module, _NORMS) and (module.training or not module.track_running_stats)
-        if subtracts and args and id(args[0]) in made:
-            cancelled[id(made[id(args[0])])] = made[id(args[0])]
-
-    hooks = [
-        nn.modules.module.register_module_forward_hook(after),
-        nn.modules.module.register_module_forward_pre_hook(before),
-    ]
-    try:
-        subject.train(subject.batches[0])
-    except (RuntimeError, ValueError):
-        return
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for layer in cancelled.values():
+    record = subject.attempt().record
+    cancelled: dict[nn.Module, int] = {}
+    for op in record.named("batch_norm", "instance_norm"):
+        made = record.producer(op.inputs[0])
+        layer = made.module if made is not None else None
+        bias = layer.bias if isinstance(layer, _LAYERS) else None
+        if layer is not None and bias is not None and bias.requires_grad and op.argument(5, "training"):
+            cancelled[layer] = bias.numel()
+    for layer, number in cancelled.items():
         name, kind = owner_of(subject.model, layer), type(layer).__name__
-        message = f"{name}: its bias of {layer.bias.numel()} is subtracted again by the norm that follows"  # type: ignore[union-attr,operator]  # it has a bias
-        yield Finding(BIAS_BEFORE_NORM, source.construction(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
+        message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
+        yield Finding(BIAS_BEFORE_NORM, blame.layer(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
 
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:
@@ -87,7 +68,8 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
         if _REFUSED in str(error) and lone:
             message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
             fix = "DataLoader(…, drop_last=True)  # or another batch_size"
-            yield Finding(NORM_BATCH_SIZE_ONE, _loader(subject), message, fix)
+            [(_, places), *_] = blame.loaders(subject, "train")
+            yield Finding(NORM_BATCH_SIZE_ONE, places[0] if places else None, message, fix)
         elif _REFUSED in str(error):
             message = f"the step gives its norm one row: {error}"
             fix = "nn.LayerNorm(…)  # or more samples a step"
@@ -105,8 +87,3 @@ def _remainder(subject: Subject) -> int | None:
         if size and not loader.drop_last:
             return count % size
     return None
-
-
-def _loader(subject: Subject) -> Place | None:
-    methods = [getattr(type(owner), "train_dataloader", None) for owner in (subject.data, subject.model)]
-    return source.first_call(methods, "DataLoader") or source.definition(methods[0])

@@ -51,7 +51,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     plain_first, plain_last = sandbox.call(lambda: _learn(subject, batch, plain=True), 10.0)
     if not 0 <= plain_last < _LEARNED * plain_first:
         return
-    found = goals(subject.recorded(batch)[0], batch)
+    found = goals(subject.record(batch).checked())
     message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {last / start:.2f} of the first, "
     message += f"where the plain loss reaches {plain_last / plain_first:.2f}"
     fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
@@ -65,7 +65,7 @@ def _learn(subject: Subject, batch: Any, plain: bool) -> tuple[float, float]:
     for _ in range(_STEPS):
         optimizer.zero_grad()
         if plain:
-            found = goals(subject.recorded(batch)[0], batch)
+            found = goals(subject.record(batch).checked())
             if not found:
                 return 0.0, 1.0
             loss = torch.stack([goal.plain(goal.prediction).sum() for goal in found]).sum()

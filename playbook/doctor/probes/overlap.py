@@ -9,9 +9,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import built, dataset_line
 from playbook.doctor.replay import array, first_line
 from playbook.doctor.samples import base, indices, leaves, size, train_loaders, whole
 from playbook.doctor.subject import Subject
@@ -31,7 +30,7 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     within the training data, plus 1 %. Real numbers do not: 1 % is enough. Where augmentation hides what is the same,
     arrays are compared that both data sets keep. Several validation loaders of which one is apart are legitimate.
     """
-    trains, vals = train_loaders(subject), built(subject, "val")
+    trains, vals = train_loaders(subject), blame.loaders(subject, "val")
     if not trains or not vals:
         return
     shares = [max((_share(train.dataset, val.dataset) for train in trains), default=(0.0, 0, "")) for val, _ in vals]
@@ -152,7 +151,7 @@ def _doubled(subject: Subject, number: int) -> Place | None:
 
 def _place(subject: Subject, dataset: Any, places: list[Place]) -> Place | None:
     """The split that the validation data come from: the nearest slice or call that takes a part of something."""
-    made = dataset_line(subject, dataset)
+    made = blame.dataset_line(subject, dataset)
     if made is None:
         return places[0] if places else None
     place, statement = made

@@ -45,7 +45,7 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     if not subject.takes(cut(total), training=not subject.validates):
         return
     whole = evaluated(subject, cut(total))
-    middle = (length + total + 1) // 2 if any(whole.named(*_LOCAL)) else length + 2
+    middle = (length + total + 1) // 2 if any(whole.record.named(*_LOCAL)) else length + 2
     try:
         shorter = evaluated(subject, cut(middle))
     except (RuntimeError, ValueError, IndexError):
@@ -57,7 +57,7 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     if worst <= _CHANGED:
         yield "the amount of padding does not change results"
         return
-    place = first_where(whole, shorter, lambda one, other: _lets_in(one, other, length))
+    place = first_where(whole.record, shorter.record, lambda one, other: _lets_in(one, other, length))
     message = (
         f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
     )

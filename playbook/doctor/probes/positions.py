@@ -7,7 +7,6 @@ from torch import Tensor
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Record
-from playbook.doctor.samples import observe
 from playbook.doctor.subject import Subject
 
 SAME_POSITION = Defect("same-position", "critical", "The model cannot tell the order of its inputs by their positions.")
@@ -19,7 +18,7 @@ _SHAPES = SHAPE_ONLY - {"__getitem__"}
 
 def positions(subject: Subject) -> Iterator[Finding | str]:
     """Looks for sums of a sequence (B, T, D) with the row at T of a table: `table[:, x.size(1)]`, without a colon."""
-    record, _ = observe(subject, subject.batches[0])
+    record = subject.attempt().record
     for op in record.ops:
         if op.name.strip("_") not in _SUMS or len(op.inputs) != 2:
             continue

@@ -1,7 +1,6 @@
 """Contrastive losses whose positives are not the pairs."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,10 +8,9 @@ from torch import Tensor
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, mapped
 from playbook.doctor.findings import Finding
-from playbook.doctor.losses import Loss, losses
+from playbook.doctor.losses import Loss
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
-from playbook.doctor.record import Record
-from playbook.doctor.samples import from_data
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 DEFECTS = (LOSS_NOT_DECREASING,)
@@ -34,13 +32,13 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
     if size is None or size < _LOOKED_AT:
         return
     before = evaluated(subject, batch, training=True)
-    found = [(number, loss) for number, loss in enumerate(losses(before)) if _is_of_pairs(before, loss, batch, size)]
+    found = [(number, loss) for number, loss in enumerate(before.losses) if _is_of_pairs(before, loss, size)]
     if not found:
         return
     wrong = dict.fromkeys((number for number, _ in found), 0)
     for sample in range(_LOOKED_AT):
         other = mapped(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
-        after = losses(evaluated(subject, other, training=True))
+        after = evaluated(subject, other, training=True).losses
         for number, loss in found:
             place = _row_and_column(loss.prediction, after[number].prediction) if number < len(after) else None
             if place is None:
@@ -48,8 +46,8 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
             wrong[number] += int(loss.target[place[0]]) != place[1]
     for number, loss in found:
         if wrong[number] * 2 > _LOOKED_AT:
-            ancestors = before.ancestors(loss.prediction)
-            orders = [op for op in before.named(*_ORDERS) if any(id(out) in ancestors for out in op.outputs)]
+            ancestors = before.record.ancestors(loss.prediction)
+            orders = [op for op in before.record.named(*_ORDERS) if any(id(out) in ancestors for out in op.outputs)]
             message = (
                 f"{loss.op.name} of {size} × {size} similarities: of {_LOOKED_AT} samples, {wrong[number]} are not "
             )
@@ -60,9 +58,9 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
     yield "positives of the contrastive loss are pairs"
 
 
-def _is_of_pairs(record: Record, loss: Loss, batch: Any, size: int) -> bool:
+def _is_of_pairs(step: Step, loss: Loss, size: int) -> bool:
     square = loss.kind == "classes" and tuple(loss.prediction.shape) == (size, size)
-    return square and loss.target.dim() == 1 and not from_data(record, loss.target, batch)
+    return square and loss.target.dim() == 1 and not step.is_from_data(loss.target)
 
 
 def _replaced(leaf: Tensor, sample: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import tensors
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 GRAPH_RETAINED = Defect(
     "graph-retained",
@@ -30,8 +30,7 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
     Graphs that do not lead to a weight, as of inputs that were optimised, hold nothing of the step.
     """
-    watch = _Watch({id(parameter) for parameter in subject.model.parameters()})
-    rehearse(subject, watch, epochs=1, train_batches=_STEPS, val_batches=1)
+    watch = subject.watch(_Watch)
     counts = watch.counts[1:]  # the first step makes what lasts
     if len(counts) < 3:
         return
@@ -45,9 +44,10 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(GRAPH_RETAINED, place, message, f"self.{name or 'losses'}…(loss.detach())")
 
 
-class _Watch(pl.Callback):
-    def __init__(self, weights: set[int]) -> None:
-        self.weights = weights
+class _Watch(Watch):
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.weights = {id(parameter) for parameter in subject.model.parameters()}
         self.counts: list[int] = []
         self._known = _living_tensors()
         gc.freeze()  # what is there already is not searched after every step
@@ -56,6 +56,8 @@ class _Watch(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         del outputs
+        if len(self.counts) == _STEPS:
+            return
         gc.collect()
         nodes: set[Any] = set()
         for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())} - {None}:
@@ -63,6 +65,9 @@ class _Watch(pl.Callback):
             if any(id(getattr(node, "variable", None)) in self.weights for node in graph):
                 nodes |= graph
         self.counts.append(len(nodes))
+
+
+WATCH = _Watch
 
 
 def _graph(end: Any) -> set[Any]:

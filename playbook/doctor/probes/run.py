@@ -2,24 +2,23 @@
 
 from collections.abc import Iterator
 
-import lightning.pytorch as pl
-
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.probes.gradient_reach import NO_GRAPH
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 CRASH = Defect("crash", "critical", "The program ends with an error.")
 DEFECTS = (CRASH,)
+WATCH = Watch
 
 
 def run(subject: Subject) -> Iterator[Finding | str]:
     """Trains and validates two short epochs with Lightning's Trainer, hooks and all."""
+    loss = subject.attempt().loss
+    if loss is not None and not loss.requires_grad:  # which gradient_reach tells
+        return
     try:
-        rehearse(subject, pl.Callback())
+        subject.watch(Watch)
     except Exception as error:  # whatever the program raises is the finding
-        if NO_GRAPH in str(error):  # which gradient_reach tells
-            return
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         yield Finding(CRASH, source.raised_at(error), text, "")
         return

@@ -13,19 +13,14 @@ LIGHT = True
 
 def scalar_loss(subject: Subject) -> Iterator[Finding | str]:
     """Runs a training step and looks at the shape of what it returns: backward begins at one number."""
-    try:
-        record, loss = subject.recorded(subject.batches[0])
-    except RuntimeError as error:
-        if "only for scalar outputs" not in str(error):
-            raise
-        yield Finding(NON_SCALAR_LOSS, source.raised_at(error), str(error), "self.manual_backward(loss.mean())")
-        return
-    if loss is None:
+    by_trainer = subject.model.automatic_optimization
+    step = subject.step() if by_trainer else subject.backward(subject.batches[0])
+    if (loss := step.loss) is None:
         return
     if loss.numel() == 1:
         yield "the loss is one number"
         return
-    maker = record.producer(loss)
+    maker = step.record.producer(loss)
     place = (maker.place if maker else None) or source.definition(type(subject.model).training_step)
     yield Finding(
         NON_SCALAR_LOSS, place, f"training_step returns a loss of shape {tuple(loss.shape)}", "loss = loss.mean()"

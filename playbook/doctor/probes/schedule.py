@@ -18,10 +18,9 @@ from torch.optim.lr_scheduler import (
     ReduceLROnPlateau,
 )
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import call_at
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 SCHEDULER_CADENCE = Defect(
     "scheduler-cadence",
@@ -147,7 +146,7 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
 def _is_in_steps(subject: Subject, scheduler: LRScheduler) -> bool:
     """Whether the source says that a schedule's length is a number of steps."""
     place = _place(subject, scheduler)
-    call = call_at(place, type(scheduler).__name__) if place is not None else None
+    call = blame.call_at(place, type(scheduler).__name__) if place is not None else None
     if call is None:
         return False
     given = [*call.args[1:2], *(item.value for item in call.keywords if item.arg in ("T_max", "total_iters"))]
@@ -197,16 +196,19 @@ def _never_stepped(subject: Subject) -> str | None:
     made = [o for o in subject.trainer.optimizers if any("initial_lr" in group for group in o.param_groups)]
     if not made:
         return None
-    counts = []
-
-    class Watch(pl.Callback):
-        """Notes the rates at the start of every batch: a schedule has changed its counter or the rate."""
-
-        def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-            counts.append([_steps_of(optimizer) for optimizer in trainer.optimizers])
-
-    rehearse(subject, Watch(), train_batches=4, val_batches=1)
+    counts = subject.watch(_Watch).counts
     return None if any(one != counts[0] for one in counts) else "a schedule is made, and never stepped"
+
+
+class _Watch(Watch):
+    """Notes the counters of schedules at the start of every batch."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.counts: list[list[list[int]]] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.counts.append([_steps_of(optimizer) for optimizer in trainer.optimizers])
 
 
 def _steps_of(optimizer: torch.optim.Optimizer) -> list[int]:
@@ -227,7 +229,8 @@ def _place(subject: Subject, scheduler: LRScheduler | None) -> Place | None:
     names = [type(scheduler).__name__] if scheduler is not None else [kind.__name__ for kind in _KINDS]
     classes = source.classes_of(subject.model)
     return (
-        source.first_call([method, *classes], *names)
+        blame.maker(scheduler)
+        or source.first_call([method, *classes], *names)
         or source.call_beside(classes, *names)
         or source.definition(method)
     )

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import replay, source
+from playbook.doctor import blame, replay
 from playbook.doctor.dependence import change, first_where
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.losses import Loss, losses
+from playbook.doctor.losses import Loss
 from playbook.doctor.record import Op, Record, tensors
-from playbook.doctor.samples import copies, leaves, observe, size, train_loaders
+from playbook.doctor.samples import copies, leaves, size, train_loaders
 from playbook.doctor.subject import Subject
 
 CAUSAL_LEAK = Defect(
@@ -40,11 +40,11 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     neither, nor do models that hide each position from its own result.
     """
     with subject.evaluating(), torch.enable_grad():
-        record, error = observe(subject, subject.batches[0])
-    if error is not None:  # detectors have no loss in evaluation mode
+        step = subject.record(subject.batches[0])
+    if step.error is not None:  # detectors have no loss in evaluation mode
         return
-    for loss in losses(record):
-        for module, arguments, _ in record.calls:
+    for loss in step.losses:
+        for module, arguments, _ in step.record.calls:
             for read in tensors(arguments):
                 if read.dim() < 2 or next(module.parameters(), None) is None:
                     continue
@@ -117,7 +117,7 @@ def _leak(
     place = first_where(*records, breaks=lambda one, two: _lets_in(one, two, half, length))
     for op in records[0].ops:
         if op.place == place and op.name.startswith("conv") and op.module is not None:
-            return worst, source.construction(subject.model, op.module) or place  # its padding lets it in
+            return worst, blame.layer(subject.model, op.module) or place  # its padding lets it in
     return worst, place
 
 

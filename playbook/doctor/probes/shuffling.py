@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
 
+from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.loading import built, option
-from playbook.doctor.losses import losses
-from playbook.doctor.samples import class_leaf, epoch, from_data, leaves, observe, train_loaders, whole
+from playbook.doctor.samples import class_leaf, epoch, leaves, train_loaders, whole
 from playbook.doctor.subject import Subject
 
 TRAIN_NOT_SHUFFLED = Defect(
@@ -56,8 +55,8 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
             f"the class changes {changes:.1%} as often as in a random order: "
             f"a batch has {classes:.1f} of {len(counts)} classes on average"
         )
-        made = built(subject, "train")
-        place = option(made[0][1], "shuffle" if loaders[0].batch_size else "batch_sampler")[0] if made else None
+        made = blame.loaders(subject, "train")
+        place = blame.option(made[0][1], "shuffle" if loaders[0].batch_size else "batch_sampler")[0] if made else None
         fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
         if isinstance(loaders[0].dataset, IterableDataset):
             fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
@@ -103,15 +102,15 @@ def _labels(subject: Subject) -> list[Tensor] | None:
 def _used(subject: Subject) -> str | None:
     """For losses that are written by hand: whole numbers of few values, one a sample, that the step computes with."""
     batch = subject.batches[0]
-    record, _ = observe(subject, batch)
-    if losses(record) and any(from_data(record, loss.target, batch) for loss in losses(record)):
+    step = subject.attempt()
+    if any(step.is_from_data(loss.target) for loss in step.losses):
         return None
     tensors = leaves(batch)
     rows = max((len(leaf) for leaf in tensors.values() if leaf.dim()), default=0)
     for path, leaf in tensors.items():
         if leaf.dim() != 1 or len(leaf) != rows or leaf.is_floating_point() or leaf.max() > rows:
             continue
-        if any(_same(item, leaf) and op.name != "embedding" for op in record.ops for item in op.inputs):
+        if any(_same(item, leaf) and op.name != "embedding" for op in step.record.ops for item in op.inputs):
             return path
     return None
 

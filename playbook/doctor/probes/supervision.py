@@ -11,13 +11,12 @@ from torch.utils import _pytree as pytree
 
 from playbook.doctor import replay
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.losses import Loss, losses
+from playbook.doctor.losses import Loss
 from playbook.doctor.probes.padding import _filler
 from playbook.doctor.probes.sequence import _shift
 from playbook.doctor.record import Record, tensors
-from playbook.doctor.steps import backward
+from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
-from playbook.doctor.supervision import supervised
 
 NO_SUPERVISED_TOKENS = Defect(
     "no-supervised-tokens",
@@ -48,18 +47,17 @@ def supervision(subject: Subject) -> Iterator[Finding | str]:
     """
     empty = nan = rows_without = rows = 0
     example: tuple[Loss, int] | None = None
-    for batch in subject.batches:
-        record, value = subject.recorded(batch)
-        for loss in losses(record):
+    for step in subject.steps():
+        for loss in step.losses:
             if loss.kind != "classes" or loss.target.is_floating_point() or loss.target.numel() < 2:
                 continue
             ignored = loss.op.argument(4, "ignore_index", -100)
             counts = loss.target != ignored
             if not counts.any():
                 empty += 1
-                nan += value is not None and not bool(torch.isfinite(value).all())
+                nan += step.loss is not None and not bool(torch.isfinite(step.loss).all())
                 example = loss, ignored
-            for module_read in _sequences(record):
+            for module_read in _sequences(step.record):
                 if counts.numel() in (module_read.numel(), module_read.numel() - len(module_read)):
                     by_row = counts.reshape(len(module_read), -1).any(1)
                     rows, rows_without = rows + len(by_row), rows_without + int((~by_row).sum())
@@ -80,9 +78,9 @@ def supervision(subject: Subject) -> Iterator[Finding | str]:
 
 def _parts(subject: Subject) -> Iterator[Finding | str]:
     batch = subject.batches[0]
-    step = backward(subject, batch)
-    for loss in losses(step.record):
-        moved = supervised(loss, step)
+    step = subject.backward(batch)
+    for loss in step.losses:
+        moved = supervised(step, loss)
         read = next((leaf for leaf in _sequences(step.record) if _shift(leaf, loss)[1] == 1), None)
         if moved is None or read is None:
             continue

@@ -8,7 +8,7 @@ from torch import Tensor
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, mapped
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.losses import Loss, losses
+from playbook.doctor.losses import Loss
 from playbook.doctor.subject import Subject
 
 MISORDERED_TARGETS = Defect(
@@ -35,7 +35,7 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
     if number < 3:
         return
     replaced = mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
-    before, after = (losses(evaluated(subject, each, training=True)) for each in (batch, replaced))
+    before, after = (evaluated(subject, each, training=True).losses for each in (batch, replaced))
     looked = False
     for one, two in zip(before, after, strict=False):
         moved, wanted = _moved(one, two), _wanted(one, two)

@@ -10,7 +10,7 @@ from playbook.doctor import source
 from playbook.doctor.dependence import change
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.record import Op, Record, tensors
-from playbook.doctor.samples import observe
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 VALIDATION_CHANGES_MODEL = Defect(
@@ -33,19 +33,19 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     if not subject.validates:
         return
     before = {name: value.detach().clone() for name, value in _saved(subject.model).items()}
-    record, error = _validated(subject)
-    if error is not None:  # another probe tells
+    step = _validated(subject)
+    if step.error is not None:  # another probe tells
         return
     after = _saved(subject.model)
     changed = [name for name, value in before.items() if name in after and not after[name].equal(value)]
     own = {name for name, _ in subject.model.named_parameters()}
     certain = [name for name in changed if name in own or name.rpartition(".")[2] in _STATISTICS]
-    if certain or (changed and _differ(record, _validated(subject)[0])):
+    if certain or (changed and _differ(step.record, _validated(subject).record)):
         names = certain or changed
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield Finding(
             VALIDATION_CHANGES_MODEL,
-            _place(subject.model, record, names[0], after[names[0]]),
+            _place(subject.model, step.record, names[0], after[names[0]]),
             f"one validation step changes {names[0]}{more}",
             "if self.training: …  # around what updates it",
         )
@@ -53,9 +53,9 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     yield "validation leaves weights and statistics as they are"
 
 
-def _validated(subject: Subject) -> tuple[Record, Exception | None]:
+def _validated(subject: Subject) -> Step:
     with subject.evaluating():
-        return observe(subject, subject.val_batches[0], training=False)
+        return subject.record(subject.val_batches[0], training=False)
 
 
 def _saved(model: LightningModule) -> dict[str, Tensor]:

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.loading import built
 from playbook.doctor.samples import base, leaves, size
 from playbook.doctor.subject import Subject
 
@@ -36,7 +35,7 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str]:
     every worker its own state of torch, random and numpy.random; a generator that the data set holds is copied as it
     is, and a worker_init_fn can make all states equal again.
     """
-    for loader, places in built(subject, "train"):
+    for loader, places in blame.loaders(subject, "train"):
         if not loader.num_workers:
             continue
         first, second = _draws(loader)

@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.subject import Subject, rehearse
+from playbook.doctor.subject import Subject, Watch
 
 MISSING_ZERO_GRAD = Defect(
     "missing-zero-grad",
@@ -27,20 +27,7 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
     Gradients that are added up before a step (accumulation), or that another network's loss leaves behind and that are
     zeroed before the own one (GANs), are not reported.
     """
-    watch = _Watch()
-    backward = torch.autograd.backward
-
-    def watched(*args: Any, **kwargs: Any) -> None:
-        watch.before_backward()
-        backward(*args, **kwargs)
-
-    hook = register_optimizer_step_pre_hook(watch.before_step)
-    torch.autograd.backward = watched
-    try:
-        rehearse(subject, watch, epochs=1, train_batches=6, val_batches=1)
-    finally:
-        torch.autograd.backward = backward
-        hook.remove()
+    watch = subject.watch(_Watch)
     if not watch.counts:
         return
     steps, stale = max(watch.counts.values(), key=lambda counts: counts[1])
@@ -52,12 +39,26 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(MISSING_ZERO_GRAD, place, message, "optimizer.zero_grad()  # before self.manual_backward(loss)")
 
 
-class _Watch(pl.Callback):
-    def __init__(self) -> None:
+class _Watch(Watch):
+    def __init__(self, subject: Subject | None = None) -> None:
         self.used: dict[int, Tensor] = {}  # parameters whose gradient an optimizer has used, until it is zeroed
         self.kept: set[int] = set()  # those that still had it when the next backward began
         self.counts: dict[int, tuple[int, int]] = {}  # of each optimizer: its steps, those with an old gradient
         self.place: Place | None = None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Puts itself before each backward pass and each step of an optimizer; the process is a copy."""
+        backward = torch.autograd.backward
+
+        def watched(*args: Any, **kwargs: Any) -> None:
+            self.before_backward()
+            backward(*args, **kwargs)
+
+        torch.autograd.backward = watched
+        self.hook = register_optimizer_step_pre_hook(self.before_step)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.hook.remove()  # Lightning zeroes gradients before a validation
 
     def before_backward(self) -> None:
         for key, parameter in list(self.used.items()):
@@ -74,3 +75,6 @@ class _Watch(pl.Callback):
         self.used |= own
         places, _ = source.callers(sys._getframe(1))
         self.place = self.place or (places[0] if places else None)
+
+
+WATCH = _Watch

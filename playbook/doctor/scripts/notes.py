@@ -4,18 +4,14 @@ import gc
 import multiprocessing.process
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from playbook.doctor import source
-from playbook.doctor.findings import Place
+from playbook.doctor import blame, source
 
 Stack = list[tuple[FrameType, int]]  # the user's frames and their lines, the outermost first
 _LAST = 50  # iterations over loaders that are remembered
@@ -55,8 +51,7 @@ def stack(frame: FrameType | None) -> Stack:
 
 def patch() -> None:
     """Changes torch in this process, for good, so that what a script makes is noted and loops can be directed."""
-    for kind in (nn.Module, Optimizer, LRScheduler, DataLoader):
-        kind.__init__ = _noting(kind.__init__)
+    blame.note_makers()
     begin = DataLoader.__iter__
     DataLoader.__iter__ = lambda self: _iterate(self, begin)  # type: ignore[method-assign]
 
@@ -95,21 +90,6 @@ def _run_processes_here() -> None:
             wait(self, timeout)
 
     kind.start, kind.join = start, join
-
-
-def _noting(original: Callable[..., None]) -> Callable[..., None]:
-    @wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        frame = sys._getframe(1)
-        while frame is not None and (
-            not source.is_user(frame.f_code.co_filename) or frame.f_locals.get("self") is self
-        ):
-            frame = frame.f_back  # a class's own __init__ is not the line that makes it
-        if frame is not None:
-            source.makers.setdefault(self, Place(frame.f_code.co_filename, frame.f_lineno))
-
-    return init
 
 
 def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, SequentialLR
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from playbook.doctor import failure, source
+from playbook.doctor import blame, failure, source
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.probes.modes import STUCK_IN_EVAL, _matters
 from playbook.doctor.probes.retained import GRAPH_RETAINED, _living_tensors
@@ -160,7 +160,7 @@ class Rehearsal:
     def _schedules(self, has_ended: bool) -> Finding | str | None:
         nested = any(isinstance(schedule, SequentialLR | ChainedScheduler) for schedule in self.calls)
         for schedule, calls in self.calls.items():
-            place = source.makers.get(schedule)
+            place = blame.maker(schedule)
             name = type(schedule).__name__
             unused = not calls and schedule.optimizer in self.steps and not _is_called(place)
             if has_ended and unused and not nested:

@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from playbook.doctor import failure, sandbox, source, subject
+from playbook.doctor.blame import maker, option
 from playbook.doctor.dependence import few
 from playbook.doctor.findings import Finding, Place
-from playbook.doctor.loading import option
 from playbook.doctor.probes.registration import _trainable
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
@@ -284,7 +284,7 @@ def _placed(item: dict[str, Any], step: Step, batches: Any) -> dict[str, Any]:
         things = step.optimizers
     elif item["id"] in _OF_LOADER:
         things = step.unit.loaders
-    place = next((source.makers[thing] for thing in things if thing in source.makers), None)
+    place = next(filter(None, map(maker, things)), None)
     if item["file"] or place is None:
         return item
     if item["id"] in _OF_LOADER:
