@@ -188,6 +188,9 @@ def assignment(owner: object, name: str) -> Place | None:
     return next((place for place, _ in assigned(owner, name)), None)
 
 
+_REPEATING = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.FunctionDef, ast.Lambda)
+
+
 def construction(model: nn.Module, part: nn.Module) -> Place | None:
     """The call that made a part of a model, in the source of the innermost class of the user's around it.
 
@@ -205,16 +208,30 @@ def construction(model: nn.Module, part: nn.Module) -> Place | None:
         owner = model.get_submodule(".".join(names[:depth]))
         for cls in classes_of(owner):
             found = body(cls)
-            made = [call.lineno for call in calls(found[1], type(part).__name__)] if found else []
+            made = list(calls(found[1], type(part).__name__)) if found else []
             same = [module for module in owner.modules() if type(module) is type(part)]
-            if found and made:  # as many calls as modules: the one at the same rank
+            if found and made:
                 index = next(i for i, module in enumerate(same) if module is part)
-                return Place(found[0], sorted(made)[index if len(made) == len(same) else -1])
+                return Place(found[0], _call_of_rank(found[1], made, index, len(same)).lineno)
     around = [cls for module in model.modules() for cls in classes_of(module)]
     if (place := call_beside(around, type(part).__name__)) is not None:  # made by a function beside the class
         return place
     owners = ((model.get_submodule(".".join(names[:depth])), names[depth]) for depth in reversed(range(len(names))))
     return next(filter(None, (assignment(owner, name) for owner, name in owners)), None)
+
+
+def _call_of_rank(cls: ast.AST, made: list[ast.Call], index: int, number: int) -> ast.Call:
+    """The call that made the module of a rank among so many: one of a loop or a helper makes what the others leave."""
+    made = sorted(made, key=lambda call: call.lineno)
+    again = [node for node in ast.walk(cls) if isinstance(node, _REPEATING) and getattr(node, "name", "") != "__init__"]
+    inside = {id(node) for outer in again for node in ast.walk(outer)}
+    repeated = [rank for rank, call in enumerate(made) if id(call) in inside]
+    more = number - len(made)
+    if not more:
+        return made[index]
+    if len(repeated) == 1 and more > 0:
+        return made[min(index, max(repeated[0], index - more))]
+    return made[-1]
 
 
 def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:
