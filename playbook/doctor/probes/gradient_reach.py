@@ -41,8 +41,9 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     """Trains a few real steps and notes at each step of an optimizer which parameters have a gradient.
 
     What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, or nothing takes
-    what a call makes of it, and cut off otherwise. Three kinds are right as they are: what is frozen, what is only used
-    without gradients and not optimised (a teacher), and what changes all the same (a moving average).
+    what a call makes of it, and cut off otherwise. Four kinds are right as they are: what is frozen, what is only used
+    without gradients and not optimised (a teacher), what begins as a copy of what is optimised (a target network), and
+    what changes all the same (a moving average).
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -53,6 +54,8 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     before, uses = notes.before, notes.uses
     trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
+    if _are_copies(forgotten, [n for n, p in trainable.items() if id(p) in notes.optimised], before):
+        forgotten = []
     stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
     cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
     idle = [n for n in cut if _leads_nowhere(uses[id(stuck[n])], stuck[n])]
@@ -115,6 +118,12 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
                 if isinstance(tensor, nn.Parameter):
                     found.setdefault(id(tensor), ops[index:] if training else [op])
     return found
+
+
+def _are_copies(names: list[str], optimised: list[str], values: dict[str, Tensor]) -> bool:
+    """Whether these parameters begin as those of an optimised network: a target, which gets its weights from there."""
+    equal = [any(torch.equal(values[name], values[other]) for other in optimised) for name in names]
+    return all(equal) and any(values[name].dim() > 1 for name in names)
 
 
 def _computes(op: Op) -> bool:

@@ -7,12 +7,14 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
+from playbook.doctor import sandbox
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
+from playbook.doctor.training import train
 
 BAD_INITIAL_LOSS = Defect("bad-initial-loss", "warning", "The first epochs are spent on undoing the initialisation.")
 DEFECTS = (BAD_INITIAL_LOSS,)
@@ -21,6 +23,7 @@ LIGHT = True
 _MARGIN = SHAPE_ONLY | {"where", "clamp", "acos", "cos", "sqrt", "sum", "add", "sub", "rsub", "mul", "pow"}
 _MARGIN |= {f"__{name}__" for name in ("add", "sub", "rsub", "mul", "pow", "radd", "rmul")}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
+_STEPS = 30
 
 
 def initial_loss(subject: Subject) -> Iterator[Finding | str]:
@@ -29,8 +32,9 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     Thresholds: 2 times that for classes (clean programs: up to 1.5), 6 times for values that spread too far (clean: up
     to 2), 10 times for values whose mean is off, which the first steps of a bias mend. Only labels of the batch count:
     the targets of bootstrapping, or of pairs within a batch, have no such reference. Cosines times a scale start high
-    by design, and so does a decoder of unit scale, which has yet to learn the spread of its inputs. Source: Karpathy
-    2019, "A Recipe for Training Neural Networks": verify loss at init.
+    by design, and so does a decoder of unit scale, which has yet to learn the spread of its inputs. Values that 30
+    steps of the user's optimizer bring to half of their threshold start well enough. Source: Karpathy 2019, "A Recipe
+    for Training Neural Networks": verify loss at init.
     """
     ratios: list[tuple[float, float, float]] = []
     for step in subject.steps(4):
@@ -44,7 +48,10 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     ratio, first, ignorant = _measure(goal)
     if goal.kind == "regression" and (_restores(record, goal) or not _is_mixed(subject)):
         return
-    if min(ratio, median(item[0] for item in ratios)) > 1:
+    high = min(ratio, median(item[0] for item in ratios)) > 1
+    if high and goal.kind == "regression" and _is_soon_mended(subject):
+        return
+    if high:
         known = f"{ignorant:.3g}, that of " + (
             "their mean" if goal.kind == "regression" else f"equal logits ({_formula(goal)})"
         )
@@ -52,6 +59,17 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(BAD_INITIAL_LOSS, place, f"the first loss is {first:.3g}, far above {known}", fix)
         return
     yield f"the first loss, {first:.3g}, is near that of a model that knows nothing, {ignorant:.3g}"
+
+
+def _is_soon_mended(subject: Subject) -> bool:
+    def later() -> float:
+        train(subject, _STEPS, 3.0)
+        return max((_measure(goal)[0] for goal in goals(subject.record(subject.batches[0]))), default=1.0)
+
+    try:
+        return bool(sandbox.call(later, 12.0) < 0.5)
+    except sandbox.SandboxError:
+        return False
 
 
 def _restores(record: Record, goal: Goal) -> bool:

@@ -1,5 +1,6 @@
 """What counts as a use of a parameter."""
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -30,6 +31,30 @@ class _Manual(Classifier):
 class _Detached(_Manual):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) + self.spare(x).detach()
+
+
+class _Target(Classifier):
+    is_copy = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = deepcopy(self.net) if self.is_copy else Classifier().net
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return F.smooth_l1_loss(self.net(batch[0]), 1 + 0.9 * self.target(batch[0]))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.net.parameters(), lr=1e-3)
+
+
+class _Forgotten(_Target):
+    is_copy = False
+
+
+def test_a_copy_of_what_is_optimised_is_a_target() -> None:
+    ids = frozenset({"parameter-not-optimized"})
+    assert not review(lambda: (_Target(), Blobs()), ids=ids).findings
+    assert [item["id"] for item in review(lambda: (_Forgotten(), Blobs()), ids=ids).findings] == [*ids]
 
 
 def test_reading_a_device_or_a_gradient_is_no_use() -> None:
