@@ -222,17 +222,21 @@ def test_fixes_in_sarif_are_those_of_the_diff(workdir: Path, old: str, new: str)
     assert "".join(lines) == new
 
 
-SOFTMAX = CLEAN.replace("return self.second(x)", "return self.second(x).softmax(1)")
+SPOILED = {
+    "double-softmax": CLEAN.replace("return self.second(x)", "return self.second(x).softmax(1)"),
+    "stuck-in-eval": CLEAN.replace("    model.train()\n", ""),
+}
 
 
 @needs_fork
 @pytest.mark.slow
-def test_a_script_is_repaired(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("defect", SPOILED)
+def test_a_script_is_repaired(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
     monkeypatch.setenv("PYTHONPATH", python_path())
     script = workdir / "train.py"
-    script.write_text(SOFTMAX, encoding="utf-8")
+    script.write_text(SPOILED[defect], encoding="utf-8")
     script.chmod(0o755)
-    done = cli("doctor", "--only", "double-softmax", "--fix", "train.py", "--debug")
+    done = cli("doctor", "--only", defect, "--fix", "train.py", "--debug")
     assert done.code == 0, done.out
     assert APPLIED in done.out
     assert script.read_text(encoding="utf-8") == CLEAN
