@@ -29,6 +29,7 @@ _EVIDENCE: dict[str, Evidence] = {
     "bad-broadcast": _STEP,
     "bad-initial-loss": Evidence("experiment", "the first loss was compared with that of a constant prediction"),
     "batch-mixing": Evidence("experiment", "one sample was replaced, and the results of the others were compared"),
+    "bias-before-norm": _STEP,
     "causal-leak": Evidence("experiment", "later tokens were changed, and the earlier predictions were compared"),
     "channel-order": _STEP,
     "constant-labels": _LOADER,
@@ -68,6 +69,7 @@ _EVIDENCE: dict[str, Evidence] = {
     "parameter-not-optimized": _TRAINING,
     "prompt-in-loss": Evidence("measured", "the gradient was measured at each label of a batch"),
     "python-loop-over-batch": Evidence("experiment", "a step was run on a batch and on half of it, loops were counted"),
+    "same-position": _STEP,
     "scheduler-cadence": Evidence("measured", "the schedule was compared with the steps of two short epochs"),
     "shifted-causal-mask": Evidence("experiment", "the same tokens were read in one piece and in several"),
     "sigmoid-before-logits-loss": _STEP,
@@ -80,6 +82,7 @@ _EVIDENCE: dict[str, Evidence] = {
     "unnormalized-input": Evidence("measured", "the inputs of the first layer were measured"),
     "unregistered-submodule": Evidence("measured", "the attributes of the module were compared with its parameters"),
     "unsafe-load": Evidence("source", "the calls that load files were read"),
+    "unshifted-targets": Evidence("experiment", "later tokens were changed, and inputs were compared with targets"),
     "unused-parameter": _TRAINING,
     "vanishing-gradient": Evidence("measured", "the gradients were measured layer by layer over several batches"),
 }

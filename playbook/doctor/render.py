@@ -68,7 +68,7 @@ def _shown_by(item: dict[str, Any]) -> str:
 
 def _patched(item: dict[str, Any]) -> str:
     """What became of a finding's patch."""
-    return item.get("trial") or "not tried; --fix writes it if a second review shows that it helps"
+    return item.get("trial") or "not tried; `doctor --fix` writes it if a second review shows that it helps"
 
 
 def not_looked_at(notes: list[str]) -> list[str]:

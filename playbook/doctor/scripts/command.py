@@ -106,6 +106,7 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
         said += answer.get("notes", [])
         looked_for += answer.get("looked_for", [])
     kept = [item for item in select_findings(findings) if item["id"] in ids]
+    looked_for = [name for name in looked_for if name in ids]
     return Report(kept, list(dict.fromkeys(checked)), said, looked_for, time.monotonic() - start)
 
 

@@ -34,6 +34,7 @@ from playbook.doctor.scripts.notes import Backward, Loading, Stack
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
 _LEAST = 4  # steps that a finding needs
+_WATCHED = (GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
 
 
 @dataclass
@@ -232,6 +233,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
         content: dict[str, Any] = {
             "findings": [item.as_dict() | {"probe": "rehearsal"} for item in items if isinstance(item, Finding)],
             "checked": [item for item in items if isinstance(item, str)],
+            "looked_for": [defect.id for defect in _WATCHED] if has_ended else [],
             "notes": [] if has_ended or error else [f"the script's end: it runs for more than {limit_s:g} s"],
         }
         for item in content["findings"]:

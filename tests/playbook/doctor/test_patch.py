@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from playbook.doctor import sarif
+from playbook.doctor import evidence, sarif
 from playbook.doctor.patch import TrialError, diff, reviewer, with_patches, write_patches
+from playbook.doctor.registry import all_defects
 from playbook.doctor.render import render
 from playbook.doctor.report import APPLIED, Report
 from tests.playbook.doctor.programs import needs_fork
@@ -147,12 +148,17 @@ def test_the_report_says_what_became_of_a_patch(program: Path) -> None:
     found = report(finding("adam-l2", program, 5))
     for form in ("terminal", "markdown"):
         text = render(found, form, "net")
-        assert "not tried; --fix writes it" in text
+        assert "not tried; `doctor --fix` writes it" in text
         assert "+    return torch.optim.AdamW" in text
         assert "the source: the options of the optimizer were read" in text
     found.findings[0]["trial"] = APPLIED
     assert "net · 1 warning, 1 of 1 patches written · 0 checks" in render(found, "terminal", "net")
     assert json.loads(render(found, "json", "net"))["findings"][0]["trial"] == APPLIED
+
+
+def test_every_defect_says_how_it_is_established() -> None:
+    assert set(evidence._EVIDENCE) == set(all_defects())
+    assert evidence.evidence_of("a probe of one's own").kind == "measured"
 
 
 def test_reasons_stand_once_with_all_that_was_not_looked_for() -> None:
@@ -216,17 +222,21 @@ def test_fixes_in_sarif_are_those_of_the_diff(workdir: Path, old: str, new: str)
     assert "".join(lines) == new
 
 
-SOFTMAX = CLEAN.replace("return self.second(x)", "return self.second(x).softmax(1)")
+SPOILED = {
+    "double-softmax": CLEAN.replace("return self.second(x)", "return self.second(x).softmax(1)"),
+    "stuck-in-eval": CLEAN.replace("    model.train()\n", ""),
+}
 
 
 @needs_fork
 @pytest.mark.slow
-def test_a_script_is_repaired(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("defect", SPOILED)
+def test_a_script_is_repaired(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
     monkeypatch.setenv("PYTHONPATH", python_path())
     script = workdir / "train.py"
-    script.write_text(SOFTMAX, encoding="utf-8")
+    script.write_text(SPOILED[defect], encoding="utf-8")
     script.chmod(0o755)
-    done = cli("doctor", "--only", "double-softmax", "--fix", "train.py", "--debug")
+    done = cli("doctor", "--only", defect, "--fix", "train.py", "--debug")
     assert done.code == 0, done.out
     assert APPLIED in done.out
     assert script.read_text(encoding="utf-8") == CLEAN

@@ -317,4 +317,4 @@ def test_everything_after_the_script_is_its_own(cli: Cli, workdir: Path) -> None
     done = cli("doctor", "--only", "crash", "train.py", "--debug", "--fix", "-h", "--format", "json")
     assert done.code == 2, done.err
     assert "got ['--debug', '--fix', '-h', '--format', 'json']" in done.err
-    assert "Runs a few training steps" in cli("doctor", "--fix", "--help", "train.py").out
+    assert "Review a model and its data by running them" in cli("doctor", "--fix", "--help", "train.py").out
