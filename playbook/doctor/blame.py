@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable
 from functools import wraps
 from sys import _getframe
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
@@ -17,6 +17,7 @@ from playbook.doctor.findings import Place
 from playbook.doctor.samples import base, owner
 from playbook.doctor.subject import Subject
 
+Thing = TypeVar("Thing")
 _NOTED = (nn.Module, Optimizer, LRScheduler, DataLoader)
 _stacks: dict[int, tuple[Callable[[], Any], tuple[Place, ...]]] = {}  # by identity: metrics have no hash so early
 
@@ -62,6 +63,11 @@ def _calls_parameter(place: Place, name: str) -> bool:
     called = [node.func for node in nodes if isinstance(node, ast.Call) and node.lineno == place.line]
     is_named = any(ast.unparse(function).rpartition(".")[2] == name for function in called)
     return not is_named and any(_is_parameter(function, place) for function in called)
+
+
+def living(kind: type[Thing]) -> list[Thing]:
+    """Layers, optimizers, schedules or loaders that were made and still exist, in their order."""
+    return [thing for known, _ in list(_stacks.values()) if isinstance(thing := known(), kind)]
 
 
 def layer(model: nn.Module, part: nn.Module) -> Place | None:

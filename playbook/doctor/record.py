@@ -14,6 +14,15 @@ from torch.utils import _pytree as pytree
 from playbook.doctor.findings import Place
 from playbook.doctor.source import callers
 
+CONVOLUTIONS = {  # and their spatial dimensions
+    "conv1d": 1,
+    "conv2d": 2,
+    "conv3d": 3,
+    "conv_transpose1d": 1,
+    "conv_transpose2d": 2,
+    "conv_transpose3d": 3,
+}
+
 
 @dataclass(eq=False)
 class Op:

@@ -163,6 +163,12 @@ def statements(*functions: Callable[..., Any] | type | None) -> Iterator[tuple[P
                 yield Place(found[0], node.lineno), node  # type: ignore[attr-defined]  # asked above
 
 
+def in_methods(owner: object) -> Iterator[tuple[Place, ast.AST]]:
+    """Everything with a line in the methods of an object's classes, but for __init__."""
+    for cls in classes_of(owner):
+        yield from statements(*(value for name, value in vars(cls).items() if callable(value) and name != "__init__"))
+
+
 def first_call(functions: Iterable[Callable[..., Any] | type | None], *names: str) -> Place | None:
     """The first call whose last name is one of these, in functions or classes of the user's."""
     for file, node in filter(None, (body(function) for function in functions if function is not None)):

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import Op, Record
+from playbook.doctor.record import CONVOLUTIONS, Op, Record
 from playbook.doctor.samples import leaves
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
@@ -24,14 +24,6 @@ CHANNEL_ORDER = Defect(
 )
 DEFECTS = (CHANNEL_ORDER,)
 
-_CONVOLUTIONS = {
-    "conv1d": 1,
-    "conv2d": 2,
-    "conv3d": 3,
-    "conv_transpose1d": 1,
-    "conv_transpose2d": 2,
-    "conv_transpose3d": 3,
-}
 _ORDERS = SHAPE_ONLY - {"float", "double", "half", "to", "type", "contiguous", "clone", "unsqueeze"}
 _NEAR = 0.5  # the correlation of a pixel with the next
 _SAME_COLOURS = 0.3  # of one colour with the next
@@ -63,9 +55,9 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
             yield _finding(subject, record, batch, *found)
         return
     looked = False
-    for op in record.named(*_CONVOLUTIONS):
+    for op in record.named(*CONVOLUTIONS):
         x = op.inputs[0]
-        spatial = _CONVOLUTIONS[op.name]
+        spatial = CONVOLUTIONS[op.name]
         if x.dim() != spatial + 2 or not _untouched(step, x):
             continue
         looked = True
@@ -95,11 +87,11 @@ def _failed(op: Op, step: Step) -> tuple[Op, int, str] | None:
     if op.out is not None or not op.inputs:
         return None
     x = op.inputs[0]
-    if op.name in _CONVOLUTIONS:
+    if op.name in CONVOLUTIONS:
         weight = op.argument(1, "weight")
         groups = op.argument(6, "groups", 1) if "transpose" not in op.name else 1
         channels = weight.shape[0] if "transpose" in op.name else weight.shape[1] * groups
-        axis = x.dim() - _CONVOLUTIONS[op.name] - 1
+        axis = x.dim() - CONVOLUTIONS[op.name] - 1
     elif op.name in ("batch_norm", "instance_norm", "group_norm"):
         sizes = [item.numel() for item in op.inputs[1:] if item.dim() == 1]
         channels, axis = (sizes[0], 1) if sizes and x.dim() > 2 else (0, 1)

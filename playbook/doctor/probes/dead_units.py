@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
 
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.initial import initialisation
-from playbook.doctor.record import Op, Record
+from playbook.doctor.record import CONVOLUTIONS, Op, Record
 from playbook.doctor.subject import Subject
 
 DEAD_UNITS = Defect(
@@ -26,39 +27,8 @@ _SAMPLES = 100
 _DEVIATIONS = 3
 _RELU = ("relu", "relu_", "relu6", "threshold", "threshold_", "clamp_min", "clamp_min_")
 _LAST = ("linear", "layer_norm", "rms_norm", "addmm", "matmul", "bilinear")
-_SECOND = (
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-)
-_ALIKE = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "add_",
-        "sub_",
-        "mul_",
-        "div_",
-        "dropout",
-        "radd",
-        "rsub",
-        "neg",
-        "__add__",
-        "__sub__",
-        "__mul__",
-        "__truediv__",
-        "__rsub__",
-        "__radd__",
-    ]
-)
+_SECOND = (*CONVOLUTIONS, "batch_norm", "group_norm", "instance_norm")
+_ALIKE = ("add", "radd", "sub", "rsub", "mul", "div", "truediv", "neg", "dropout")  # also of operators, and in place
 
 
 @dataclass
@@ -135,16 +105,12 @@ def _look(record: Record, op: Op, seen: dict[tuple[int, Place | None], _Units]) 
 
 def _maker(record: Record, op: Op) -> Op | None:
     """The layer whose values a ReLU gets, directly or after arithmetic."""
-    if op.name.endswith("_"):  # in place: its argument is its result
-        position = record.ops.index(op)
-        earlier = [item for item in record.ops[:position] if any(out is op.inputs[0] for out in item.outputs)]
-        maker = earlier[-1] if earlier else None
-    else:
-        maker = record.producer(op.inputs[0])
+    before = takewhile(lambda item: item is not op, record.makers(op.inputs[0]))  # in place, it is one of them
+    maker = next(reversed(list(before)), None)
     for _ in range(4):
         if maker is None or maker.name in _LAST + _SECOND:
             return maker
-        if maker.name not in _ALIKE or not maker.inputs:
+        if maker.name.strip("_") not in _ALIKE or not maker.inputs:
             return None
         maker = record.producer(maker.inputs[0]) if maker.inputs[0] is not (maker.outputs or [None])[0] else None
     return None

@@ -199,13 +199,13 @@ def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> 
 
 
 def _made(model: nn.Module, name: str) -> Place | None:
-    """Where a part of the model is assigned, in the innermost module of the user's around it."""
-    path = name.split(".")
-    for depth in range(len(path) - 1, -1, -1):
-        owner = model.get_submodule(".".join(path[:depth]))
-        if source.definition(type(owner)) is not None:
-            return source.assignment(owner, path[depth]) or source.definition(type(owner))
-    return None
+    """Where a part of the model, or a parameter, is made."""
+    owner, _, last = name.rpartition(".")
+    around = model.get_submodule(owner)
+    part = getattr(around, last)
+    if isinstance(part, nn.Module):
+        return blame.layer(model, part)
+    return source.assignment(around, last) or blame.layer(model, around)
 
 
 def _optimizer(subject: Subject) -> Place | None:

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import POOR_START, Defect, Finding, Place
-from playbook.doctor.record import Op, Record
+from playbook.doctor.record import CONVOLUTIONS, Op, Record
 from playbook.doctor.samples import base, owner, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -23,29 +23,9 @@ UNNORMALIZED_INPUT = Defect(
 DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
-_LAYERS = {
-    "linear",
-    "bilinear",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-}
-_LAYERS |= {
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-    "matmul",
-    "mm",
-    "addmm",
-    "bmm",
-    "einsum",
-    "multi_head_attention_forward",
-}
-_CHANNELS_SECOND = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
+_LAYERS = {*CONVOLUTIONS, *_RECURRENT, *_PRODUCTS, "linear", "bilinear"}
 
 
 def input_scale(subject: Subject) -> Iterator[Finding | str]:
@@ -109,7 +89,7 @@ def _entries(record: Record, given: dict[int, Tensor]) -> Iterator[tuple[Op, Ten
 
 def _squares(op: Op, operand: Tensor) -> tuple[Tensor, int]:
     """The sum of the squares in each channel, and of how many values."""
-    channels = 1 if op.name in _CHANNELS_SECOND and operand.dim() > 2 else -1
+    channels = 1 if op.name in CONVOLUTIONS and operand.dim() > 2 else -1
     values = operand.double()[None] if operand.dim() == 1 else operand.double().movedim(channels, -1).flatten(0, -2)
     return values.square().sum(dim=0), len(values)
 

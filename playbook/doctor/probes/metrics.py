@@ -139,11 +139,9 @@ def _carried(model: nn.Module, name: str, value: Any) -> Problem:
 def _use(model: nn.Module, name: str, method: str) -> Place | None:
     """The first line outside of __init__ that reads an attribute, or calls this method of it."""
     wanted = f"self.{name}.{method}(" if method else f"self.{name}"
-    for cls in source.classes_of(model):
-        functions = [value for own, value in vars(cls).items() if callable(value) and own != "__init__"]
-        for place, node in source.statements(*functions):
-            if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and wanted in ast.unparse(node):
-                return place
+    for place, node in source.in_methods(model):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and wanted in ast.unparse(node):
+            return place
     return None
 
 

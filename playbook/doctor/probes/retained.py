@@ -106,11 +106,9 @@ def _beside(owner: object) -> list[object]:
 
 
 def _given(owner: object, name: str) -> Place | None:
-    for cls in source.classes_of(owner):
-        functions = [value for own, value in vars(cls).items() if callable(value) and own != "__init__"]
-        for place, node in source.statements(*functions):
-            if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and _gives(node, name):
-                return place
+    for place, node in source.in_methods(owner):
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and _gives(node, name):
+            return place
     return source.assignment(owner, name)
 
 

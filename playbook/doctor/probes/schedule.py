@@ -1,7 +1,6 @@
 """Learning-rate schedules: how long they are, and how often they are stepped."""
 
 import ast
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -205,32 +204,20 @@ class _Watch(Watch):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
-        self.counts: list[list[list[int]]] = []
+        self.counts: list[list[int]] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.counts.append([_steps_of(optimizer) for optimizer in trainer.optimizers])
-
-
-def _steps_of(optimizer: torch.optim.Optimizer) -> list[int]:
-    """Steps of the schedules that were made for an optimizer, which they or their dictionaries hold."""
-    holders = [
-        thing if isinstance(thing, dict) else vars(thing) for thing in gc.get_referrers(optimizer) if _is_holder(thing)
-    ]
-    return sorted(held["last_epoch"] for held in holders if "last_epoch" in held and "base_lrs" in held)
-
-
-def _is_holder(thing: object) -> bool:
-    return isinstance(thing, dict | LRScheduler)
+        schedules = [item for item in blame.living(LRScheduler) if item.optimizer in trainer.optimizers]
+        self.counts.append([item.last_epoch for item in schedules])
 
 
 def _place(subject: Subject, scheduler: LRScheduler | None) -> Place | None:
-    """The schedule's construction in configure_optimizers, or in another function of the class."""
+    """The schedule's construction, or of one that is lost already that in the source."""
     method = type(subject.model).configure_optimizers
-    names = [type(scheduler).__name__] if scheduler is not None else [kind.__name__ for kind in _KINDS]
-    classes = source.classes_of(subject.model)
+    living = [scheduler] if scheduler is not None else blame.living(LRScheduler)
+    names = [kind.__name__ for kind in _KINDS]
     return (
-        blame.maker(scheduler)
-        or source.first_call([method, *classes], *names)
-        or source.call_beside(classes, *names)
+        next(filter(None, map(blame.maker, living)), None)
+        or source.first_call([method, *source.classes_of(subject.model)], *names)
         or source.definition(method)
     )
