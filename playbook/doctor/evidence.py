@@ -76,6 +76,7 @@ _EVIDENCE: dict[str, Evidence] = {
     "slow-loader": Evidence("measured", "batches and training steps were timed"),
     "stuck-in-eval": _TRAINING,
     "swallowed-error": Evidence("experiment", "an error was raised inside the step, and did not come out"),
+    "swapped-loss-arguments": _STEP,
     "train-not-shuffled": Evidence("measured", "the labels were read in the order of the training loader"),
     "train-val-overlap": Evidence("measured", "the samples of training and validation were compared by content"),
     "unequal-accumulation": Evidence("experiment", "the gradient was compared with that of one large batch"),

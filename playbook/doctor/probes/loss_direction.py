@@ -135,15 +135,17 @@ def _cosines(step: Step) -> list[tuple[float, Goal]]:
 def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
     """A finding if all that the step's loss is made of and should fall rises as it falls, on every batch.
 
-    These are means of losses of torch's, and negative log-likelihoods of what the batch holds by distributions of
-    torch's. With an optimizer that goes up: if they rise as it rises.
+    These are losses of torch's, their means alone where the batch may hold weights of samples, and negative
+    log-likelihoods of what the batch holds by distributions of torch's. With an optimizer that goes up: if they rise as
+    it rises.
     """
     record, op = None, None
     for number, batch in enumerate(subject.batches[:3]):
         now = step(number)
         record, grads = now.record, now.grads
-        signs = {id(loss.op.out): (loss.op, 1) for loss in now.losses if is_scalar(loss.op.out)}
         has_weights = len(tensors(batch)) > 2  # such as advantages, which may be negative
+        means = [loss for loss in now.losses if is_scalar(loss.op.out) or not has_weights]
+        signs = {id(loss.op.out): (loss.op, 1) for loss in means}
         for value, out in () if has_weights else now.likelihoods:
             if (maker := record.producer(out)) is not None and _is_given(subject, now, value):
                 signs[id(out)] = (maker, -1)

@@ -1,0 +1,21 @@
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.playbook.doctor.programs import Blobs as Data
+from tests.playbook.doctor.programs import Classifier
+
+__all__ = ["Data"]
+
+
+class Repaired(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return F.binary_cross_entropy_with_logits(self(x), F.one_hot(y, 3).float())
+
+
+class Model(Repaired):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return F.binary_cross_entropy_with_logits(F.one_hot(y, 3).float(), self(x))  # here
