@@ -3,7 +3,7 @@
 from torch import nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import RUN, Defect, Finding, Place
 from playbook.doctor.probes.run import CRASH
 
 MISSING_SUPER_INIT = Defect(
@@ -11,6 +11,7 @@ MISSING_SUPER_INIT = Defect(
     "critical",
     "The program ends with an error when the module is built.",
     explains=("crash",),
+    shown_by=RUN,
 )
 DEFECTS = (MISSING_SUPER_INIT,)
 

@@ -11,6 +11,26 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "advice")
 POOR_START = ("bad-initial-loss", "loss-not-decreasing", "learning-rate-too-high", "exploding-gradient")
 
 
+class Evidence(NamedTuple):
+    """What stands behind a finding.
+
+    Args:
+        kind: measured in the program as it runs, shown by an experiment (one thing was changed, the effect compared),
+            or read from the source.
+        text: what was done.
+    """
+
+    kind: Literal["measured", "experiment", "source"]
+    text: str
+
+
+STEP = Evidence("measured", "the calls of a training step were recorded")
+TRAINING = Evidence("measured", "a few training steps were run and watched")
+RUN = Evidence("measured", "the program was run as it is")
+LOADER = Evidence("measured", "the samples of an epoch were read and counted")
+RATES = Evidence("experiment", "the model was trained for 30 steps at several learning rates, on copies")
+
+
 @dataclass(frozen=True)
 class Defect:
     """One kind of defect; the file that looks for it declares it.
@@ -22,6 +42,7 @@ class Defect:
         section: of the report, in which it stands unless it is critical.
         explains: ids of its consequences, which are not reported when it is found.
         long: whether looking for it trains for many steps or reads much data; `fit --doctor` leaves it out.
+        shown_by: how a finding of it was established.
     """
 
     id: str
@@ -30,6 +51,7 @@ class Defect:
     section: Literal["Practices", "Performance", "Code quality"] = "Practices"
     explains: tuple[str, ...] = ()
     long: bool = False
+    shown_by: Evidence = STEP
 
 
 class Place(NamedTuple):
@@ -72,4 +94,5 @@ class Finding:
             "message": self.message,
             "impact": self.defect.impact,
             "fix": self.fix,
+            "shown_by": self.defect.shown_by._asdict(),
         }

@@ -6,7 +6,6 @@ import textwrap
 from typing import Any
 
 from playbook.doctor import sarif
-from playbook.doctor.evidence import evidence_of
 from playbook.doctor.findings import SEVERITIES
 from playbook.doctor.registry import all_defects, all_probes
 from playbook.doctor.report import APPLIED, Report
@@ -62,8 +61,7 @@ def _relative(file: str) -> str:
 
 
 def _shown_by(item: dict[str, Any]) -> str:
-    kind, text = evidence_of(item["id"])
-    return f"{_KINDS[kind]}: {text}"
+    return f"{_KINDS[item['shown_by']['kind']]}: {item['shown_by']['text']}"
 
 
 def _patched(item: dict[str, Any]) -> str:

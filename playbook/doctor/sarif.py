@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playbook.doctor.evidence import evidence_of
 from playbook.doctor.registry import all_defects
 from playbook.doctor.report import Report
 
@@ -31,7 +30,7 @@ def as_text(report: Report, title: str) -> str:
             "name": name,
             "shortDescription": {"text": name},
             "fullDescription": {"text": defect.impact},
-            "help": {"text": f"{defect.impact} Shown by: {evidence_of(name).text}."},
+            "help": {"text": f"{defect.impact} Shown by: {defect.shown_by.text}."},
             "defaultConfiguration": {"level": _LEVELS[defect.severity]},
         }
         for name, defect in all_defects().items()
@@ -52,7 +51,7 @@ def as_text(report: Report, title: str) -> str:
 
 
 def _message(item: dict[str, Any]) -> str:
-    return f"{item['message']}. {item['impact']} Shown by: {evidence_of(item['id']).text}."
+    return f"{item['message']}. {item['impact']} Shown by: {item['shown_by']['text']}."
 
 
 def _result(item: dict[str, Any], rules: list[str]) -> dict[str, Any]:

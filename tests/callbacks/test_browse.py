@@ -44,6 +44,7 @@ def test_run_leaves_a_picture_of_its_mixed_batches(cli: Cli, figures: list[Figur
     assert any(", " in axes.get_title() for axes in figure.axes), "two shares of a mixed target"
 
 
+@pytest.mark.slow
 def test_partial_draws_and_stops(cli: Cli) -> None:
     browse = str(Path(CNN_DIGITS).parents[1] / "debug/browse.yaml")
     done = cli("fit", "--config", CNN_DIGITS, "--config", browse, "--run_dir", "run")

@@ -30,6 +30,7 @@ def graphs(counters: Any) -> int:
     return counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.slow
 def test_results_and_names_are_those_of_eager(tmp_path: Path) -> None:
     from torch._dynamo.utils import counters
 

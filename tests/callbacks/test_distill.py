@@ -350,6 +350,7 @@ def test_arguments_out_of_range(arguments: dict[str, Any], message: str) -> None
 DISTILL = ("--trainer.callbacks+=Distill", "--trainer.callbacks.teacher")
 
 
+@pytest.mark.slow
 def test_command_line(cli: Cli) -> None:
     """A student needs its teacher to be trained, and to be continued, and for nothing else."""
     small = ("fit", "--config", MLP_DIGITS, "--data.batch_size", "512", "--trainer.max_epochs", "1")

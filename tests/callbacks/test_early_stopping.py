@@ -44,6 +44,7 @@ def test_patience_is_kept_over_a_cut(cli: Cli, variant: tuple[str, ...]) -> None
         assert_same_ending(f"cut-{step}", "whole")
 
 
+@pytest.mark.slow
 def test_a_run_that_had_stopped_trains_no_further(cli: Cli) -> None:
     with pytest.raises(PowerCutError):
         fit(cli, CNN_DIGITS, "run", *STOPPING, "--trainer.callbacks+=tests.callbacks.test_early_stopping.CutInTest")

@@ -281,6 +281,7 @@ def test_reads_what_evaluation_gets(root: Path, tmp_path: Path, kind: Any) -> No
             data.read(source)
 
 
+@pytest.mark.slow
 def test_a_run_from_training_to_predictions_of_rows(cli: Cli, root: Path) -> None:
     Path("recipe.yaml").write_text(RECIPE)
     options = ("--data.root", str(root), "--model.class_weights", "auto", "--run_dir", "run")

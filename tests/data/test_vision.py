@@ -87,6 +87,7 @@ def test_mnist_as_torchvision_reads_it(tmp_path: Path) -> None:
         pytest.param(FashionMNIST, "fashion_mnist", marks=needs("fashion_mnist")),
     ],
 )
+@pytest.mark.slow
 def test_published_files(module: Any, folder: str) -> None:
     data = module(str(PUBLISHED / folder), batch_size=1000)
     held(data)

@@ -71,6 +71,7 @@ def test_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe"])
+@pytest.mark.slow
 def test_labelled_texts(kind: Any, tmp_path: Path) -> None:
     texts = ["A good film, isn't it?", "Bad: do not watch this!", "größe 東京", "a"]
     torch.manual_seed(0)
@@ -88,6 +89,7 @@ def test_labelled_texts(kind: Any, tmp_path: Path) -> None:
     assert_same(model.predict(sources), answers_of(task, data, sources, collate_texts))
 
 
+@pytest.mark.slow
 def test_generated_text(tmp_path: Path) -> None:
     torch.manual_seed(1)
     net = GPT(Bytes.size, context_length=32, num_layers=1, dim=16, num_heads=2)

@@ -32,6 +32,7 @@ def difference(run: str, **inputs: np.ndarray) -> float:
 
 @pytest.mark.parametrize("dora", sampled([False, True], [False]))
 @pytest.mark.usefixtures("published")
+@pytest.mark.slow
 def test_adapters_of_tied_weights(cli: Cli, dora: bool) -> None:
     """The embedding is the head as well, and both are trained beside the adapters."""
     assert cli("fit", *GPT, "--run_dir", "base").code == 0

@@ -88,6 +88,7 @@ def test_grey_images_count_as_coloured(cls: Any) -> None:
 
 @both
 @pytest.mark.parametrize("in_channels", sampled([1, 4], [1]))
+@pytest.mark.slow
 def test_images_of_other_channels_train_and_are_detected_on(cls: Any, in_channels: int) -> None:
     torch.manual_seed(0)
     net = cls(**SMALL, in_channels=in_channels)

@@ -174,6 +174,7 @@ net:
 """
 
 
+@pytest.mark.slow
 def test_from_a_base_to_an_artefact(cli: Cli, workdir: Path) -> None:
     """Fit, resume, test and export; after the fit, without the base."""
 

@@ -186,6 +186,7 @@ def films(workdir: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_pretrained_weights_reach_a_classifier(cli: Cli, films: Path) -> None:
     Path("mlm.yaml").write_text(
         f"model: {{class_path: MaskedLanguageModelling, init_args: {{net: {NET % 0}}}}}\n"

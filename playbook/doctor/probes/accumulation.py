@@ -8,7 +8,7 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import Loss
 from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
@@ -17,6 +17,7 @@ UNEQUAL_ACCUMULATION = Defect(
     "unequal-accumulation",
     "warning",
     "Tokens of short batches count for more than those of long ones: the step is not that of one large batch.",
+    shown_by=Evidence("experiment", "the gradient was compared with that of one large batch"),
 )
 DEFECTS = (UNEQUAL_ACCUMULATION,)
 _APART = 0.05  # of the gradient; equal batches give 1e-7

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from playbook.doctor import blame, source
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.subject import Subject
 
 ADAM_L2 = Defect(
@@ -13,6 +13,7 @@ ADAM_L2 = Defect(
     "advice",
     "Adam divides the L2 term by the gradients' size, so that weights decay unevenly.",
     section="Code quality",
+    shown_by=Evidence("source", "the options of the optimizer were read"),
 )
 DEFECTS = (ADAM_L2,)
 LIGHT = True

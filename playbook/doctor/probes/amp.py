@@ -5,12 +5,17 @@ from typing import Any
 
 import torch
 
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.half import LARGEST, Half, autocast_on_cpu
 from playbook.doctor.record import Record
 from playbook.doctor.subject import Subject
 
-AMP_UNSAFE = Defect("amp-unsafe", "warning", "Training fails or becomes NaN under mixed precision.")
+AMP_UNSAFE = Defect(
+    "amp-unsafe",
+    "warning",
+    "Training fails or becomes NaN under mixed precision.",
+    shown_by=Evidence("experiment", "a training step was run with the rounding of float16"),
+)
 DEFECTS = (AMP_UNSAFE,)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from playbook.doctor import source
 from playbook.doctor.batches import first, num_samples
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Record
 from playbook.doctor.subject import Subject
 from playbook.doctor.turns import Span, count_turns, turning_point
@@ -20,6 +20,7 @@ PYTHON_LOOP_OVER_BATCH = Defect(
     "warning",
     "The time grows with the batch, and an accelerator waits for Python.",
     section="Performance",
+    shown_by=Evidence("experiment", "a step was run on a batch and on half of it, loops were counted"),
 )
 DEFECTS = (PYTHON_LOOP_OVER_BATCH,)
 LIGHT = True

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject
 
@@ -18,6 +18,7 @@ BATCH_MIXING = Defect(
     "critical",
     "A sample's result depends on its neighbours: metrics are wrong, serving is random.",
     explains=("crash",),
+    shown_by=Evidence("experiment", "one sample was replaced, and the results of the others were compared"),
 )
 DEFECTS = (BATCH_MIXING,)
 LIGHT = True

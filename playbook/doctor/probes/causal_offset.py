@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor.dependence import change
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.probes.padding import _filler
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
@@ -18,6 +18,7 @@ SHIFTED_CAUSAL_MASK = Defect(
     "critical",
     "Generation sees other tokens, or other positions, than training did: its text is worse than the loss says.",
     explains=("padding-leak",),
+    shown_by=Evidence("experiment", "the same tokens were read in one piece and in several"),
 )
 DEFECTS = (SHIFTED_CAUSAL_MASK,)
 LIGHT = True

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from playbook.doctor import blame, replay
 from playbook.doctor.dependence import evaluated, mapped, predictions
-from playbook.doctor.findings import POOR_START, Defect, Finding, Place
+from playbook.doctor.findings import LOADER, POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import Loss
 from playbook.doctor.record import tensors
 from playbook.doctor.samples import epoch, indices, leaves, size, train_loaders
@@ -22,6 +22,7 @@ CONSTANT_LABELS = Defect(
     "warning",
     "The model learns to answer with one class.",
     explains=("input-independent", "train-not-shuffled", *POOR_START),
+    shown_by=LOADER,
 )
 DEFECTS = (CONSTANT_LABELS,)
 

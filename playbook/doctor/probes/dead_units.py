@@ -7,7 +7,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.initial import initialisation
 from playbook.doctor.record import CONVOLUTIONS, Op, Record
 from playbook.doctor.subject import Subject
@@ -17,6 +17,7 @@ DEAD_UNITS = Defect(
     "warning",
     "Units that are zero for every input have no gradient and do not come back.",
     explains=("input-independent", "loss-not-decreasing", "vanishing-gradient"),
+    shown_by=Evidence("measured", "the outputs of each ReLU were watched over several batches"),
 )
 DEFECTS = (DEAD_UNITS,)
 LIGHT = True

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from playbook.doctor import faraway, source
 from playbook.doctor.faraway import FAR, Far, elsewhere
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
 DEVICE_UNSAFE_TENSOR = Defect(
@@ -26,6 +26,7 @@ DEVICE_UNSAFE_TENSOR = Defect(
     "critical",
     "The program ends with an error on any accelerator.",
     explains=("crash",),
+    shown_by=Evidence("experiment", "a step was run with the model and the batch on a simulated device"),
 )
 DEFECTS = (DEVICE_UNSAFE_TENSOR,)
 

@@ -7,13 +7,16 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op, Record
 from playbook.doctor.steps import is_scalar, last_line
 from playbook.doctor.subject import Subject
 
 MEAN_DIVIDED_AGAIN = Defect(
-    "mean-divided-again", "warning", "Gradients shrink with the batch size: the learning rate is divided by it."
+    "mean-divided-again",
+    "warning",
+    "Gradients shrink with the batch size: the learning rate is divided by it.",
+    shown_by=Evidence("experiment", "the losses of a batch given once and twice were compared"),
 )
 DEFECTS = (MEAN_DIVIDED_AGAIN,)
 LIGHT = True

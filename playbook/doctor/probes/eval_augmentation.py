@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from playbook.doctor import blame, replay, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import base, indices, leaves, owner, size, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -21,6 +21,7 @@ EVAL_AUGMENTATION = Defect(
     "warning",
     "Validation is noisy and not of the data as it is.",
     explains=("eval-nondeterminism",),
+    shown_by=Evidence("experiment", "the same validation samples were read twice with other seeds"),
 )
 DEFECTS = (EVAL_AUGMENTATION,)
 

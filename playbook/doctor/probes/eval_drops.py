@@ -9,11 +9,16 @@ from itertools import islice
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from playbook.doctor import blame
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import LOADER, Defect, Finding
 from playbook.doctor.samples import leaves, size
 from playbook.doctor.subject import Subject
 
-EVAL_DROPS_DATA = Defect("eval-drops-data", "warning", "Part of the data is never evaluated.")
+EVAL_DROPS_DATA = Defect(
+    "eval-drops-data",
+    "warning",
+    "Part of the data is never evaluated.",
+    shown_by=LOADER,
+)
 DEFECTS = (EVAL_DROPS_DATA,)
 
 _SECONDS = 0.5

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from playbook.doctor import blame, source
 from playbook.doctor.dependence import change, evaluated
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
@@ -17,6 +17,7 @@ EVAL_NONDETERMINISM = Defect(
     "eval-nondeterminism",
     "critical",
     "Validation and predictions are noisy, and worse than the model is.",
+    shown_by=Evidence("experiment", "the same batch was evaluated twice with other seeds"),
 )
 DEFECTS = (EVAL_NONDETERMINISM,)
 LIGHT = True

@@ -7,12 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from playbook.doctor.findings import POOR_START, Defect, Finding
+from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding
 from playbook.doctor.record import Op, tensors
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
-NON_FINITE = Defect("non-finite", "critical", "One NaN reaches all weights at the next step.", explains=(*POOR_START,))
+NON_FINITE = Defect(
+    "non-finite",
+    "critical",
+    "One NaN reaches all weights at the next step.",
+    explains=(*POOR_START,),
+    shown_by=Evidence("measured", "losses and gradients were checked over several batches, call by call"),
+)
 DEFECTS = (NON_FINITE,)
 
 _LIMIT_S = 1.0

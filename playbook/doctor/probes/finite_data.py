@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from playbook.doctor import replay
-from playbook.doctor.findings import POOR_START, Defect, Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.samples import epoch, leaves, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
@@ -20,6 +20,7 @@ NON_FINITE_DATA = Defect(
     "critical",
     "One NaN reaches all weights at the next step.",
     explains=("non-finite", "unnormalized-input", *POOR_START),
+    shown_by=Evidence("measured", "the values of an epoch of batches were checked"),
 )
 DEFECTS = (NON_FINITE_DATA,)
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
 FROZEN_NORM_MOVES = Defect(
     "frozen-norm-moves",
     "warning",
     "The frozen features shift with every batch, and evaluation uses what the statistics have become.",
+    shown_by=Evidence("measured", "running statistics were compared before and after a training step"),
 )
 DEFECTS = (FROZEN_NORM_MOVES,)
 LIGHT = True

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import blame, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject, Watch
 
@@ -19,18 +19,21 @@ DETACHED_GRAPH = Defect(
     "critical",
     "Everything before this line stays as it was initialised.",
     explains=("loss-not-decreasing",),
+    shown_by=TRAINING,
 )
 UNUSED_PARAMETER = Defect(
     "unused-parameter",
     "warning",
     "Dead weights cost memory, and DDP ends with an error on them.",
     section="Code quality",
+    shown_by=TRAINING,
 )
 PARAMETER_NOT_OPTIMIZED = Defect(
     "parameter-not-optimized",
     "critical",
     "These parameters stay as they were initialised.",
     explains=("loss-not-decreasing",),
+    shown_by=TRAINING,
 )
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"

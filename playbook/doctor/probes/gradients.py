@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from playbook.doctor import blame, sandbox, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.initial import initialisation
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
@@ -22,8 +22,14 @@ VANISHING_GRADIENT = Defect(
     "warning",
     "The first layers hardly learn.",
     explains=("loss-not-decreasing",),
+    shown_by=Evidence("measured", "the gradients were measured layer by layer over several batches"),
 )
-EXPLODING_GRADIENT = Defect("exploding-gradient", "warning", "A few steps throw the weights far away.")
+EXPLODING_GRADIENT = Defect(
+    "exploding-gradient",
+    "warning",
+    "A few steps throw the weights far away.",
+    shown_by=Evidence("measured", "the gradients were measured layer by layer over several batches"),
+)
 DEFECTS = (VANISHING_GRADIENT, EXPLODING_GRADIENT)
 
 _VANISHED = 1e-5

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
 HOST_SYNC = Defect(
@@ -20,6 +20,7 @@ HOST_SYNC = Defect(
     "warning",
     "An accelerator is waited for in every step instead of being kept busy.",
     section="Performance",
+    shown_by=Evidence("measured", "the lines that read values were noted over several training steps"),
 )
 DEFECTS = (HOST_SYNC,)
 LIGHT = True

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor import sandbox
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
@@ -16,7 +16,12 @@ from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
-BAD_INITIAL_LOSS = Defect("bad-initial-loss", "warning", "The first epochs are spent on undoing the initialisation.")
+BAD_INITIAL_LOSS = Defect(
+    "bad-initial-loss",
+    "warning",
+    "The first epochs are spent on undoing the initialisation.",
+    shown_by=Evidence("experiment", "the first loss was compared with that of a constant prediction"),
+)
 DEFECTS = (BAD_INITIAL_LOSS,)
 LIGHT = True
 

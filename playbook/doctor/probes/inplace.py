@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
@@ -12,6 +12,7 @@ INPLACE_ON_GRAPH = Defect(
     "critical",
     "Backward ends with an error, or takes values that have been overwritten.",
     explains=("crash",),
+    shown_by=Evidence("measured", "backward was run, and the versions of its tensors were noted"),
 )
 DEFECTS = (INPLACE_ON_GRAPH,)
 LIGHT = True

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -18,6 +18,7 @@ INPUT_INDEPENDENT = Defect(
     "critical",
     "The model can learn the average and nothing else.",
     explains=("loss-not-decreasing", "vanishing-gradient"),
+    shown_by=Evidence("experiment", "the samples of a batch changed places, and the predictions did not"),
 )
 DEFECTS = (INPUT_INDEPENDENT,)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from playbook.doctor import blame, replay, source
-from playbook.doctor.findings import POOR_START, Defect, Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.record import CONVOLUTIONS, Op, Record
 from playbook.doctor.samples import base, owner, train_loaders
 from playbook.doctor.subject import Subject
@@ -19,6 +19,7 @@ UNNORMALIZED_INPUT = Defect(
     "warning",
     "Large inputs make large gradients: training is slow or unstable.",
     explains=("dead-units", "amp-unsafe", *POOR_START),
+    shown_by=Evidence("measured", "the inputs of the first layer were measured"),
 )
 DEFECTS = (UNNORMALIZED_INPUT,)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from playbook.doctor import replay
-from playbook.doctor.findings import POOR_START, Defect, Finding, Place
+from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.samples import copies, epoch, leaves, size, train_loaders, whole
 from playbook.doctor.steps import Step
@@ -21,6 +21,7 @@ LABEL_OUT_OF_RANGE = Defect(
     "critical",
     "The loss ends with an error; on an accelerator, with an assertion without a line.",
     explains=("crash", "non-finite", *POOR_START),
+    shown_by=Evidence("measured", "the targets of each loss were read before it was computed"),
 )
 DEFECTS = (LABEL_OUT_OF_RANGE,)
 

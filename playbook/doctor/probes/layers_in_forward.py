@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
 LAYER_IN_FORWARD = Defect(
@@ -15,6 +15,7 @@ LAYER_IN_FORWARD = Defect(
     "critical",
     "Its weights are random in every call, and are neither trained nor saved.",
     explains=("eval-nondeterminism",),
+    shown_by=Evidence("measured", "the layers that two training steps make were noted"),
 )
 DEFECTS = (LAYER_IN_FORWARD,)
 LIGHT = True

@@ -8,7 +8,7 @@ from statistics import fmean, median
 import torch
 
 from playbook.doctor import blame, sandbox
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import RATES, Defect, Evidence, Finding
 from playbook.doctor.goals import goals
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import peaks, train
@@ -19,8 +19,15 @@ LEARNING_RATE_TOO_HIGH = Defect(
     "Training diverges.",
     explains=("exploding-gradient",),
     long=True,
+    shown_by=RATES,
 )
-LEARNING_RATE_TOO_LOW = Defect("learning-rate-too-low", "warning", "The weights hardly move.", long=True)
+LEARNING_RATE_TOO_LOW = Defect(
+    "learning-rate-too-low",
+    "warning",
+    "The weights hardly move.",
+    long=True,
+    shown_by=Evidence("measured", "the change of each weight was measured over 30 steps"),
+)
 DEFECTS = (LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW)
 
 _QUICK, _LONG, _RAMP = 30, 100, 5  # steps

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from playbook.doctor import blame, replay
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import alone, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -20,6 +20,7 @@ SLOW_LOADER = Defect(
     "The step waits for its data most of the time.",
     section="Performance",
     long=True,
+    shown_by=Evidence("measured", "batches and training steps were timed"),
 )
 DEFECTS = (SLOW_LOADER,)
 

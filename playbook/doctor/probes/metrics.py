@@ -8,10 +8,15 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from playbook.doctor import sandbox, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject, Watch
 
-METRIC_MISUSE = Defect("metric-misuse", "warning", "The figures that are shown are not those of the epoch.")
+METRIC_MISUSE = Defect(
+    "metric-misuse",
+    "warning",
+    "The figures that are shown are not those of the epoch.",
+    shown_by=Evidence("measured", "two short epochs with validation were run, and what they log was compared"),
+)
 DEFECTS = (METRIC_MISUSE,)
 _STEP_S = 10.0
 

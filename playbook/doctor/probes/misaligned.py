@@ -11,7 +11,7 @@ from playbook.doctor.arrays import FEWEST, candidates, pairs_by_name, share_of_k
 from playbook.doctor.association import SAMPLES, STRONG, association, features
 from playbook.doctor.batches import num_samples
 from playbook.doctor.collation import ORDERS, ordering, torn
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import copies, epoch, leaves, owner, train_loaders, whole
 from playbook.doctor.subject import Subject
 
@@ -21,6 +21,7 @@ MISALIGNED_LABELS = Defect(
     "Labels belong to other samples: there is nothing to learn.",
     explains=("loss-not-decreasing",),
     long=True,
+    shown_by=Evidence("experiment", "simple learners predicted the labels, with other orders of the data"),
 )
 DEFECTS = (MISALIGNED_LABELS,)
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from torch import nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
 STUCK_IN_EVAL = Defect(
     "stuck-in-eval",
     "critical",
     "Dropout is off and batch norms keep their first statistics while the weights change.",
+    shown_by=TRAINING,
 )
 DEFECTS = (STUCK_IN_EVAL,)
 LIGHT = True

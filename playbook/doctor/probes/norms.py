@@ -7,7 +7,7 @@ from torch import nn
 from playbook.doctor import blame, source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped, owner_of
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.subject import Subject
 
 BIAS_BEFORE_NORM = Defect(
@@ -21,6 +21,7 @@ NORM_BATCH_SIZE_ONE = Defect(
     "warning",
     "One value has no variance: training ends with an error at that batch.",
     explains=("crash",),
+    shown_by=Evidence("experiment", "a training step was run with a batch of one sample"),
 )
 DEFECTS = (BIAS_BEFORE_NORM, NORM_BATCH_SIZE_ONE)
 LIGHT = True

@@ -8,12 +8,18 @@ from torch import nn
 
 from playbook.doctor import sandbox
 from playbook.doctor.batches import first
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.goals import goals
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import budget
 
-LOSS_NOT_DECREASING = Defect("loss-not-decreasing", "critical", "Nothing is learned.", long=True)
+LOSS_NOT_DECREASING = Defect(
+    "loss-not-decreasing",
+    "critical",
+    "Nothing is learned.",
+    long=True,
+    shown_by=Evidence("experiment", "the loss was compared with a plain one, or trained on 8 samples"),
+)
 DEFECTS = (LOSS_NOT_DECREASING,)
 
 _STUCK, _LEARNED = 0.65, 0.4

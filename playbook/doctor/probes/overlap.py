@@ -10,12 +10,18 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
 from playbook.doctor import blame, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.replay import array, first_line
 from playbook.doctor.samples import base, indices, leaves, size, train_loaders, whole
 from playbook.doctor.subject import Subject
 
-TRAIN_VAL_OVERLAP = Defect("train-val-overlap", "critical", "Validation measures what was learned by heart.", long=True)
+TRAIN_VAL_OVERLAP = Defect(
+    "train-val-overlap",
+    "critical",
+    "Validation measures what was learned by heart.",
+    long=True,
+    shown_by=Evidence("measured", "the samples of training and validation were compared by content"),
+)
 DEFECTS = (TRAIN_VAL_OVERLAP,)
 
 _SAMPLES, _SECONDS = 5000, 0.4

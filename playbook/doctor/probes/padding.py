@@ -8,11 +8,16 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, first_where, mapped, outputs
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.record import Op, tensors
 from playbook.doctor.subject import Subject
 
-PADDING_LEAK = Defect("padding-leak", "critical", "Results change with the length of the longest sample in the batch.")
+PADDING_LEAK = Defect(
+    "padding-leak",
+    "critical",
+    "Results change with the length of the longest sample in the batch.",
+    shown_by=Evidence("experiment", "padding was cut off, and the result of the same sample was compared"),
+)
 DEFECTS = (PADDING_LEAK,)
 LIGHT = True
 _CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.subject import Subject
 
 UNREGISTERED_SUBMODULE = Defect(
@@ -14,6 +14,7 @@ UNREGISTERED_SUBMODULE = Defect(
     "critical",
     "These weights are not trained, not saved and not moved to the device.",
     explains=("crash", "device-unsafe-tensor"),
+    shown_by=Evidence("measured", "the attributes of the module were compared with its parameters"),
 )
 DEFECTS = (UNREGISTERED_SUBMODULE,)
 LIGHT = True

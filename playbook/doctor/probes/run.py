@@ -3,10 +3,15 @@
 from collections.abc import Iterator
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import RUN, Defect, Finding
 from playbook.doctor.subject import Subject, Watch
 
-CRASH = Defect("crash", "critical", "The program ends with an error.")
+CRASH = Defect(
+    "crash",
+    "critical",
+    "The program ends with an error.",
+    shown_by=RUN,
+)
 DEFECTS = (CRASH,)
 WATCH = Watch
 

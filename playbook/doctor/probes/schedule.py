@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from playbook.doctor import blame, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject, Watch
 
 SCHEDULER_CADENCE = Defect(
@@ -26,6 +26,7 @@ SCHEDULER_CADENCE = Defect(
     "warning",
     "The learning rate does not follow the schedule that was meant.",
     explains=("learning-rate-too-low",),
+    shown_by=Evidence("measured", "the schedule was compared with the steps of two short epochs"),
 )
 DEFECTS = (SCHEDULER_CADENCE,)
 _GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch

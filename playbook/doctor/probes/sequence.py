@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from playbook.doctor import blame, replay
 from playbook.doctor.dependence import change, first_where
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.losses import Loss
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.samples import copies, leaves, size, train_loaders
@@ -19,11 +19,13 @@ CAUSAL_LEAK = Defect(
     "causal-leak",
     "critical",
     "The model reads the tokens it is to predict: a low loss, and useless generation.",
+    shown_by=Evidence("experiment", "later tokens were changed, and the earlier predictions were compared"),
 )
 UNSHIFTED_TARGETS = Defect(
     "unshifted-targets",
     "critical",
     "The model learns to copy its input instead of predicting what comes next.",
+    shown_by=Evidence("experiment", "later tokens were changed, and inputs were compared with targets"),
 )
 DEFECTS = (CAUSAL_LEAK, UNSHIFTED_TARGETS)
 LIGHT = True

@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.samples import class_leaf, epoch, leaves, train_loaders, whole
 from playbook.doctor.subject import Subject
 
@@ -19,6 +19,7 @@ TRAIN_NOT_SHUFFLED = Defect(
     "train-not-shuffled",
     "warning",
     "Each step sees few classes and undoes what the last one learned.",
+    shown_by=Evidence("measured", "the labels were read in the order of the training loader"),
 )
 DEFECTS = (TRAIN_NOT_SHUFFLED,)
 

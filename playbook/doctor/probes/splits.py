@@ -8,13 +8,16 @@ import lightning.pytorch as pl
 from torch.utils.data import DataLoader, Subset
 
 from playbook.doctor import sandbox, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.probes.overlap import _compared, _keys, _share
 from playbook.doctor.samples import base, owner, size, train_loaders
 from playbook.doctor.subject import Subject
 
 SPLIT_CHANGES = Defect(
-    "split-changes", "critical", "Samples that are trained on come back in validation or test, and scores are too good."
+    "split-changes",
+    "critical",
+    "Samples that are trained on come back in validation or test, and scores are too good.",
+    shown_by=Evidence("experiment", "the data were set up again, as another rank and for the tests"),
 )
 DEFECTS = (SPLIT_CHANGES,)
 _SETUP_S = 8.0

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.losses import Loss
 from playbook.doctor.probes.padding import _filler
 from playbook.doctor.probes.sequence import _shift
@@ -23,12 +23,19 @@ NO_SUPERVISED_TOKENS = Defect(
     "critical",
     "Nothing is learnt from these batches, and the mean over no label is nan.",
     explains=("non-finite", "loss-not-decreasing", "constant-labels"),
+    shown_by=Evidence("measured", "the labels of several batches were counted"),
 )
 PROMPT_IN_LOSS = Defect(
-    "prompt-in-loss", "warning", "The model learns to write prompts, and less of each step goes into the answers."
+    "prompt-in-loss",
+    "warning",
+    "The model learns to write prompts, and less of each step goes into the answers.",
+    shown_by=Evidence("measured", "the gradient was measured at each label of a batch"),
 )
 PADDING_IN_LOSS = Defect(
-    "padding-in-loss", "warning", "The model learns to predict padding: the loss falls without the text being learnt."
+    "padding-in-loss",
+    "warning",
+    "The model learns to predict padding: the loss falls without the text being learnt.",
+    shown_by=Evidence("measured", "the gradient was measured at each label of a batch"),
 )
 DEFECTS = (NO_SUPERVISED_TOKENS, PROMPT_IN_LOSS, PADDING_IN_LOSS)
 _MOST = 0.5  # of the batches' samples, which have no label; of the prompt's places, which have one

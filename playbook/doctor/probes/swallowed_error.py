@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
 
@@ -16,6 +16,7 @@ SWALLOWED_ERROR = Defect(
     "warning",
     "Failures pass unseen: steps are lost and nobody is told.",
     section="Code quality",
+    shown_by=Evidence("experiment", "an error was raised inside the step, and did not come out"),
 )
 DEFECTS = (SWALLOWED_ERROR,)
 LIGHT = True

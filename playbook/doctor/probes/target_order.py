@@ -7,7 +7,7 @@ from torch import Tensor
 
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, mapped
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import Loss
 from playbook.doctor.subject import Subject
 
@@ -16,6 +16,7 @@ MISORDERED_TARGETS = Defect(
     "critical",
     "The loss compares each prediction with the target of another sample or position.",
     explains=("loss-not-decreasing",),
+    shown_by=Evidence("experiment", "one sample was replaced, and prediction and target were compared"),
 )
 DEFECTS = (MISORDERED_TARGETS,)
 LIGHT = True

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
 UNSAFE_LOAD = Defect(
@@ -14,6 +14,7 @@ UNSAFE_LOAD = Defect(
     "critical",
     "Whoever wrote the file can run any code when it is loaded.",
     section="Code quality",
+    shown_by=Evidence("source", "the calls that load files were read"),
 )
 DEFECTS = (UNSAFE_LOAD,)
 LIGHT = True

@@ -8,7 +8,7 @@ from torchmetrics import Metric
 
 from playbook.doctor import source
 from playbook.doctor.dependence import change
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
@@ -17,6 +17,7 @@ VALIDATION_CHANGES_MODEL = Defect(
     "validation-changes-model",
     "critical",
     "The model learns from the validation data, and scores depend on how often it was validated.",
+    shown_by=Evidence("experiment", "state and outputs were compared before and after a validation step"),
 )
 DEFECTS = (VALIDATION_CHANGES_MODEL,)
 LIGHT = True

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.doctor import blame, source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import base, leaves, size
 from playbook.doctor.subject import Subject
 
@@ -21,6 +21,7 @@ DUPLICATE_WORKER_RNG = Defect(
     "duplicate-worker-rng",
     "warning",
     "Workers repeat each other's augmentation: less variety than is paid for.",
+    shown_by=Evidence("experiment", "the same sample was read several times in two worker processes"),
 )
 DEFECTS = (DUPLICATE_WORKER_RNG,)
 

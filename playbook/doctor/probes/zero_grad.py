@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import source
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.subject import Subject, Watch
 
 MISSING_ZERO_GRAD = Defect(
     "missing-zero-grad",
     "critical",
     "Every step follows the sum of all gradients since the start.",
+    shown_by=TRAINING,
 )
 DEFECTS = (MISSING_ZERO_GRAD,)
 

@@ -218,7 +218,7 @@ def test_a_review_says_what_a_constructor_raises(cli: Cli) -> None:
     own.PLACE, own.ERROR = "__init__", KeyError("width")
     done = cli("doctor", "--model", "own.Model", "--data", "own.Data")
     assert done.code == 1
-    assert "measured  KeyError: 'width'\n" in done.out
+    assert "KeyError: 'width'\n" in done.out
 
 
 @pytest.mark.usefixtures("own")

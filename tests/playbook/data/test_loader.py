@@ -394,6 +394,7 @@ class KillWorkers(Callback):
 
 
 @LINUX
+@pytest.mark.slow
 def test_a_worker_that_dies_amid_a_step_lets_it_end(cli: Cli) -> None:
     done = fit(cli, "run", *TWO, "--trainer.callbacks+=tests.playbook.data.test_loader.KillWorkers")
     assert_one_line(done, r"--data.num_workers: worker \d \(pid \d+\) was killed by SIGKILL .*")

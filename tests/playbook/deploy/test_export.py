@@ -147,6 +147,7 @@ def test_metrics_are_those_of_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8-static", "int8-dynamic", "int8-weight"])
+@pytest.mark.slow
 def test_quantized(cli: Cli, run: Path, kind: str) -> None:
     done = cli(*EXPORT, "--format", "onnx", "--quantize", kind, "--max_drop", "0.05", "--min_agreement", "0.9")
     assert (done.code, done.err) == (0, "")
@@ -155,6 +156,7 @@ def test_quantized(cli: Cli, run: Path, kind: str) -> None:
     assert 0 < manifest["parity"]["max_error"] < 0.2 * manifest["parity"]["scale"]
 
 
+@pytest.mark.slow
 def test_speed_is_measured(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("playbook.deploy.speed._compiled", lambda program, inputs: None)
     monkeypatch.setattr("playbook.deploy.speed.ROUNDS", 1)

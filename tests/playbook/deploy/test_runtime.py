@@ -239,6 +239,7 @@ def test_bases_describe_nothing() -> None:
     assert Task(nn.Linear(1, 1), None, None, MetricCollection({})).postprocessing({}) is None
 
 
+@pytest.mark.slow
 def test_a_copy_runs_without_playbook(tmp_path: Path) -> None:
     """As in an artefact: the folder `runtime` beside the program, in a Python that cannot see this repository."""
     write_program("onnx", tmp_path / "model.onnx")

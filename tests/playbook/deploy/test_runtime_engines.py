@@ -35,6 +35,7 @@ def test_outputs_equal_those_of_the_net(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_an_artefact_answers_with_arrays_by_name(kind: str, tmp_path: Path) -> None:
     file = f"model.{SUFFIXES[kind]}"
     write_program(kind, tmp_path / file)

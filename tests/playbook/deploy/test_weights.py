@@ -106,6 +106,7 @@ def test_without_a_checkpoint(cli: Cli) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_command(cli: Cli, workdir: Path) -> None:
     """Exported without the data; measured, and started from, without the run."""
     assert cli("fit", *SHORT, "--run_dir", "run").code == 0

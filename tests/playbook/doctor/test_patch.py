@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from playbook.doctor import evidence, sarif
+from playbook.doctor import sarif
+from playbook.doctor.findings import STEP
 from playbook.doctor.patch import TrialError, diff, reviewer, with_patches, write_patches
 from playbook.doctor.registry import all_defects
 from playbook.doctor.render import render
@@ -25,7 +26,8 @@ LOAD = "x = torch.load(p, weights_only=False)"
 def finding(defect: str, file: Path, line: int, severity: str = "warning", **more: Any) -> dict[str, Any]:
     code = file.read_text(encoding="utf-8").splitlines()[line - 1].strip()
     found = {"id": defect, "severity": severity, "file": str(file), "line": line, "code": code, "message": "a figure"}
-    return found | {"impact": "It costs.", "fix": "fix()", "probe": "run"} | more
+    found |= {"impact": "It costs.", "fix": "fix()", "shown_by": all_defects()[defect].shown_by._asdict()}
+    return found | {"probe": "run"} | more
 
 
 def report(*findings: dict[str, Any], looked_for: tuple[str, ...] = ("adam-l2", "unsafe-load", "crash")) -> Report:
@@ -156,11 +158,6 @@ def test_the_report_says_what_became_of_a_patch(program: Path) -> None:
     assert json.loads(render(found, "json", "net"))["findings"][0]["trial"] == APPLIED
 
 
-def test_every_defect_says_how_it_is_established() -> None:
-    assert set(evidence._EVIDENCE) == set(all_defects())
-    assert evidence.evidence_of("a probe of one's own").kind == "measured"
-
-
 def test_reasons_stand_once_with_all_that_was_not_looked_for() -> None:
     notes = [
         "overfit: took more than 12 s",
@@ -212,7 +209,7 @@ def test_fixes_in_sarif_are_those_of_the_diff(workdir: Path, old: str, new: str)
     found = [
         {"id": "crash", "severity": "critical", "file": "net.py", "line": 1, "code": "", "message": "", "impact": ""}
     ]
-    found[0] |= {"fix": "", "patch": diff("net.py", old, new)}
+    found[0] |= {"fix": "", "shown_by": STEP._asdict(), "patch": diff("net.py", old, new)}
     (result,) = json.loads(sarif.as_text(Report(found), "net"))["runs"][0]["results"]
     lines = old.splitlines(keepends=True)
     for change in reversed(result["fixes"][0]["artifactChanges"][0]["replacements"]):

@@ -85,6 +85,7 @@ def wandb_records(run: str) -> list[Any]:
     return records
 
 
+@pytest.mark.slow
 def test_wandb_offline_has_metrics_and_config_and_goes_on_with_its_run(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_body_that_goes_on_after_its_refusal(server: Running) -> None:
                 time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read(server: Running) -> None:
     with server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -109,6 +110,7 @@ def test_a_client_that_does_not_read(server: Running) -> None:
         assert not server.server.server_state.connections
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_it_all(server: Running) -> None:
     with server.connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)

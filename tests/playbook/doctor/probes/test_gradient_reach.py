@@ -3,6 +3,7 @@
 from copy import deepcopy
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -51,6 +52,7 @@ class _Forgotten(_Target):
     is_copy = False
 
 
+@pytest.mark.slow
 def test_a_copy_of_what_is_optimised_is_a_target() -> None:
     ids = frozenset({"parameter-not-optimized"})
     assert not review(lambda: (_Target(), Blobs()), ids=ids).findings

@@ -206,6 +206,7 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_steps_in_some_turns_only(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, CRITIC, only="parameter-not-optimized").findings
     ending = CRITIC.replace("    if step", "    raise SystemExit(0)\n    if step")
@@ -293,6 +294,7 @@ def test_an_error_that_only_short_loaders_cause_is_none(tmp_path: Path) -> None:
     assert not report.findings, report
 
 
+@pytest.mark.slow
 def test_scripts_that_cannot_be_reviewed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('nothing to do')\n", encoding="utf-8")
