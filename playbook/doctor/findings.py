@@ -28,7 +28,6 @@ STEP = Evidence("measured", "the calls of a training step were recorded")
 TRAINING = Evidence("measured", "a few training steps were run and watched")
 RUN = Evidence("measured", "the program was run as it is")
 LOADER = Evidence("measured", "the samples of an epoch were read and counted")
-RATES = Evidence("experiment", "the model was trained for 30 steps at several learning rates, on copies")
 
 
 @dataclass(frozen=True)

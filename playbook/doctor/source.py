@@ -12,6 +12,8 @@ from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
+from torch import nn
+
 from playbook.doctor.findings import Place
 
 _OWN = os.path.dirname(os.path.abspath(__file__))
@@ -129,6 +131,11 @@ def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
 def classes_of(thing: object) -> list[type]:
     """The user's classes among an object's own and its bases."""
     return [cls for cls in type(thing).__mro__ if definition(cls) is not None]
+
+
+def classes_in(model: nn.Module) -> list[type]:
+    """The user's classes among those of a model and all its parts, each once."""
+    return list(dict.fromkeys(cls for part in model.modules() for cls in classes_of(part)))
 
 
 def without_gradients(places: tuple[Place, ...]) -> Place | None:

@@ -165,7 +165,7 @@ def _held(value: Any, depth: int) -> Iterator[Tensor]:
 def _constants(subject: Subject) -> dict[int, tuple[Place, str]]:
     """Tensors among the constants of the user's files, and where they are assigned."""
     found = {}
-    for name in {cls.__module__ for module in subject.model.modules() for cls in source.classes_of(module)}:
+    for name in {cls.__module__ for cls in source.classes_in(subject.model)}:
         scope = vars(sys.modules.get(name, sys))
         for key, value in scope.items():
             for leaf in pytree.tree_leaves(value) if isinstance(value, Tensor | list | tuple | dict) else ():

@@ -151,4 +151,4 @@ def _is_told(place: Place) -> bool:
 
 def _switch(subject: Subject) -> Place | None:
     """Where the user's code turns training mode on."""
-    return source.first_call([cls for part in subject.model.modules() for cls in source.classes_of(part)], "train")
+    return source.first_call(source.classes_in(subject.model), "train")

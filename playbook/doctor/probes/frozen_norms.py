@@ -58,7 +58,7 @@ def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
 
 def _place(subject: Subject) -> Place | None:
     """Where gradients are turned off."""
-    classes = [cls for part in subject.model.modules() for cls in source.classes_of(part)]
+    classes = source.classes_in(subject.model)
     for place, node in source.statements(*classes):
         targets = node.targets if isinstance(node, ast.Assign) else []
         if any(isinstance(target, ast.Attribute) and target.attr == "requires_grad" for target in targets):

@@ -17,18 +17,19 @@ from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
+_SHOWN_BY = Evidence("measured", "the gradients were measured layer by layer over several batches")
 VANISHING_GRADIENT = Defect(
     "vanishing-gradient",
     "warning",
     "The first layers hardly learn.",
     explains=("loss-not-decreasing",),
-    shown_by=Evidence("measured", "the gradients were measured layer by layer over several batches"),
+    shown_by=_SHOWN_BY,
 )
 EXPLODING_GRADIENT = Defect(
     "exploding-gradient",
     "warning",
     "A few steps throw the weights far away.",
-    shown_by=Evidence("measured", "the gradients were measured layer by layer over several batches"),
+    shown_by=_SHOWN_BY,
 )
 DEFECTS = (VANISHING_GRADIENT, EXPLODING_GRADIENT)
 

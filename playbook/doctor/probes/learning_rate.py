@@ -8,7 +8,7 @@ from statistics import fmean, median
 import torch
 
 from playbook.doctor import blame, sandbox
-from playbook.doctor.findings import RATES, Defect, Evidence, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.goals import goals
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import peaks, train
@@ -19,7 +19,7 @@ LEARNING_RATE_TOO_HIGH = Defect(
     "Training diverges.",
     explains=("exploding-gradient",),
     long=True,
-    shown_by=RATES,
+    shown_by=Evidence("experiment", "the model was trained for 30 steps at several learning rates, on copies"),
 )
 LEARNING_RATE_TOO_LOW = Defect(
     "learning-rate-too-low",
@@ -135,8 +135,8 @@ def _steps_to_mean(subject: Subject) -> float:
 def _distance(subject: Subject) -> float:
     """The loss of values over that of their labels' mean, over all probe batches; 0 if the step has no such labels."""
     first, ignorant = 0.0, 0.0
-    for step in subject.steps():
-        for goal in goals(step):
+    for batch in subject.batches:  # anew: a training may lie between
+        for goal in goals(subject.record(batch).checked()):
             if goal.kind == "regression":
                 first += float(goal.plain(goal.prediction.detach()).sum())
                 ignorant += float(goal.plain(goal.ignorant).sum())

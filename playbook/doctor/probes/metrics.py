@@ -87,15 +87,21 @@ class _Watch(Watch):
         now, (batch, index) = _state(self.model), arguments[3:5]
         changed = {name for name, value in now.items() if value != self.before.get(name)}
         if changed - self.growing:  # the same batch once more leaves a best value as it is
-            self.growing |= {name for name, value in self._again(batch, index).items() if value != now.get(name)}
+            again = self._again(batch, index)
+            self.growing |= {name for name in changed if again is None or again.get(name) != now[name]}
 
-    def _again(self, batch: Any, index: int) -> dict[str, Any]:
+    def _again(self, batch: Any, index: int) -> dict[str, Any] | None:
+        """The state after the batch once more; None if the step then fails."""
+
         def run() -> dict[str, Any]:
             self.model.log = self.model.log_dict = lambda *_, **__: None
             self.subject.validate(batch, index)
             return _state(self.model)
 
-        return sandbox.call(run, _STEP_S)
+        try:
+            return sandbox.call(run, _STEP_S)
+        except sandbox.SandboxError:
+            return None
 
 
 WATCH = _Watch

@@ -67,7 +67,7 @@ def _depends(part: nn.Module) -> bool:
 
 
 def _is_meant(subject: Subject) -> bool:
-    for cls in {cls for part in subject.model.modules() for cls in source.classes_of(part)}:
+    for cls in source.classes_in(subject.model):
         for name in _INTENT:
             found = source.body(vars(cls)[name]) if callable(vars(cls).get(name)) else None
             if found and ".eval()" in ast.unparse(found[1]):
@@ -76,6 +76,6 @@ def _is_meant(subject: Subject) -> bool:
 
 
 def _place(subject: Subject) -> Place | None:
-    classes = [cls for part in subject.model.modules() for cls in source.classes_of(part)]
+    classes = source.classes_in(subject.model)
     found = source.first_call(classes, "eval") or source.call_beside(classes, "eval")
     return found or source.definition(type(subject.model))

@@ -25,17 +25,18 @@ NO_SUPERVISED_TOKENS = Defect(
     explains=("non-finite", "loss-not-decreasing", "constant-labels"),
     shown_by=Evidence("measured", "the labels of several batches were counted"),
 )
+_BY_LABEL = Evidence("measured", "the gradient was measured at each label of a batch")
 PROMPT_IN_LOSS = Defect(
     "prompt-in-loss",
     "warning",
     "The model learns to write prompts, and less of each step goes into the answers.",
-    shown_by=Evidence("measured", "the gradient was measured at each label of a batch"),
+    shown_by=_BY_LABEL,
 )
 PADDING_IN_LOSS = Defect(
     "padding-in-loss",
     "warning",
     "The model learns to predict padding: the loss falls without the text being learnt.",
-    shown_by=Evidence("measured", "the gradient was measured at each label of a batch"),
+    shown_by=_BY_LABEL,
 )
 DEFECTS = (NO_SUPERVISED_TOKENS, PROMPT_IN_LOSS, PADDING_IN_LOSS)
 _MOST = 0.5  # of the batches' samples, which have no label; of the prompt's places, which have one

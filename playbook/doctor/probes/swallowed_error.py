@@ -65,7 +65,7 @@ def _swallows(subject: Subject, name: str, step: Any, batch: Any) -> Place | Non
     """The line that catches an error inside a step for good, if one does."""
     if _is_swallowed(subject, step, batch):
         return _handler(subject, name)
-    classes = {cls for part in subject.model.modules() for cls in source.classes_of(part)}
+    classes = source.classes_in(subject.model)
     for place, node in source.statements(*classes):
         catcher = _catcher(node)
         if catcher is None:

@@ -82,7 +82,7 @@ def _place(model: LightningModule, record: Record, name: str, value: Tensor) -> 
     path, _, attribute = name.rpartition(".")
     part = model.get_submodule(path)
     if attribute in _STATISTICS and part.training:
-        classes = [cls for module in model.modules() for cls in source.classes_of(module)]
+        classes = source.classes_in(model)
         if (switch := source.first_call([type(model).validation_step, *classes], "train")) is not None:
             return switch
     writers = [op for op in record.ops if _writes(op) and any(leaf is value for leaf in op.inputs)]
