@@ -317,7 +317,8 @@ def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
 
         def shortened(batch: Any, **where: Any) -> Any:
             whole = move(batch, **where)
-            return first(whole, number) or whole
+            part = first(whole, number)
+            return whole if part is None else part
 
         setattr(subject.model, move.__name__, shortened)
     for owner in filter(None, (subject.model, subject.data)):
