@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -215,7 +215,7 @@ def _keeper(stack: Stack) -> tuple[str, Place] | None:
     return None
 
 
-def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> None:
+def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
     """Runs a script until its end or for so long, writes what was seen as JSON and ends the process.
 
     Args:
@@ -227,7 +227,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
     """
     rehearsal = Rehearsal()
 
-    def finish(has_ended: bool, error: BaseException | None = None) -> None:
+    def finish(has_ended: bool, error: BaseException | None = None) -> NoReturn:
         signal.alarm(0)
         items = rehearsal.findings(has_ended) if rehearsal.num_steps else []
         content: dict[str, Any] = {

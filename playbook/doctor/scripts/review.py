@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -79,13 +79,13 @@ class Request:
     limit_s: float
 
 
-def review_held(request: Request) -> None:
+def review_held(request: Request) -> NoReturn:
     """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
     answer = request.scratch / ANSWER
     start = time.monotonic()
     is_copy = False
 
-    def finish(content: dict[str, Any]) -> None:
+    def finish(content: dict[str, Any]) -> NoReturn:
         if not answer.exists():
             answer.write_text(json.dumps(content), encoding="utf-8")
         os._exit(0)
