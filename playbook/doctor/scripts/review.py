@@ -116,7 +116,7 @@ def review_held(request: Request) -> NoReturn:
 def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[str, Any]], None]) -> bool:
     """Reviews, and ends the process; True in a copy of it, which lets the script go on."""
     unit = make_unit(held.spot)
-    step = Step(unit, _events(unit, request.scratch / "events") or [None])
+    step = Step(unit, _events(unit, request.scratch / "events") or [None], held.leaves)
     owned = [p for optimizer in step.optimizers for group in optimizer.param_groups for p in group["params"]]
     parts = find_parts(unit, [*held.leaves, *owned])
     step.optimizers = step.optimizers or _optimizers_of(held, step)
@@ -136,7 +136,7 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
         review(val_unit)
 
     if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S):
-        silence.enter_context(silenced(step.things, lambda *_, **__: None, lambda _: None))
+        silence.enter_context(silenced(step.things, step.skip, lambda _: None))
         return True
     if (request.scratch / ANSWER).exists():  # the copy has reviewed it, with its validation
         finish({})
