@@ -240,6 +240,12 @@ def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, se
     assert [(item["id"], item["severity"]) for item in found] == [("device-unsafe-tensor", severity)]
 
 
+def test_a_step_that_reads_the_gradients_of_its_optimizer(tmp_path: Path) -> None:
+    norms = "torch.stack([p.grad.norm() for p in optimizer.param_groups[0]['params'] if p.grad is not None])"
+    text = changed(("        loss.backward()\n", f"        loss.backward()\n        {norms}\n"))
+    assert not reviewed(tmp_path, text, only="crash,device-unsafe-tensor,non-finite,eval-nondeterminism").notes
+
+
 def test_weights_without_a_module(tmp_path: Path) -> None:
     by_hand = changed(
         ("model, losses = Net(), []", "weight = torch.zeros(8, 3, requires_grad=True)"),
