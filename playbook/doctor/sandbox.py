@@ -20,6 +20,7 @@ import torch
 
 from playbook.doctor.errors import ReviewError
 
+_POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 
 
@@ -81,18 +82,20 @@ def _start(function: Callable[[], Iterable[Any]]) -> tuple[int, int]:
 
 
 def _finish(process: int, reader: int, deadline: float, limit_s: float) -> list[Any]:
+    status = None
     try:
-        received, in_time = _receive(reader, deadline)
+        received, status = _receive(process, reader, deadline)
     finally:
         os.close(reader)
         _end(process)
-        _, status = os.waitpid(process, 0)
+        if status is None:
+            os.waitpid(process, 0)
     whole_lines = received[: received.rfind(b"\n") + 1].splitlines()
     answers = [json.loads(line) for line in whole_lines]
     items = [answer["item"] for answer in answers if "item" in answer]
     if not answers or "error" not in answers[-1]:  # the last line of a function that ended by itself
-        code = os.waitstatus_to_exitcode(status)
-        items.append(SandboxError(f"ended its process with {code}" if in_time else f"took more than {limit_s:g} s"))
+        ended = status is not None and f"ended its process with {os.waitstatus_to_exitcode(status)}"
+        items.append(SandboxError(ended or f"took more than {limit_s:g} s"))
     elif answers[-1]["error"] is not None:
         items.append(SandboxError(answers[-1]["error"]))
     return items
@@ -152,16 +155,22 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
 
 
-def _receive(reader: int, deadline: float) -> tuple[bytes, bool]:
-    chunks = []
+def _receive(process: int, reader: int, deadline: float) -> tuple[bytes, int | None]:
+    """What a process writes until it ends, and its status, which is None if time is up before.
+
+    Not until the pipe is closed: processes that it started, and that outlive it, hold the other end as well.
+    """
+    content, status = bytearray(), None
     while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            return b"".join(chunks), False
-        chunk = os.read(reader, 2**16)
+        left = deadline - time.monotonic()
+        pause = max(0.0, min(left, _POLL_S)) if status is None else 0.0
+        chunk = os.read(reader, 2**16) if select.select([reader], [], [], pause)[0] else b""
+        content += chunk
+        if not chunk and (status is not None or left <= 0):
+            return bytes(content), status
         if not chunk:
-            return b"".join(chunks), True
-        chunks.append(chunk)
+            ended, code = os.waitpid(process, os.WNOHANG)
+            status = code if ended else None
 
 
 def _end(process: int) -> None:

@@ -1,6 +1,7 @@
 """What holds of any program: nothing it does takes the review down, causes hide consequences, reasons silence."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -117,6 +118,17 @@ def test_sandbox() -> None:
         sandbox.call(lambda: 1 // 0, 5)
     with pytest.raises(sandbox.SandboxError, match="ended its process with 7"):
         sandbox.call(lambda: os._exit(7), 5)
+
+
+def test_a_process_that_a_copy_leaves_behind_is_not_waited_for() -> None:
+    start = time.monotonic()
+    assert sandbox.call(lambda: len(multiprocessing.active_children()) if _leave_behind() else -1, 30) == 1
+    assert time.monotonic() - start < 20
+
+
+def _leave_behind() -> bool:
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True).start()
+    return True
 
 
 def test_what_a_copy_said_before_it_ends_counts() -> None:
