@@ -180,14 +180,27 @@ class Rehearsal:
 
 
 def _is_called(place: Place | None) -> bool:
-    """Whether the file says somewhere that what is made at a line steps: perhaps later than this run goes."""
+    """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
     if place is None:
         return True
-    tree = source.tree(place.file)
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno == place.line]
-    names = [ast.unparse(target) for node in made for target in node.targets]
-    called = {ast.unparse(call.func) for call in source.calls(tree, "step")}
-    return not names or any(f"{name}.step" in called for name in names)
+    made = [
+        node for node in ast.walk(source.tree(place.file)) if isinstance(node, ast.Assign) and node.lineno == place.line
+    ]
+    names = {_last_name(target) for node in made for target in node.targets}
+    files = {getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]}
+    calls = [
+        call
+        for file in files
+        if file.endswith(".py") and source.is_user(file)
+        for call in source.calls(source.tree(file), "step")
+    ]
+    return not names or any(
+        _last_name(call.func.value) in names for call in calls if isinstance(call.func, ast.Attribute)
+    )
+
+
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).rpartition(".")[2]
 
 
 def _length(loader: Any) -> int:

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -136,7 +137,7 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
         review(val_unit)
 
     if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S):
-        silence.enter_context(silenced(step.things, step.skip, lambda _: None))
+        silence.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
         return True
     if (request.scratch / ANSWER).exists():  # the copy has reviewed it, with its validation
         finish({})
@@ -271,8 +272,11 @@ def _adapted(name: str, probe: Probe) -> Probe:
             held = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
             if id(module) not in known and any(id(weight) in weights for weight in _trainable(held, 3)):
                 models.append(module)
+        begun.attempt()
         for model in models:
-            yield from probe.look(replace(begun, model=model))
+            part = copy(begun)  # with the same recorded step
+            part.model = model
+            yield from probe.look(part)
 
     return replace(probe, look=look)
 

@@ -259,6 +259,31 @@ def test_weights_without_a_module(tmp_path: Path) -> None:
     assert [note for note in report.notes if "no module holds the weights" in note], report.notes
 
 
+def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
+    with_gradients = changed(("    with torch.no_grad():\n", "    if True:\n"))
+    report = reviewed(tmp_path, with_gradients, only="train-val-overlap")
+    assert not report.findings, report
+    assert not report.notes, report
+
+
+def test_a_process_that_feeds_the_training_runs_beside_it(tmp_path: Path) -> None:
+    feeding = """
+import multiprocessing
+
+
+def feed(queue):
+    while True:
+        queue.put(list(range(4)))
+
+
+queue = multiprocessing.Queue(2)
+multiprocessing.Process(target=feed, args=(queue,), daemon=True).start()
+assert queue.get() == list(range(4))
+"""
+    report = reviewed(tmp_path, feeding + CLEAN, only="crash")
+    assert "the script runs to its end (24 steps)" in report.checked, report
+
+
 def test_processes_of_a_pool_work(tmp_path: Path) -> None:
     pool = "from multiprocessing import Pool\nwith Pool(2) as workers:\n    print(workers.map(abs, range(4)))\n"
     assert not reviewed(tmp_path, pool + CLEAN, only="crash").findings
