@@ -60,7 +60,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
         results = run_probes(todo, begun, deadline, share_s)
-        answer["notes"] += describe_errors(results)
+        answer["notes"] += [*begun.limits, *describe_errors(results)]
         for name, result in results.items():
             if "error" in result:
                 continue
