@@ -102,7 +102,7 @@ def describe_errors(results: dict[str, Result]) -> list[str]:
     names: dict[str, list[str]] = {}
     for name, result in results.items():
         if "error" in result:
-            names.setdefault(result["error"].removeprefix("SandboxError: ").partition(" (")[0], []).append(name)
+            names.setdefault(result["error"].partition(" (")[0], []).append(name)
     return [f"{', '.join(group)}: {results[group[0]]['error']}" for group in names.values()]
 
 

@@ -95,7 +95,7 @@ def _finish(process: int, reader: int, deadline: float, limit_s: float) -> list[
     items = [answer["item"] for answer in answers if "item" in answer]
     if not answers or "error" not in answers[-1]:  # the last line of a function that ended by itself
         ended = status is not None and f"ended its process with {os.waitstatus_to_exitcode(status)}"
-        items.append(SandboxError(ended or f"took more than {limit_s:g} s"))
+        items.append(SandboxError(ended or f"took more than {limit_s:.3g} s"))
     elif answers[-1]["error"] is not None:
         items.append(SandboxError(answers[-1]["error"]))
     return items
@@ -150,7 +150,9 @@ def _reopen_files() -> None:
 
 
 def describe(error: BaseException) -> str:
-    """An error and where it was raised, in a line."""
+    """An error and where it was raised, in a line; of a copy's copy, what that one said."""
+    if isinstance(error, SandboxError):
+        return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
 

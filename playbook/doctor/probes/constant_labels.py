@@ -35,8 +35,8 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
 
     One class must hold 98 % of at least 100 samples, or 99.5 % of two classes. Rare events, pixels and tokens are
     legitimately so uneven: there, or if the loss has weights, it must be every single one. Targets that the step makes
-    itself, as a discriminator's ones, are no labels. A label may be a place in a set that the model cannot tell from
-    other places, as it has no positions: there, one place is as good as any.
+    itself, as a discriminator's ones or what the model itself answers, are no labels. A label may be a place in a set
+    that the model cannot tell from other places, as it has no positions: there, one place is as good as any.
     """
     seen = _counted(subject, subject.batches)
     if seen and not any(_is_constant(loss, counts) for loss, counts in seen.values()):
@@ -74,11 +74,13 @@ def _length(subject: Subject) -> int:
 def _counted(subject: Subject, batches: list[Any]) -> dict[int, tuple[Loss, Tensor]]:
     """The labels that each loss of the step gets, by the loss's number in the step."""
     found: dict[int, tuple[Loss, list[Tensor]]] = {}
+    weights = {id(parameter) for parameter in subject.model.parameters()}
     for batch in batches[:200]:
         step = subject.record(batch)
         for number, loss in enumerate(step.losses):
             labels = _labels(loss)
-            if labels is not None and step.is_from_data(loss.target):
+            is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))
+            if labels is not None and step.is_from_data(loss.target) and not is_answer:
                 found.setdefault(number, (loss, []))[1].append(labels)
     return {number: (loss, torch.cat(parts)) for number, (loss, parts) in found.items()}
 

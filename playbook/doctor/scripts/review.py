@@ -185,7 +185,7 @@ def _review(
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
     has_batches = isinstance(batches, DataLoader) or bool(batches)
     if not has_batches:
-        answer["notes"].append("what needs a batch: the step takes none")
+        answer["notes"].append("what needs a batch: the step takes no tensors from a loader or a variable")
     is_sparse = isinstance(batches, list) and any(leaf.is_sparse for leaf in tensors(batches))
     batches = batches if has_batches else [{}]
     model = Script(parts, step, batches)

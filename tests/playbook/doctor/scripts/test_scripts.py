@@ -174,6 +174,16 @@ def test_finds_the_defect_at_its_line(tmp_path: Path, defect: str) -> None:
     assert report.findings[0]["file"] == str(tmp_path / "train.py")
 
 
+def test_a_schedule_that_another_file_steps_later(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text("def finish(schedule, epoch):\n    if epoch > 9:\n        schedule.step()\n")
+    made = "from loop import finish\nschedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
+    text = changed(("for epoch", f"{made}for epoch"), ("    print(epoch, correct)", "    finish(schedule, epoch)"))
+    assert not reviewed(tmp_path, text, only="scheduler-cadence").findings
+    forgotten = changed(("for epoch", f"{made}for epoch"))
+    (tmp_path / "loop.py").write_text("finish = None\n")
+    assert [name for name, _ in lines(reviewed(tmp_path, forgotten, only="scheduler-cadence"))] == ["scheduler-cadence"]
+
+
 @pytest.mark.slow
 def test_finds_nothing_in_a_clean_script(tmp_path: Path) -> None:
     report = reviewed(tmp_path, CLEAN)
