@@ -44,9 +44,9 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     """Trains a few real steps and notes at each step of an optimizer which parameters have a gradient.
 
     What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, or nothing takes
-    what a call makes of it, and cut off otherwise. Four kinds are right as they are: what is frozen, what is only used
-    without gradients and not optimised (a teacher), what begins as a copy of what is optimised (a target network), and
-    what changes all the same (a moving average).
+    what a call makes of it, or other values of it leave the loss as it is, and cut off otherwise. Four kinds are right
+    as they are: what is frozen, what is only used without gradients and not optimised (a teacher), what begins as a
+    copy of what is optimised (a target network), and what changes all the same (a moving average).
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -62,20 +62,22 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
     cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
     idle = [n for n in cut if _leads_nowhere(uses[id(stuck[n])], stuck[n])]
-    unused = [n for n, p in stuck.items() if id(p) not in uses]
+    cut = [n for n in cut if n not in idle]
+    needless = [n for n in cut if not _matters(subject, stuck[n])]
+    unused = [n for n, p in stuck.items() if id(p) not in uses or n in needless]
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
         yield Finding(PARAMETER_NOT_OPTIMIZED, _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
     for place, names in _by_place({n: uses[id(stuck[n])][0].place for n in idle}).items():
         message = f"{_listed(names)}: nothing takes the result, and no gradient arrives in {notes.steps} steps"
         yield Finding(UNUSED_PARAMETER, place, message, "# use the result, or leave the call out and delete the layer")
-    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut if n not in idle}).items():
+    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut if n not in needless}).items():
         message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
         yield Finding(DETACHED_GRAPH, place, message, _CUT_FIX)
     for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
-        message = f"{_listed(names)}: no call takes them, and no gradient arrives in {notes.steps} steps"
+        message = f"{_listed(names)}: the loss does not depend on them, and no gradient arrives in {notes.steps} steps"
         yield Finding(UNUSED_PARAMETER, place, message, "# use the layer in forward, or delete it")
-    if not (forgotten or cut or unused):
+    if not (forgotten or cut or idle or unused):
         yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
 
 
@@ -139,6 +141,17 @@ def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
     cut = {id(leaf) for op in ops if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
     others = [op for op in ops if op.grad and op.name not in _CUTS and any(id(leaf) in cut for leaf in op.inputs)]
     return any(out.requires_grad for op in others for out in op.outputs)
+
+
+def _matters(subject: Subject, parameter: nn.Parameter) -> bool:
+    """Whether the loss of a step changes with a parameter; so, too, if a step has no loss to compare."""
+    losses = []
+    for change in (0.0, 1.0):
+        with subject.unchanged():
+            parameter.data += change
+            losses.append(subject.record(subject.batches[0]).loss)
+    before, after = losses
+    return before is None or after is None or not torch.equal(before, after)
 
 
 def _leads_nowhere(ops: list[Op], parameter: Tensor) -> bool:

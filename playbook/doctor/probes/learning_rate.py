@@ -149,6 +149,7 @@ def _run(subject: Subject, steps: int, scale: float) -> dict:
 
 
 def _training(subject: Subject, steps: int, scale: float) -> dict:
+    start = _start(subject) if steps == _QUICK else []  # first: a forward pass may set weights from its data
     weights = [
         (index, weight)
         for index, optimizer in enumerate(subject.trainer.optimizers)
@@ -172,7 +173,6 @@ def _training(subject: Subject, steps: int, scale: float) -> dict:
         for old, (_, new) in zip(before, weights, strict=True):
             old.copy_(new.detach())
 
-    start = _start(subject) if steps == _QUICK else []
     losses = [loss for loss in train(subject, steps, _LIMIT_S, scale, _RAMP, after) if loss is not None]
     return {"start": start or losses[:1], "losses": losses, "changes": changes}
 

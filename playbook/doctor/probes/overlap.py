@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, Subset
 
 from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
@@ -39,7 +39,7 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     trains, vals = train_loaders(subject), blame.loaders(subject, "val")
     if not trains or not vals:
         return
-    shares = [max((_share(train.dataset, val.dataset) for train in trains), default=(0.0, 0, "")) for val, _ in vals]
+    shares = [max((_share(_read(train), _read(val)) for train in trains), default=(0.0, 0, "")) for val, _ in vals]
     if min(shares)[0] <= 0:
         yield "no validation sample is in the training data"
         return
@@ -48,10 +48,20 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     fix = "train_set, val_set = random_split(dataset, [0.8, 0.2], torch.Generator().manual_seed(0))  # split once"
     is_split = how != "by index" and all(base(train.dataset) is base(vals[0][0].dataset) for train in trains)
     place = _doubled(subject, number) if is_split else None
-    if "same data set" in how and vals[0][1]:
+    if vals[0][1] and ("same data set" in how or _read(vals[0][0]) is not vals[0][0].dataset):
         place = vals[0][1][0]
     place = place or _place(subject, vals[0][0].dataset, vals[0][1])
     yield Finding(TRAIN_VAL_OVERLAP, place, message, fix)
+
+
+def _read(loader: DataLoader) -> Any:
+    """The data set, or the part of it that the loader's sampler draws in every epoch."""
+    sampler: Any = loader.sampler
+    if isinstance(sampler, RandomSampler | SequentialSampler) or size(loader.dataset) is None:
+        return loader.dataset
+    drawn = sorted(sampler)
+    is_part = len(drawn) < len(loader.dataset) and drawn == sorted(sampler)  # type: ignore[arg-type]  # it has a size
+    return Subset(loader.dataset, drawn) if is_part else loader.dataset
 
 
 def _share(train: Any, val: Any) -> tuple[float, int, str]:
