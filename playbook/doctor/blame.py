@@ -133,9 +133,7 @@ def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | Non
 
 
 def _is_parameter(value: ast.expr, place: Place) -> bool:
-    function = source.function_at(place)
-    names = {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)} if function else ()
-    return isinstance(value, ast.Name) and value.id in names
+    return isinstance(value, ast.Name) and value.id in source.parameters(place)
 
 
 def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | None:

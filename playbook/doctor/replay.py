@@ -16,7 +16,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from playbook.doctor.findings import Place
 from playbook.doctor.samples import owner
-from playbook.doctor.source import is_user
+from playbook.doctor.source import callers, is_user
 from playbook.doctor.subject import Subject
 
 _TIMES = 4  # a line is looked at so often: what a loop makes, its first rounds show
@@ -80,6 +80,23 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
         sys.settrace(old)
     if failed:
         raise failed[0]
+
+
+def first_draw(run: Callable[[], Any]) -> tuple[Place, ...]:
+    """The first line of a function's run that moves a random state, and the lines that called it, outwards."""
+
+    def states() -> tuple[Any, ...]:
+        return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+
+    before, stack = states(), list[Place]()
+
+    def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
+        if states() != before:
+            stack.extend([place, *callers(sys._getframe(1))[0][1:]])
+        return bool(stack)
+
+    lines(run, see)
+    return tuple(stack)
 
 
 def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer is not traced
@@ -192,3 +209,10 @@ def first_line(
 
     lines(run or remake(subject, index), see)
     return found[0] if found else None
+
+
+def first_tensor_line(subject: Subject, holds: Callable[[np.ndarray, Any], bool]) -> Place | None:
+    """The first line after which a tensor fulfils a condition; if none does, another array."""
+    return first_line(subject, lambda array, value: isinstance(value, Tensor) and holds(array, value)) or first_line(
+        subject, holds
+    )

@@ -108,6 +108,12 @@ def function_at(place: Place) -> ast.FunctionDef | None:
     return found
 
 
+def parameters(place: Place) -> set[str]:
+    """The names of the parameters of the innermost function around a line."""
+    function = function_at(place)
+    return {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)} if function else set()
+
+
 def is_in_loop(place: Place) -> bool:
     """Whether a line is inside a loop of its function."""
     function = function_at(place)
