@@ -23,7 +23,7 @@ def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
     Objects with attributes (dataclasses, graphs) are entered as dicts are; what is unknown has no leaves.
     """
     if isinstance(thing, Tensor):
-        return {} if thing.is_sparse or thing.is_nested else {path: thing.detach()}
+        return {} if thing.is_sparse or thing.is_nested else {path: thing.detach() if thing.requires_grad else thing}
     if isinstance(thing, bool | int | float | np.generic):
         return _array(np.asarray(thing), path)
     if isinstance(thing, str):
