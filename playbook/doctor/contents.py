@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 
-from playbook.doctor import replay
+from playbook.doctor.arrays import array
 from playbook.doctor.samples import base, indices, leaves, size, whole
 
 _FEWEST = 8  # samples: a graph whose nodes are split by a mask is one sample of both
@@ -37,7 +37,7 @@ def _by_attribute(train: Any, val: Any) -> list[Shared]:
     """For data sets that keep an array with a row a sample, beneath any augmentation."""
     ways = []
     for name, value in getattr(train, "__dict__", {}).items():
-        ours, theirs = replay.array(value), replay.array(vars(val).get(name))
+        ours, theirs = array(value), array(vars(val).get(name))
         if ours is None or theirs is None or ours is theirs or not ours.ndim or ours[0].size < 4:
             continue
         if len(ours) == size(train) and theirs.shape[:1] == (size(val),):

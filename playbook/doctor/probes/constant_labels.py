@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from playbook.doctor import blame, replay
+from playbook.doctor.arrays import array, parts
 from playbook.doctor.dependence import evaluated, mapped, predictions
 from playbook.doctor.findings import LOADER, POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import Loss
@@ -131,11 +132,11 @@ def _filled(subject: Subject, value: float) -> Place | None:
 
     def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         for name, given in values.items():
-            for index, part in enumerate(replay.parts([given])):
-                array = replay.array(part)
-                if array is None or not max(_FEWEST, number // 2) <= array.size < 10**6 or array.ndim > 2:
+            for index, part in enumerate(parts([given])):
+                numbers = array(part)
+                if numbers is None or not max(_FEWEST, number // 2) <= numbers.size < 10**6 or numbers.ndim > 2:
                     continue
-                if (array == value).mean() >= _SHARE:
+                if (numbers == value).mean() >= _SHARE:
                     places.setdefault((name, index), place)
                 else:
                     places.pop((name, index), None)

@@ -24,7 +24,7 @@ DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
 _NUM_BATCHES = 3
-_NEAR = 1.3  # times the scale, so that it is the same data
+_NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
 _LAYERS = {*CONVOLUTIONS, *_RECURRENT, *_PRODUCTS, "linear", "bilinear"}
@@ -47,9 +47,8 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             sizes.setdefault(key, []).append(size)
             entries[key] = op, x, leaf
     for key, (op, x, leaf) in entries.items():
-        if min(sizes[key]) > LARGE and np.isfinite(sizes[key]).all():
-            low, high = x.min().item(), x.max().item()
-            size = max(sizes[key])
+        size, low, high = min(sizes[key]), x.min().item(), x.max().item()
+        if size > LARGE and np.isfinite(sizes[key]).all():
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
@@ -83,12 +82,14 @@ def _axis(op: Op, x: Tensor) -> int:
 
 def _place(subject: Subject, leaf: Tensor, x: Tensor) -> Place | None:
     """Where floats of this scale are made: those of single precision that the net gets, or those they are made of."""
+    num_values = leaf.numel() // max(1, len(leaf))  # of a sample
     size = _root_mean_square((leaf if leaf.is_floating_point() else x).numpy())
 
     def is_alike(array: np.ndarray, value: Any) -> bool:  # pragma: no cover - a tracer is not traced
-        if array.dtype.kind != "f" or array.size < max(2, leaf.numel() // max(1, len(leaf))):
+        if array.dtype.kind != "f" or array.size < max(2, num_values):
             return False
-        return size / _NEAR < _root_mean_square(array) < _NEAR * size
+        near = _NEAR_SAMPLE if array.size == num_values else _NEAR
+        return size / near < _root_mean_square(array) < near * size
 
     place = replay.first_tensor_line(subject, is_alike)
     return (_made(subject, place) if place is not None else None) or place
