@@ -78,6 +78,16 @@ def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
             return
 
 
+def column(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
+    """A leaf of the training data, batch by batch in their order: of all of them, or of those that time allows."""
+    loaders = train_loaders(subject)
+    tensors = whole(loaders[0].dataset) or {} if len(loaders) == 1 else {}
+    if path in tensors and tensors[path].dim() and loaders[0].batch_size:
+        yield from tensors[path].split(loaders[0].batch_size)
+    else:
+        yield from (batch[path] for batch in map(leaves, epoch(subject, limit_s)) if path in batch)
+
+
 def size(dataset: Any) -> int | None:
     """The number of samples, if there is one and they can be asked for by index."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):

@@ -12,7 +12,7 @@ from torch import Tensor
 from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
-from playbook.doctor.samples import copies, epoch, leaves, size, train_loaders, whole
+from playbook.doctor.samples import column, copies, leaves, size, train_loaders
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -51,7 +51,8 @@ def _all_labels(subject: Subject) -> Iterator[tuple[Op, Tensor, int]]:
     for loss in subject.attempt().losses:
         if loss.kind == "classes" and not loss.target.is_floating_point():
             for path in copies(loss, subject.batches[0])[:1]:
-                yield from ((loss.op, loss.kept(labels), loss.num_classes - 1) for labels in _rest(subject, path))
+                for labels in column(subject, path, _SECONDS):
+                    yield loss.op, loss.kept(labels), loss.num_classes - 1
 
 
 def _labels(step: Step) -> Iterator[tuple[Op, Tensor, int]]:
@@ -81,16 +82,6 @@ def _index(op: Op) -> tuple[Tensor | None, int]:
         index, bound = indices[-1], first.shape[-1] if first.dim() == len(indices) else 0
     is_index = isinstance(index, Tensor) and not index.is_floating_point() and index.dtype != torch.bool
     return (index, bound) if is_index and bound > 0 else (None, 0)
-
-
-def _rest(subject: Subject, path: str) -> Iterator[Tensor]:
-    """A leaf of all training samples, or of as many batches as can be read soon."""
-    loaders = train_loaders(subject)
-    tensors = whole(loaders[0].dataset) if len(loaders) == 1 else None
-    batches = [tensors] if tensors is not None and path in tensors else map(leaves, epoch(subject, _SECONDS))
-    for batch in batches:
-        if path in batch and not batch[path].is_floating_point():
-            yield batch[path]
 
 
 def _finding(subject: Subject, op: Op, labels: Tensor, high: int) -> Finding:

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.doctor import blame, replay
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.record import Record
 from playbook.doctor.samples import alone, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -37,14 +36,12 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
     step = _step(subject)
     for loader in train_loaders(subject) if step else ():
         workers = max(1, loader.num_workers)
-        with _calls(subject) as calls:
-            fetch = _fetch(loader)
-            seconds = _fastest(fetch, _RATIO * step * workers)
-        if calls or not seconds:
-            continue
+        seconds = _fastest(_fetch(loader), _RATIO * step * workers)
         share = seconds / workers
         if share < _LEAST_S or share < _RATIO * step:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
+            continue
+        if _asks_model(subject, _fetch(loader)):
             continue
         among = f" in each of {workers} workers" if workers > 1 else ""
         message = f"a batch takes {seconds * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
@@ -54,20 +51,12 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(SLOW_LOADER, _place(subject, _fetch(loader)), message, fix)
 
 
-@contextmanager
-def _calls(subject: Subject) -> Iterator[list[nn.Module]]:
-    """The parts of the model, or of another one of its class, that are called while the context lasts."""
-    parts, called = set(subject.model.modules()), list[nn.Module]()
-
-    def enter(module: nn.Module, _: Any) -> None:
-        if module in parts or type(module) is type(subject.model):
-            called.append(module)
-
-    hook = nn.modules.module.register_module_forward_pre_hook(enter)
-    try:
-        yield called
-    finally:
-        hook.remove()
+def _asks_model(subject: Subject, fetch: Callable[[], Any]) -> bool:
+    """Whether a part of the model, or another model of its class, is called for a batch."""
+    with Record() as record:
+        fetch()
+    called = {*(module for module, _, _ in record.calls), *(op.module for op in record.ops)}
+    return not called.isdisjoint(subject.model.modules()) or any(type(part) is type(subject.model) for part in called)
 
 
 def _fetch(loader: DataLoader) -> Callable[[], Any]:

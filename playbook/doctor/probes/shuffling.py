@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.samples import class_leaf, epoch, leaves, train_loaders, whole
+from playbook.doctor.samples import class_leaf, column, leaves, train_loaders
 from playbook.doctor.subject import Subject
 
 TRAIN_NOT_SHUFFLED = Defect(
@@ -40,7 +40,9 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     if len(loaders) != 1 or not _is_in_order(loaders[0]):
         yield "the training loader has a random order, or one of the user's own"
         return
-    batches = _labels(subject, loaders[0])
+    leaf = class_leaf(subject)
+    path = leaf[0] if leaf is not None else _used(subject)
+    batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
     labels = torch.cat(batches) if batches else torch.empty(0)
     _, counts = labels.unique(return_counts=True)
     if len(batches) < 3 or len(counts) < 2 or len(labels) < 4 * len(counts):
@@ -81,17 +83,6 @@ def _mixed(labels: Tensor) -> float:
     _, counts = labels.unique(return_counts=True)
     number = len(labels)
     return 1 - (counts * (counts - 1)).sum().item() / (number * (number - 1))
-
-
-def _labels(subject: Subject, loader: DataLoader) -> list[Tensor]:
-    """The class of every sample, a tensor a batch, in the loader's order."""
-    leaf = class_leaf(subject)
-    path = leaf[0] if leaf is not None else _used(subject)
-    tensors = whole(loader.dataset) or {}
-    if path in tensors and tensors[path].dim() and loader.batch_size:
-        return list(tensors[path].flatten().split(loader.batch_size))
-    batches = map(leaves, epoch(subject, _SECONDS)) if path is not None else ()
-    return [batch[path].flatten() for batch in batches if path in batch]
 
 
 def _used(subject: Subject) -> str | None:

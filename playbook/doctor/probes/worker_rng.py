@@ -1,8 +1,6 @@
 """Worker processes that draw the same random numbers."""
 
-import ast
 import random
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -85,16 +83,11 @@ def _is_equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
 
 
 def _generator(dataset: Any) -> Place | None:
-    """Where the generator is made that a data set, or something in it, or its file holds; else where samples are."""
-    held = vars(dataset) if hasattr(dataset, "__dict__") else {}  # none of a list
-    for owner in (dataset, *[value for value in held.values() if hasattr(value, "__dict__")]):
+    """Where the generator is made that a data set, or something in it, holds; else where samples are."""
+    held = getattr(dataset, "__dict__", {}).values()  # none of a list
+    for owner in (dataset, *[value for value in held if hasattr(value, "__dict__")]):
         for name, value in getattr(owner, "__dict__", {}).items():
             if isinstance(value, _GENERATORS):
                 return source.assignment(owner, name) or source.definition(type(owner))
     cls = type(dataset)
-    names = {name for name, value in vars(sys.modules[cls.__module__]).items() if isinstance(value, _GENERATORS)}
-    place = source.definition(getattr(cls, "__getitem__", getattr(cls, "__iter__", cls)))
-    for statement in source.tree(place.file).body if place else ():
-        if isinstance(statement, ast.Assign) and {ast.unparse(target) for target in statement.targets} & names:
-            return Place(place.file, statement.lineno)  # type: ignore[union-attr]  # asked above
-    return place
+    return source.definition(getattr(cls, "__getitem__", getattr(cls, "__iter__", cls)))
