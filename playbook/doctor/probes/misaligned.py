@@ -29,7 +29,7 @@ _LISTED = (*ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir"
 _AS_IN_THE_END = 0.95  # of the labels beside the same inputs
 _WEAK = 6.0  # standard deviations over chance
 
-Beside = tuple[float, float]  # how strongly labels are told from inputs; the share of them that the training has
+Beside = tuple[float, float | None]  # how strongly labels are told from inputs; the share that the training's are
 
 
 def misaligned(subject: Subject) -> Iterator[Finding | str]:
@@ -62,7 +62,7 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
     told, place = _lost(subject, training)
     counts = np.unique(training.labels, return_counts=True)[1]
     chance = counts.max() / counts.sum()
-    if told and place is not None and min(kept for _, kept in told) <= chance + 0.3 * (1 - chance):
+    if told and place is not None and min(kept or 0.0 for _, kept in told) <= chance + 0.3 * (1 - chance):
         before, kept = told[0]
         message = f"only {kept:.0%} of the inputs have the label that stood beside them when they could be told apart"
         message += f" ({before:.0f} standard deviations over chance then, {max(0.0, final):.0f} now)"
@@ -98,36 +98,29 @@ def _training(subject: Subject) -> Training | None:
 
 
 def _lost(subject: Subject, training: Training) -> tuple[list[Beside], Place | None]:
-    """How labels were told from inputs as long as they were, and the line after which they are as in the end."""
+    """How labels were told from inputs as long as they were, and the line after which they cannot be told."""
     told: list[Beside] = []
     since: list[Place] = []  # lines after those at which labels could be told
-    known: dict[Any, tuple[float, float | None]] = {}
+    lost: list[Place] = []
+    known: dict[Any, Beside] = {}
 
-    def compare(
-        x: np.ndarray, y: np.ndarray
-    ) -> tuple[float, float | None]:  # pragma: no cover - a tracer is not traced
+    def compare(x: np.ndarray, y: np.ndarray) -> Beside:  # pragma: no cover - a tracer is not traced
         key = (x.shape, x[:64].tobytes(), y[:512].tobytes())
         if key not in known:
             signal = association(features(x), y)
             known[key] = signal, share_of_kept_labels(x, y, training) if np.isfinite(signal) else None
         return known[key]
 
-    lost: list[Place] = []
-
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = candidates(local, training)
         beside = [compare(x, y) for x in inputs for y in labels if len(x) == len(y)]
-        strong = [pair for pair in beside if pair[0] > STRONG and pair[1] is not None]
-        since[:] = [] if strong else [*since, place]
-        strong += [compare(x, y) for x, y in pairs_by_name(local, training)]
-        told.extend((signal, kept) for signal, kept in strong if signal > STRONG and kept is not None)
+        since[:] = [] if any(map(_is_told, beside)) else [*since, place]
+        told.extend(filter(_is_told, beside))
+        told.extend(filter(_is_told, [compare(x, y) for x, y in pairs_by_name(local, training)]))
         weak = min(_WEAK, told[0][0] / 3) if told else 0.0
-        together = [compare(x, y) for x, y in pairs_together(local, training)]
-        is_lost = (beside and max(signal for signal, _ in beside) < weak) or any(
-            signal < weak for signal, _ in together
-        )
-        if is_lost or any(signal < weak and (kept or 0.0) > _AS_IN_THE_END for signal, kept in beside):
-            lost.append(place)
+        groups = [beside, *([compare(x, y)] for x, y in pairs_together(local, training))]
+        groups += [[pair] for pair in beside if (pair[1] or 0.0) > _AS_IN_THE_END]
+        lost.extend(place for group in groups if group and max(signal for signal, _ in group) < weak)
         return bool(lost)
 
     replay.lines(replay.remake(subject), see)
@@ -135,6 +128,10 @@ def _lost(subject: Subject, training: Training) -> tuple[list[Beside], Place | N
     read = source.definition(getattr(type(dataset), "__getitem__", None))
     place = _reordering(since) or next(iter(lost), read or source.definition(type(owner(subject)).train_dataloader))
     return told, place
+
+
+def _is_told(beside: Beside) -> bool:
+    return beside[0] > STRONG and beside[1] is not None
 
 
 def _reordering(lines: list[Place]) -> Place | None:
