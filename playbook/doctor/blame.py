@@ -101,13 +101,8 @@ def loaders(subject: Subject, kind: str) -> list[tuple[DataLoader, list[Place]]]
 
 def call_at(place: Place, name: str = "") -> ast.Call | None:
     """The outermost call that begins on a line, or spans it."""
-    found = None
-    for node in ast.walk(source.tree(place.file)):
-        if not isinstance(node, ast.Call) or not node.lineno <= place.line <= (node.end_lineno or 0):
-            continue
-        if name in ast.unparse(node.func) and (found is None or node.lineno > found.lineno):
-            found = node
-    return found
+    found = [call for call in source.around(place, ast.Call) if name in ast.unparse(call.func)]
+    return max(found, key=lambda call: call.lineno, default=None)
 
 
 def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | None]:
