@@ -33,6 +33,7 @@ _MIXING = (
     "rnn_tanh",
     "rnn_relu",
 )
+_LENGTHS = ("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_ctc_loss")  # which may stay on the CPU
 _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
 
 
@@ -40,6 +41,7 @@ class Far(Tensor):
     """A tensor elsewhere; `near` holds its values."""
 
     near: Tensor
+    is_cuda = True  # what programs ask before they send something along
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]  # as torch's subclasses do
 
     @staticmethod
@@ -98,6 +100,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
         if name in _INDEXING and isinstance(args[0], Far):  # indices may be on the CPU, values may not
             indices = pytree.tree_leaves(args[1])
             strangers = [leaf for leaf in strangers if not any(leaf is index for index in indices)]
+        if name in _LENGTHS:
+            strangers = [leaf for leaf in strangers if not any(leaf is length for length in args[2:4])]
         if strangers:
             meeting(name, strangers)
     if device is not None:
@@ -145,7 +149,11 @@ class _Functions(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        kwargs = {name: _sent(value) for name, value in (kwargs or {}).items()}
+        if func is Tensor.to:
+            args = [args[0], *map(_sent, args[1:])]
+        if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
+            return isinstance(args[0], Far)
         device = kwargs.get("device")
         given = torch.device(device) if isinstance(device, str | torch.device) else None
         if given is not None and given.type == "cpu" and _chosen_by_cuda():
@@ -160,6 +168,8 @@ class _Functions(TorchFunctionMode):
             return torch.tensor(*args[1:], **kwargs).to(given or FAR)
         if func in (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__repr__, Tensor.__format__):
             args = [leaf.near if isinstance(leaf, Far) else leaf for leaf in args]
+        if func is Tensor.cuda:
+            return args[0].to(FAR)
         if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():
             args = [args[0], FAR, *args[2:]]
         try:
@@ -172,6 +182,12 @@ class _Functions(TorchFunctionMode):
             self.meeting(func.__name__, strangers)
             args = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), tuple(args))
             return func(*args, **pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), kwargs))
+
+
+def _sent(argument: Any) -> Any:
+    """The pretended device in place of CUDA's."""
+    named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
+    return FAR if named.partition(":")[0] == "cuda" else argument
 
 
 def _chosen_by_cuda() -> bool:
@@ -208,7 +224,8 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         enter(self, "cpu" if device_type == FAR.type else device_type, *args, **kwargs)
 
-    generator = torch.Generator
+    generator, send = torch.Generator, Tensor.cuda
+    Tensor.cuda = lambda self, *_, **__: self.to(FAR)
     torch.autocast.__init__ = autocast
     torch.Generator = _Generator
     overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
@@ -219,4 +236,5 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     finally:
         torch.autocast.__init__ = enter
         torch.Generator = generator
+        Tensor.cuda = send
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)

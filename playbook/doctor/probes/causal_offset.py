@@ -39,7 +39,7 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     with subject.evaluating():
         for module, (args, kwargs), _ in record.calls:
             read = next((leaf for leaf in (*args, *kwargs.values()) if _is_tokens(leaf)), None)
-            if read is None or next(module.parameters(), None) is None:
+            if read is None or next(nn.Module.parameters(module), None) is None:
                 continue
             yield from _cached(module, args, kwargs, read)
             yield from _padded(module, args, kwargs, read)

@@ -25,8 +25,10 @@ _DEPTH = 4  # of lists in dicts in objects that are looked into
 def registration(subject: Subject) -> Iterator[Finding | str]:
     """Compares the trainable tensors that a module's attributes lead to with its parameters().
 
-    A teacher hidden in a list on purpose has no trainable parameters, and is not reported.
+    A teacher hidden in a list on purpose has no trainable parameters, and is not reported; nor is a module that a step
+    does not use, as one of several that the user chooses from.
     """
+    used = {id(leaf) for op in subject.attempt().record.ops for leaf in op.inputs}
     known = {id(parameter) for parameter in subject.model.parameters()}
     found = False
     for module in subject.model.modules():
@@ -38,7 +40,9 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
             ):
                 continue
             hidden = {id(p): p for p in _trainable(value, _DEPTH) if id(p) not in known}
-            if not hidden or isinstance(value, nn.Module):  # a module among plain attributes was put there on purpose
+            if used.isdisjoint(hidden) or isinstance(
+                value, nn.Module
+            ):  # a module among plain attributes was put there on purpose
                 continue
             found = True
             kind = type(value).__name__

@@ -48,7 +48,7 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     for loss in step.losses:
         for module, arguments, _ in step.record.calls:
             for read in tensors(arguments):
-                if read.dim() < 2 or next(module.parameters(), None) is None:
+                if read.dim() < 2 or next(nn.Module.parameters(module), None) is None:
                     continue
                 axis, shift = _shift(read, loss)
                 if shift is None:

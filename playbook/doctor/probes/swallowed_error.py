@@ -96,7 +96,7 @@ def _is_swallowed(subject: Subject, step: Any, batch: Any) -> bool:
     called = []
 
     def fail(module: nn.Module, args: Any) -> None:
-        if module is not subject.model and next(module.parameters(), None) is not None:
+        if module is not subject.model and next(nn.Module.parameters(module), None) is not None:
             called.append(module)
             raise _InjectedError
 
