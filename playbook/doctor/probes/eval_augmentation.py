@@ -128,8 +128,8 @@ def _is_label_used(subject: Subject, stays: Sample) -> bool:
     """Whether the validation step computes with a leaf that does not change."""
     if not stays or not subject.validates:
         return False
-    record = subject.attempt(training=False).record
-    return any(record.takers(leaf) for path, leaf in leaves(subject.val_batches[0]).items() if path in stays)
+    step = subject.attempt(training=False)
+    return any(step.record.takers(leaf) for path, leaf in leaves(step.batch).items() if path in stays)
 
 
 def _is_shared(subject: Subject, loader: DataLoader) -> bool:

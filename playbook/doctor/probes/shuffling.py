@@ -87,9 +87,10 @@ def _mixed(labels: Tensor) -> float:
 
 def _used(subject: Subject) -> str | None:
     """For losses that are written by hand: whole numbers of few values, one a sample, that the step computes with."""
-    step, tensors = subject.attempt(), leaves(subject.batches[0])
+    step = subject.attempt()
     if any(step.is_from_data(loss.target) for loss in step.losses):
         return None
+    tensors = leaves(step.batch)
     rows = max((len(leaf) for leaf in tensors.values() if leaf.dim()), default=0)
     for path, leaf in tensors.items():
         is_class = leaf.shape == (rows,) and not leaf.is_floating_point() and leaf.max() <= rows
