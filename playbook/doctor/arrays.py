@@ -1,83 +1,62 @@
-"""Arrays of inputs and of labels among the variables of a line."""
+"""Values of the user's variables as arrays of numbers."""
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
-from playbook.doctor import replay
-
-FEWEST = 60  # samples that tell anything
-_LEFT_OUT = 8  # of the least and of the largest labels
-_SAME_CLASSES = 0.9  # of the labels beside the same inputs
+_LARGEST = 4_000_000  # elements
+_LONGEST, _NUM_ALIKE = 5000, 50  # items of a list that are taken; that are compared in shape
+_MOST_PARTS, _MOST_NAMES, _DEPTH = 8, 32, 4
 
 
-def share_of_kept_labels(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> float | None:
-    """The share of equal labels among rows of x that are rows of a, shifted and scaled by column or as a whole."""
-    ours, theirs = (part.reshape(len(part), -1).astype(np.float64) for part in (x, a[:3000]))
-    if ours.shape[1] != theirs.shape[1]:
+def array(value: Any) -> np.ndarray | None:
+    """A value as an array of numbers, if it is one, a table or a list of such, and neither empty nor very large."""
+    kind = type(value).__name__
+    if kind in ("DataFrame", "Series"):
+        value = (value.select_dtypes("number") if kind == "DataFrame" else value).to_numpy()
+    elif isinstance(value, Tensor):
+        is_plain = value.layout == torch.strided and not value.is_nested and value.dtype != torch.bfloat16
+        value = value.detach().cpu().numpy() if is_plain else None
+    elif isinstance(value, list | tuple):
+        value = _stacked(value)
+    elif isinstance(value, bool | int | float | np.generic):
+        value = np.asarray(value)
+    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and 0 < value.size <= _LARGEST
+    return value if is_array else None
+
+
+def _stacked(items: list[Any] | tuple[Any, ...]) -> np.ndarray | None:
+    is_numeric = [isinstance(item, int | float | np.generic | np.ndarray | Tensor) for item in items[:_NUM_ALIKE]]
+    if len(items) < 2 or not all(is_numeric) or len({np.shape(item) for item in items[:_NUM_ALIKE]}) > 1:
         return None
-    whole = [(part - part.mean()) / (part.std() + 1e-12) for part in (ours, theirs)]
-    columns = [(part - part.mean(0)) / (part.std(0) + 1e-6) for part in (ours, theirs)]
-    for left, right in ((whole[0][:200], whole[1]), (columns[0][:200], columns[1])):
-        distances = torch.cdist(torch.from_numpy(left), torch.from_numpy(right))
-        least, index = distances.min(dim=1)
-        same = (least < 0.25 * distances.median(dim=1).values).numpy()
-        if same.mean() > 0.8:
-            found = b[index.numpy()]
-            if not (y % 1).any() and np.isin(found[same], y).mean() < _SAME_CLASSES:
-                return None  # other labels, of more classes
-            return float(np.isclose(found, y[:200], atol=1e-3 * y.std())[same].mean())
-    return None
-
-
-def pairs_by_name(local: dict[str, Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Inputs and labels that stand under the same names in two dicts, or came one by one; words as numbers."""
-    dicts = [thing for thing in local.values() if isinstance(thing, dict) and len(thing) >= FEWEST]
-    for one, other in itertools.permutations(dicts, 2):
-        inputs = replay.array(list(one.values())) if len(one) == len(other) else None
-        if inputs is None or inputs.ndim < 2:
-            continue
-        named = [other[name] for name in one] if one.keys() == other.keys() else list(other.values())
-        labels = np.unique(named, return_inverse=True)[1] if isinstance(named[0], str) else replay.array(named)
-        if labels is not None:
-            yield inputs, labels
-
-
-def candidates(
-    local: dict[str, Any], values: set[Any], everything: np.ndarray | None = None
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Arrays with a row a sample, and arrays with the labels' values, perhaps scaled, among what a line knows."""
-    inputs, labels = [], []
-    continuous = any(value % 1 for value in values)
-    for thing in replay.parts(local.values()):
-        array = replay.array(thing)
-        if array is None or not array.ndim or len(array) < FEWEST:
-            continue
-        if array.ndim == 1 or array[0].size == 1:
-            found = set(np.unique(array).tolist())
-            if found >= values and (continuous or len(found) <= 1.2 * len(values) + 2):
-                labels.append(array.reshape(-1))
-            elif everything is not None and (scaled := _rescaled(array.reshape(-1), everything)) is not None:
-                labels.append(scaled)
-        elif array[0].size > 1:
-            inputs.append(array)
-    return inputs[:6], labels[:6]
-
-
-def _rescaled(values: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """Values on the scale of the labels, if these are the same but for scale, shift, order and some left out."""
-    if not len(labels) <= len(values) <= 2 * len(labels) or len(np.unique(labels)) < FEWEST:
+    try:
+        return np.stack([np.asarray(item) for item in items[:_LONGEST]])
+    except (ValueError, TypeError, RuntimeError):  # later ones have other shapes, or are no numbers
         return None
-    low, *_, high = ours = np.sort(labels).astype(np.float64)
-    theirs = np.sort(values).astype(np.float64)
-    for left, right in itertools.product(theirs[:_LEFT_OUT], theirs[-_LEFT_OUT:]):  # which may be low and high
-        scale = (high - low) / (right - left) if right > left else 0.0
-        scaled = (theirs - left) * scale + low
-        index = np.searchsorted(scaled, ours).clip(1, len(scaled) - 1)
-        near = np.minimum(np.abs(scaled[index] - ours), np.abs(scaled[index - 1] - ours))
-        if scale and near.max() < 1e-4 * ours.std():
-            return (values - left) * scale + low
-    return None
+
+
+def parts(values: Iterable[Any], depth: int = _DEPTH) -> Iterator[Any]:
+    """The values, and what small tuples and dicts, loaders and data sets of tensors among them hold."""
+    for value in values:
+        yield value
+        if depth:
+            yield from parts(_held(value), depth - 1)
+
+
+def _held(value: Any) -> Iterable[Any]:
+    match value:
+        case TensorDataset():
+            return value.tensors
+        case Subset() | DataLoader():
+            return [value.dataset]
+        case ConcatDataset():
+            return value.datasets[:_MOST_PARTS]
+        case tuple() if len(value) <= _MOST_PARTS:
+            return value
+        case dict() if len(value) <= _MOST_NAMES:
+            return value.values()
+    return ()

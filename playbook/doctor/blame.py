@@ -101,41 +101,41 @@ def loaders(subject: Subject, kind: str) -> list[tuple[DataLoader, list[Place]]]
 
 def call_at(place: Place, name: str = "") -> ast.Call | None:
     """The outermost call that begins on a line, or spans it."""
-    found = None
-    for node in ast.walk(source.tree(place.file)):
-        if not isinstance(node, ast.Call) or not node.lineno <= place.line <= (node.end_lineno or 0):
-            continue
-        if name in ast.unparse(node.func) and (found is None or node.lineno > found.lineno):
-            found = node
-    return found
+    found = [call for call in source.around(place, ast.Call) if name in ast.unparse(call.func)]
+    return max(found, key=lambda call: call.lineno, default=None)
 
 
 def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | None]:
     """The line and value of an option in the calls that made a loader; the innermost call's line if it is not given."""
-    for number, place in enumerate(places):
+    for place, caller in zip(places, [*places[1:], None], strict=True):
         call = call_at(place, "DataLoader") or call_at(place)
-        for keyword in call.keywords if call else ():
-            if keyword.arg == name:
-                if _is_parameter(keyword.value, place) and number + 1 < len(places):
-                    return places[number + 1], None  # the caller decides
-                return Place(place.file, keyword.value.lineno), keyword.value
-    for place in places[:1]:  # given by **options?
-        for node in ast.walk(source.tree(place.file)):
-            if isinstance(node, ast.keyword) and node.arg == name and "DataLoader" not in ast.unparse(node):
-                call = call_at(place, "DataLoader")
-                if call is not None and any(item.arg is None for item in call.keywords):
-                    return Place(place.file, node.value.lineno), node.value
-            if isinstance(node, ast.Dict):
-                for key, value in zip(node.keys, node.values, strict=True):
-                    if isinstance(key, ast.Constant) and key.value == name:
-                        return Place(place.file, value.lineno), value
-    return (places[0] if places else None), None
+        keywords = call.keywords if call else []
+        value = next((keyword.value for keyword in keywords if keyword.arg == name), None)
+        if value is None and any(keyword.arg is None for keyword in keywords):
+            value = _in_dict(place.file, name)
+        if value is not None and caller is not None and _is_parameter(value, place):
+            return caller, None  # the caller decides
+        if value is not None:
+            return Place(place.file, value.lineno), value
+    return next(iter(places), None), None
+
+
+def _in_dict(file: str, name: str) -> ast.expr | None:
+    """A value under this name in a dict of the file, for calls with `**options`."""
+    for node in ast.walk(source.tree(file)):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == name:
+                    return value
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict":
+            for keyword in node.keywords:
+                if keyword.arg == name:
+                    return keyword.value
+    return None
 
 
 def _is_parameter(value: ast.expr, place: Place) -> bool:
-    function = source.function_at(place)
-    names = {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)} if function else ()
-    return isinstance(value, ast.Name) and value.id in names
+    return isinstance(value, ast.Name) and value.id in source.parameters(place)
 
 
 def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | None:

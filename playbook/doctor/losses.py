@@ -85,6 +85,10 @@ class Loss:
         """K of a loss over classes."""
         return self.prediction.shape[1 if self.prediction.dim() > 1 else 0]
 
+    def kept(self, labels: Tensor) -> Tensor:
+        """Those of some class indices that the loss does not ignore."""
+        return labels[labels != self.op.argument(4, "ignore_index", -100)]
+
 
 def losses(record: Record) -> list[Loss]:
     """The losses of torch.nn.functional in a recorded step, in order, however they were called."""

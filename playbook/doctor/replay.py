@@ -4,7 +4,7 @@ import inspect
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -12,15 +12,14 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
+from playbook.doctor.arrays import array, parts
 from playbook.doctor.findings import Place
 from playbook.doctor.samples import owner
-from playbook.doctor.source import is_user
+from playbook.doctor.source import callers, is_user
 from playbook.doctor.subject import Subject
 
 _TIMES = 4  # a line is looked at so often: what a loop makes, its first rounds show
-_LARGEST = 4_000_000  # elements
 
 See = Callable[[Place, dict[str, Any]], bool]
 
@@ -82,6 +81,23 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
         raise failed[0]
 
 
+def first_draw(run: Callable[[], Any]) -> tuple[Place, ...]:
+    """The first line of a function's run that moves a random state, and the lines that called it, outwards."""
+
+    def states() -> tuple[Any, ...]:
+        return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+
+    before, stack = states(), list[Place]()
+
+    def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
+        if states() != before:
+            stack.extend([place, *callers(sys._getframe(1))[0][1:]])
+        return bool(stack)
+
+    lines(run, see)
+    return tuple(stack)
+
+
 def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer is not traced
     found = {name: value for name, value in frame.f_locals.items() if name != "self"}
     own = frame.f_locals.get("self")
@@ -94,8 +110,7 @@ def remake(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
     """A function that builds the data module anew where that takes no argument, sets it up and asks for one sample."""
 
     def run() -> None:
-        for seed in (random.seed, np.random.seed, torch.manual_seed):
-            seed(0)
+        pl.seed_everything(0, verbose=False)
         data = owner(subject)
         if isinstance(data, pl.LightningDataModule):
             if _needs_nothing(type(data)):
@@ -113,57 +128,10 @@ def remake(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
 
 
 def _needs_nothing(cls: type) -> bool:
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-    return all(
-        item.default is not item.empty or item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters
-    )
-
-
-def array(value: Any) -> np.ndarray | None:
-    """A value as an array of numbers, if it is one or a list of such."""
-    kind = type(value).__name__
-    if kind in ("DataFrame", "Series"):
-        value = (value.select_dtypes("number") if kind == "DataFrame" else value).to_numpy()
-    if isinstance(value, Tensor):
-        value = value.detach()
-        if value.is_sparse or value.is_nested or value.is_complex() or value.dtype == torch.bfloat16:
-            return None
-        value = value.cpu().numpy()
-    elif isinstance(value, list | tuple) and len(value) >= 2:
-        first = value[0]
-        alike = isinstance(first, int | float | np.generic) or (
-            isinstance(first, np.ndarray | Tensor)
-            and all(getattr(item, "shape", None) == first.shape for item in value[:50])
-        )
-        try:
-            value = np.stack([np.asarray(item) for item in value[:5000]]) if alike else None
-        except (ValueError, TypeError, RuntimeError):
-            return None
-    elif isinstance(value, bool | int | float | np.generic):
-        value = np.asarray(value)
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf" or value.size > _LARGEST or not value.size:
-        return None
-    return value
-
-
-def parts(values: Iterable[Any], depth: int = 4) -> Iterator[Any]:
-    """The values, and what small tuples and dicts, loaders and data sets of tensors among them hold."""
-    for value in values:
-        yield value
-        if depth:
-            yield from parts(_held(value), depth - 1)
-
-
-def _held(value: Any) -> Iterable[Any]:
-    if isinstance(value, TensorDataset):
-        return value.tensors
-    if isinstance(value, Subset | DataLoader):
-        return [value.dataset]
-    if isinstance(value, ConcatDataset):
-        return value.datasets[:8]
-    if isinstance(value, tuple):
-        return value if len(value) <= 8 else ()
-    return value.values() if isinstance(value, dict) and len(value) <= 32 else ()
+    try:
+        return inspect.signature(cls).bind() is not None
+    except TypeError:
+        return False
 
 
 def first_line(
@@ -192,3 +160,10 @@ def first_line(
 
     lines(run or remake(subject, index), see)
     return found[0] if found else None
+
+
+def first_tensor_line(subject: Subject, holds: Callable[[np.ndarray, Any], bool]) -> Place | None:
+    """The first line after which a tensor fulfils a condition; if none does, another array."""
+    return first_line(subject, lambda array, value: isinstance(value, Tensor) and holds(array, value)) or first_line(
+        subject, holds
+    )

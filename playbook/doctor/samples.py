@@ -23,7 +23,7 @@ def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
     Objects with attributes (dataclasses, graphs) are entered as dicts are; what is unknown has no leaves.
     """
     if isinstance(thing, Tensor):
-        return {} if thing.is_sparse or thing.is_nested else {path: thing.detach()}
+        return {} if thing.is_sparse or thing.is_nested else {path: thing.detach() if thing.requires_grad else thing}
     if isinstance(thing, bool | int | float | np.generic):
         return _array(np.asarray(thing), path)
     if isinstance(thing, str):
@@ -76,6 +76,16 @@ def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
         yield _arrive(subject.trainer, batch)
         if time.monotonic() > deadline:
             return
+
+
+def column(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
+    """A leaf of the training data, batch by batch in their order: of all of them, or of those that time allows."""
+    loaders = train_loaders(subject)
+    tensors = whole(loaders[0].dataset) or {} if len(loaders) == 1 else {}
+    if path in tensors and tensors[path].dim() and loaders[0].batch_size:
+        yield from tensors[path].split(loaders[0].batch_size)
+    else:
+        yield from (batch[path] for batch in map(leaves, epoch(subject, limit_s)) if path in batch)
 
 
 def size(dataset: Any) -> int | None:

@@ -10,7 +10,7 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -98,21 +98,32 @@ def tree(file: str) -> ast.Module:
         return ast.Module([], [])
 
 
+_Node = TypeVar("_Node", bound=ast.stmt | ast.expr)
+
+
+def around(place: Place, *kinds: type[_Node]) -> list[_Node]:
+    """The nodes of these kinds that span a line, from the outside in."""
+    nodes = [node for node in ast.walk(tree(place.file)) if isinstance(node, kinds)]
+    return [node for node in nodes if node.lineno <= place.line <= (node.end_lineno or 0)]
+
+
 @cache
 def function_at(place: Place) -> ast.FunctionDef | None:
     """The innermost function around a line."""
-    found = None
-    for node in ast.walk(tree(place.file)):
-        if isinstance(node, ast.FunctionDef) and node.lineno <= place.line <= (node.end_lineno or 0):
-            found = node if found is None or node.lineno > found.lineno else found
-    return found
+    return next(reversed(around(place, ast.FunctionDef)), None)
+
+
+def parameters(place: Place) -> set[str]:
+    """The names of the parameters of the innermost function around a line."""
+    function = function_at(place)
+    return {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)} if function else set()
 
 
 def is_in_loop(place: Place) -> bool:
     """Whether a line is inside a loop of its function."""
     function = function_at(place)
-    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)] if function else []
-    return any(loop.body[0].lineno <= place.line <= (loop.end_lineno or 0) for loop in loops)
+    loops = around(place, ast.For, ast.While) if function is not None else []
+    return any(function.lineno < loop.lineno and loop.body[0].lineno <= place.line for loop in loops)  # type: ignore[union-attr]  # asked above
 
 
 def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
@@ -141,15 +152,9 @@ def classes_in(model: nn.Module) -> list[type]:
 def without_gradients(places: tuple[Place, ...]) -> Place | None:
     """The innermost `with torch.no_grad():`, or function decorated with it, around these lines of a stack."""
     for place in places:
-        for node in ast.walk(tree(place.file)):
-            if isinstance(node, ast.With):
-                marks = [item.context_expr for item in node.items]
-            elif isinstance(node, ast.FunctionDef):
-                marks = node.decorator_list
-            else:
-                continue
-            holds = node.lineno <= place.line <= (node.end_lineno or 0)
-            if holds and any(word in ast.unparse(mark) for mark in marks for word in ("no_grad", "inference_mode")):
+        for node in around(place, ast.With, ast.FunctionDef):
+            marks = [item.context_expr for item in node.items] if isinstance(node, ast.With) else node.decorator_list
+            if any(word in ast.unparse(mark) for mark in marks for word in ("no_grad", "inference_mode")):
                 return Place(place.file, min(mark.lineno for mark in marks))
     return None
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from torch.utils.data import RandomSampler, SequentialSampler
 
 from playbook.doctor import blame, replay
+from playbook.doctor.arrays import array, parts
 from playbook.doctor.dependence import evaluated, mapped, predictions
 from playbook.doctor.findings import LOADER, POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import Loss
@@ -26,8 +26,10 @@ CONSTANT_LABELS = Defect(
 )
 DEFECTS = (CONSTANT_LABELS,)
 
-_SECONDS = 1.5
-_ENOUGH = 1000  # labels of a shuffled loader that stand for all
+_SECONDS = 0.75
+_ENOUGH, _FEWEST = 1000, 32  # labels of a shuffled loader that stand for all; that tell anything
+_BATCHES = 200
+_SHARE, _SHARE_OF_TWO = 0.98, 0.995  # of the labels
 
 
 def constant_labels(subject: Subject) -> Iterator[Finding | str]:
@@ -38,59 +40,48 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
     itself, as a discriminator's ones or what the model itself answers, are no labels. A label may be a place in a set
     that the model cannot tell from other places, as it has no positions: there, one place is as good as any.
     """
-    seen = _counted(subject, subject.batches)
-    if seen and not any(_is_constant(loss, counts) for loss, counts in seen.values()):
+    first = _labels_of_losses(subject, subject.batches)
+    if first and not any(_is_constant(loss, labels) for loss, labels in first):
         yield "labels of several classes reach the loss"
-        return
-    if not seen:
-        return
-    batches = list(epoch(subject, _SECONDS / 2))
-    complete = len(batches) >= _length(subject) or sum(len(counts) for _, counts in seen.values()) >= _ENOUGH
-    for loss, labels in _counted(subject, batches).values():
-        if not complete or labels.numel() < 32 or not _is_constant(loss, labels):
-            continue
-        if _points_into_set(subject, loss.num_classes if loss.kind == "classes" else 0):
-            continue
-        share, value = _majority(labels)
-        classes = loss.num_classes if loss.kind == "classes" else 2
-        message = (
-            f"{share:.1%} of {labels.numel()} labels of an epoch are {value:g}, and the model has {classes} classes"
-        )
-        fix = (
-            "print(torch.bincount(labels))  # then correct what makes them: a threshold, a type or a division, perhaps"
-        )
-        each = loss.target.numel() // max(1, loss.target.shape[:1].numel())
-        yield Finding(CONSTANT_LABELS, _place(subject, value, each) or loss.op.place, message, fix)
-        return
+    elif first:
+        batches = list(epoch(subject, _SECONDS))
+        is_complete = len(batches) >= subject.trainer.num_training_batches
+        for loss, labels in _labels_of_losses(subject, batches):
+            if len(labels) < (_FEWEST if is_complete else _ENOUGH) or not _is_constant(loss, labels):
+                continue
+            num_classes = loss.num_classes if loss.kind == "classes" else 2
+            if not _points_into_set(subject, num_classes):
+                yield _finding(subject, loss, labels, num_classes)
+                return
 
 
-def _length(subject: Subject) -> int:
-    try:
-        return max(len(loader) for loader in train_loaders(subject))
-    except (TypeError, ValueError):
-        return 0
+def _finding(subject: Subject, loss: Loss, labels: Tensor, num_classes: int) -> Finding:
+    share, value = _majority(labels)
+    message = f"{share:.1%} of {len(labels)} labels of an epoch are {value:g}, and the model has {num_classes} classes"
+    fix = "print(torch.bincount(labels))  # then correct what makes them: a threshold, a type or a division, perhaps"
+    each = loss.target.numel() // max(1, loss.target.shape[:1].numel())
+    place = _sampler(subject, value) or _filled(subject, value) or _made(subject, value, each)
+    return Finding(CONSTANT_LABELS, place or loss.op.place, message, fix)
 
 
-def _counted(subject: Subject, batches: list[Any]) -> dict[int, tuple[Loss, Tensor]]:
-    """The labels that each loss of the step gets, by the loss's number in the step."""
+def _labels_of_losses(subject: Subject, batches: list[Any]) -> list[tuple[Loss, Tensor]]:
+    """The losses of the step that get labels from the data, each with those of all batches."""
     found: dict[int, tuple[Loss, list[Tensor]]] = {}
     weights = {id(parameter) for parameter in subject.model.parameters()}
-    for batch in batches[:200]:
+    for batch in batches[:_BATCHES]:
         step = subject.record(batch)
         for number, loss in enumerate(step.losses):
             labels = _labels(loss)
             is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))
             if labels is not None and step.is_from_data(loss.target) and not is_answer:
                 found.setdefault(number, (loss, []))[1].append(labels)
-    return {number: (loss, torch.cat(parts)) for number, (loss, parts) in found.items()}
+    return [(loss, torch.cat(labels)) for loss, labels in found.values()]
 
 
 def _labels(loss: Loss) -> Tensor | None:
     target = loss.target.detach()
     if loss.kind == "classes" and loss.prediction.dim() > 1 and loss.num_classes > 1:
-        if target.is_floating_point():
-            return target.argmax(dim=1).flatten()
-        return target[target != loss.op.argument(4, "ignore_index", -100)].flatten()
+        return (target.argmax(dim=1) if target.is_floating_point() else loss.kept(target)).flatten()
     return target.flatten() if loss.kind == "binary" else None
 
 
@@ -102,18 +93,17 @@ def _majority(labels: Tensor) -> tuple[float, float]:
 def _is_constant(loss: Loss, labels: Tensor) -> bool:
     if not labels.numel():
         return False
-    share, _ = _majority(labels)
-    dense = loss.prediction.dim() > 2 or loss.target.numel() != loss.target.shape[:1].numel()
-    weighted = any(loss.op.kwargs.get(name) is not None for name in ("weight", "pos_weight"))
-    if dense or weighted or labels.numel() < 100:
-        return share == 1.0
-    return share >= (0.98 if loss.kind == "classes" and loss.num_classes > 2 else 0.995)
+    is_dense = loss.prediction.dim() > 2 or loss.target.numel() != loss.target.shape[:1].numel()
+    is_weighted = any(loss.op.kwargs.get(name) is not None for name in ("weight", "pos_weight"))
+    if is_dense or is_weighted or labels.numel() < 100:
+        return _majority(labels)[0] == 1.0
+    return _majority(labels)[0] >= (_SHARE if loss.kind == "classes" and loss.num_classes > 2 else _SHARE_OF_TWO)
 
 
 def _points_into_set(subject: Subject, size: int) -> bool:
     """Whether the classes are the members of sets of this size: other orders of them give the scores in that order."""
     batch = subject.batches[0]
-    if size < 2 or not any(leaf.dim() > 1 and leaf.shape[1] == size for leaf in tensors(batch)):
+    if not any(leaf.dim() > 1 and leaf.shape[1] == size for leaf in tensors(batch)):
         return False
     order = torch.arange(size).roll(1)
     other = mapped(batch, lambda leaf: leaf[:, order] if leaf.dim() > 1 and leaf.shape[1] == size else leaf)
@@ -125,43 +115,43 @@ def _points_into_set(subject: Subject, size: int) -> bool:
     )
 
 
-def _has_others(loader: DataLoader, value: float) -> bool:
-    """Whether the samples in their own order have labels other than this, in a part that the loader's have not."""
-    chosen = [leaves(loader.dataset[number]).values() for number in indices(loader.dataset, 200)]
-    labels = [[leaf.item() for leaf in sample if leaf.numel() == 1] for sample in chosen]
-    return sum(value in sample for sample in labels) < 0.975 * len(labels)
-
-
-def _place(subject: Subject, value: float, each: int) -> Place | None:
-    """The sampler that leaves one class; else where so many equal numbers are made, or where those of a sample are."""
+def _sampler(subject: Subject, value: float) -> Place | None:
+    """Where a loader gets the sampler that leaves one class of several."""
     for loader, places in blame.loaders(subject, "train"):
-        if places and not isinstance(loader.sampler, RandomSampler | SequentialSampler) and _has_others(loader, value):
+        if isinstance(loader.sampler, RandomSampler | SequentialSampler):
+            continue
+        samples = [leaves(loader.dataset[number]).values() for number in indices(loader.dataset, _BATCHES)]
+        is_of_class = [any(leaf.numel() == 1 and leaf.item() == value for leaf in sample) for sample in samples]
+        if sum(is_of_class) < _SHARE * len(samples):
             return blame.option(places, "sampler")[0]
-    number = max([size(loader.dataset) or 0 for loader in train_loaders(subject)], default=0)
+    return None
 
-    first: dict[tuple[str, int], Place] = {}  # by name and part of what is constant
+
+def _filled(subject: Subject, value: float) -> Place | None:
+    """The line that makes so many equal numbers, and no array that is filled later."""
+    number = max([size(loader.dataset) or 0 for loader in train_loaders(subject)], default=0)
+    places: dict[tuple[str, int], Place] = {}  # by name and part of what is constant
 
     def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         for name, given in values.items():
-            for index, part in enumerate(replay.parts([given])):
-                array = replay.array(part)
-                if array is None or not max(32, number // 2) <= array.size < 10**6 or array.ndim > 2:
+            for index, part in enumerate(parts([given])):
+                numbers = array(part)
+                if numbers is None or not max(_FEWEST, number // 2) <= numbers.size < 10**6 or numbers.ndim > 2:
                     continue
-                if float(np.mean(array == value)) >= 0.98:
-                    first.setdefault((name, index), place)
+                if (numbers == value).mean() >= _SHARE:
+                    places.setdefault((name, index), place)
                 else:
-                    first.pop((name, index), None)  # it was only being filled
+                    places.pop((name, index), None)
         return False
 
     replay.lines(replay.remake(subject, None), see)
-    place = next(iter(first.values()), None)
-    datasets = [loader.dataset for loader in train_loaders(subject) if size(loader.dataset)]
-    if place is not None or not datasets:
-        return place
-    sample = max(0, len(datasets[0]) - 1)  # type: ignore[arg-type]  # size() says that it has one
-    run = partial(datasets[0].__getitem__, sample)
+    return next(iter(places.values()), None)
 
-    def is_label(array: np.ndarray, _: Any) -> bool:
-        return (array.size == each if each > 1 else array.ndim == 0) and bool((array == value).all())
 
-    return replay.first_line(subject, is_label, run=run)
+def _made(subject: Subject, value: float, each: int) -> Place | None:
+    """The line that makes the labels of the last sample."""
+    for loader in train_loaders(subject):
+        if number := size(loader.dataset):
+            run = partial(loader.dataset.__getitem__, number - 1)
+            return replay.first_line(subject, lambda a, _: a.size == each and bool((a == value).all()), run=run)
+    return None

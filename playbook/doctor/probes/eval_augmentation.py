@@ -1,19 +1,16 @@
 """Random augmentation of validation and test data."""
 
-import ast
-import random
 from collections.abc import Callable, Iterator
-from sys import _getframe
 from typing import Any
 
-import numpy as np
+import lightning.pytorch as pl
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from playbook.doctor import blame, replay, source
+from playbook.doctor import blame, replay
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.samples import base, indices, leaves, owner, size, train_loaders
+from playbook.doctor.samples import base, indices, leaves, train_loaders
 from playbook.doctor.subject import Subject
 
 EVAL_AUGMENTATION = Defect(
@@ -27,153 +24,112 @@ DEFECTS = (EVAL_AUGMENTATION,)
 
 _ITEMS = 24
 _SHARE = 0.1  # of the samples that change
-_HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+_NUM_MASK_VALUES = 8  # a mask has no more different values
+
+Sample = dict[str, Tensor]  # leaves by path
 
 
 def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
-    """Takes the same validation and test samples twice, with other random states: the label stays, does the input?
+    """Reads 24 validation and test samples under two seeds: augmentation changes a leaf of more than 10 % of them.
 
     Random inputs belong to some tasks: pairs of views, inputs to be restored, masked tokens, sampled negatives. So
-    augmentation is what changes one input, in samples whose label stays and is used by the step; or what only turns it
-    over, whether or not there is a label.
+    a change counts if the label stays and the step uses it; or, with or without a label, if it only mirrors the input.
 
-    The place is the line that draws where that always happens; where an attribute of the data set decides, the line
-    that made the validation data. If these are parts of the same data set as the training data, what the set-up code
-    switches on for one part holds for the other: then it is that assignment, and without one the split.
+    The place is the line that made the validation data, or the line of the collation or the hook that draws.
     """
     looked = False
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
             numbers = indices(loader.dataset, _ITEMS)
-            if not numbers:
-                continue
-            looked = True
-            found = _changes(subject, loader, numbers)
-            if found is None:
-                continue
-            changed, path, through = found
-            message = (
-                f"{changed} of {len(numbers)} {kind} samples are another input each time they are read (leaf {path!r})"
-            )
-            fix = "# give the validation data the transform without random parts: resize, to tensor, normalize"
-            if through == "hook":
-                fix = "if self.trainer.training:  # only then augment"
-            elif through == "dataset" and _is_shared(subject, loader):
-                fix = "# validation on a data set of its own, without augmentation: Subset(plain, val.indices)"
-            yield Finding(EVAL_AUGMENTATION, _place(subject, loader, places, through, numbers[0]), message, fix)
-            return
+            looked |= bool(numbers)
+            for through, read in _ways(subject, loader, numbers) if numbers else ():
+                first, second = (_seeded(seed, read) for seed in (1, 2))
+                if (augmented := _augmented(subject, first, second)) is not None:
+                    path, changed = augmented
+                    message = f"{changed} of {len(numbers)} {kind} samples are another input each time they are read"
+                    yield Finding(
+                        EVAL_AUGMENTATION,
+                        _place(subject, loader, places, through, read),
+                        f"{message} (leaf {path!r})",
+                        _fix(subject, loader, through),
+                    )
+                    return
     if looked:
         yield "validation samples are the same each time they are read"
 
 
-def _changes(subject: Subject, loader: DataLoader, numbers: list[int]) -> tuple[int, str, str] | None:
-    """How many samples change, which leaf does, and through what: the data set, the collation or a hook."""
-    first, second = ([_seeded(2 * n + seed, lambda n=n: leaves(loader.dataset[n])) for n in numbers] for seed in (0, 1))
-    found = _augmented(subject, first, second)
-    if found:
-        return *found, "dataset"
-    items = [loader.dataset[number] for number in numbers[: loader.batch_size or 1]]
-    if loader.batch_sampler is None or loader.collate_fn is None:
-        return None
-    batches = [_seeded(seed, lambda: loader.collate_fn(list(items))) for seed in (1, 2)]
-    found = _augmented(subject, *[_rows(leaves(batch)) for batch in batches])
-    if found:
-        return *found, "collate"
-    moved = [_seeded(seed, lambda: subject.arrived(loader.collate_fn(list(items)))) for seed in (1, 2)]
-    found = _augmented(subject, *[_rows(leaves(batch)) for batch in moved])
-    return (*found, "hook") if found else None
+def _ways(subject: Subject, loader: DataLoader, numbers: list[int]) -> Iterator[tuple[str, Callable[[], list[Sample]]]]:
+    """Where samples may be augmented, with what reads them as they leave it: the data set, the collation, a hook."""
+    yield "dataset", lambda: [leaves(loader.dataset[number]) for number in numbers]
+    if loader.batch_sampler is not None and loader.collate_fn is not None:
+        collate, items = loader.collate_fn, [loader.dataset[number] for number in numbers[: loader.batch_size or 1]]
+        yield "collate", lambda: _rows(collate(list(items)))
+        yield "hook", lambda: _rows(subject.arrived(collate(list(items))))
 
 
-def _seeded(seed: int, function: Callable[[], Any]) -> Any:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    return function()
+def _seeded(seed: int, read: Callable[[], list[Sample]]) -> list[Sample]:
+    pl.seed_everything(seed, verbose=False)
+    return read()
 
 
-def _rows(batch: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    number = min([len(leaf) for leaf in batch.values() if leaf.dim()], default=0)
-    return [{path: leaf[row] for path, leaf in batch.items() if leaf.dim()} for row in range(number)]
+def _rows(batch: Any) -> list[Sample]:
+    tensors = {path: leaf for path, leaf in leaves(batch).items() if leaf.dim()}
+    number = min([len(leaf) for leaf in tensors.values()], default=0)
+    return [{path: leaf[row] for path, leaf in tensors.items()} for row in range(number)]
 
 
-def _augmented(
-    subject: Subject, first: list[dict[str, Tensor]], second: list[dict[str, Tensor]]
-) -> tuple[int, str] | None:
-    changed: dict[str, int] = {}
-    for one, two in zip(first, second, strict=False):
-        for path in one.keys() & two.keys():
-            if not _equal(one[path], two[path]):
-                changed[path] = changed.get(path, 0) + 1
-    inputs = {path: number for path, number in changed.items() if number > _SHARE * len(first)}
-    if not inputs or not first:
+def _augmented(subject: Subject, first: list[Sample], second: list[Sample]) -> tuple[str, int] | None:
+    """The largest leaf that augmentation changes, and in how many samples."""
+    if not first:
         return None
     sample = first[0]
-    stays = {path: leaf for path, leaf in sample.items() if path not in changed}
+    pairs = {path: [(a[path], b[path]) for a, b in zip(first, second, strict=True) if path in b] for path in sample}
+    changes = {path: sum(not _is_equal(a, b) for a, b in pairs[path]) for path in sample}
+    inputs = [path for path in sample if changes[path] > _SHARE * len(first) and sample[path].numel() > 1]
+    if not inputs:
+        return None
     main = max(inputs, key=lambda path: sample[path].numel())
-    # views: two leaves of one shape; restoring: what stays is as large as what changes
-    floats = [path for path in inputs if sample[path].is_floating_point() and sample[path].numel() > 1]
-    views = [
-        p for p in floats for q in floats if p < q and sample[p].shape == sample[q].shape and not _is_mask(sample[q])
-    ]
-    restored = [
-        path
-        for path, leaf in stays.items()
-        if leaf.is_floating_point() and 2 * leaf.numel() >= sample[main].numel() > 2
-    ]
-    if views or restored or sample[main].numel() < 2:
+    stays = {path: leaf for path, leaf in sample.items() if not changes[path]}
+    images = [sample[path].shape for path in inputs if not _is_mask(sample[path])]
+    are_views = len(set(images)) < len(images)
+    is_restored = any(leaf.is_floating_point() and 2 * leaf.numel() >= sample[main].numel() for leaf in stays.values())
+    if are_views or is_restored:
         return None
-    if len(inputs) > 1 and all(_is_mask(sample[path]) or path == main for path in inputs):
-        if all(_permuted(one[main], two[main]) for one, two in zip(first, second, strict=False)):
-            return inputs[main], main  # image and mask are moved together
-        return None
-    if (
-        not sample[main].is_floating_point()
-        and sample[main].dtype != torch.uint8
-        and not _mostly_kept(first, second, main)
-    ):
-        return None
-    flipped = all(_is_flipped(one[main], two[main]) for one, two in zip(first, second, strict=False))
-    return (inputs[main], main) if flipped or _is_label_used(subject, stays) else None
+    is_augmented = all(_is_mirrored(a, b) for a, b in pairs[main]) or (
+        _is_label_used(subject, stays) and (_is_image(sample[main]) or _are_mostly_kept(pairs[main]))
+    )
+    return (main, changes[main]) if is_augmented else None
 
 
-def _equal(one: Tensor, two: Tensor) -> bool:
-    if one.shape != two.shape:
-        return False
-    if one.is_floating_point():
-        return torch.allclose(one.double(), two.double(), rtol=1e-6, atol=1e-7, equal_nan=True)
-    return torch.equal(one, two)
-
-
-def _is_flipped(one: Tensor, two: Tensor) -> bool:
-    """Whether a picture is the other one, or its mirror image."""
-    if one.dim() < 2 or one.shape != two.shape:
-        return False
-    return _equal(one, two) or any(_equal(one.flip(dim), two) for dim in range(one.dim()))
+def _is_equal(one: Tensor, two: Tensor) -> bool:
+    return one.shape == two.shape and torch.allclose(one.double(), two.double(), rtol=1e-6, atol=1e-7, equal_nan=True)
 
 
 def _is_mask(leaf: Tensor) -> bool:
-    return not leaf.is_floating_point() or len(leaf.unique()) <= 8
+    return not leaf.is_floating_point() or len(leaf.unique()) <= _NUM_MASK_VALUES
 
 
-def _permuted(one: Tensor, two: Tensor) -> bool:
-    return one.numel() == two.numel() and torch.allclose(
-        one.flatten().sort()[0].double(), two.flatten().sort()[0].double()
-    )
+def _is_image(leaf: Tensor) -> bool:
+    return leaf.is_floating_point() or leaf.dtype == torch.uint8
 
 
-def _mostly_kept(first: list[dict[str, Tensor]], second: list[dict[str, Tensor]], path: str) -> bool:
-    pairs = [(one[path].flatten(), two[path].flatten()) for one, two in zip(first, second, strict=False)]
-    kept = [(one == two).double().mean().item() for one, two in pairs if one.shape == two.shape]
-    return bool(kept) and sum(kept) / len(kept) > 0.5
+def _is_mirrored(one: Tensor, two: Tensor) -> bool:
+    if one.dim() < 2:
+        return False
+    return _is_equal(one, two) or any(_is_equal(one.flip(dim), two) for dim in range(one.dim()))
 
 
-def _is_label_used(subject: Subject, stays: dict[str, Tensor]) -> bool:
+def _are_mostly_kept(pairs: list[tuple[Tensor, Tensor]]) -> bool:
+    kept = [(one == two).double().mean() for one, two in pairs if one.shape == two.shape]
+    return bool(kept) and float(sum(kept)) > 0.5 * len(kept)
+
+
+def _is_label_used(subject: Subject, stays: Sample) -> bool:
     """Whether the validation step computes with a leaf that does not change."""
     if not stays or not subject.validates:
         return False
-    batch = subject.val_batches[0]
-    used = {item.data_ptr() for op in subject.attempt(training=False).record.ops for item in op.inputs}
-    return any(leaf.data_ptr() in used for path, leaf in leaves(batch).items() if path in stays)
+    step = subject.attempt(training=False)
+    return any(step.record.takers(leaf) for path, leaf in leaves(step.batch).items() if path in stays)
 
 
 def _is_shared(subject: Subject, loader: DataLoader) -> bool:
@@ -181,94 +137,19 @@ def _is_shared(subject: Subject, loader: DataLoader) -> bool:
     return any(base(item.dataset) is base(loader.dataset) for item in train_loaders(subject))
 
 
-def _place(subject: Subject, loader: DataLoader, places: list[Place], through: str, number: int) -> Place | None:
-    """The line that draws, or the one that made the validation data if the data set can be made without drawing."""
+def _place(
+    subject: Subject, loader: DataLoader, places: list[Place], through: str, read: Callable[[], Any]
+) -> Place | None:
+    if through == "dataset":
+        made = blame.dataset_line(subject, loader.dataset)
+        return made[0] if made else next(iter(places), None)
+    drawing = replay.first_draw(read)
+    return next(iter(reversed(drawing) if through == "hook" else drawing), None)
+
+
+def _fix(subject: Subject, loader: DataLoader, through: str) -> str:
     if through == "hook":
-        batch = loader.collate_fn([loader.dataset[number]])
-        found = _draws(lambda: subject.arrived(batch), _HOOKS) or _draws(lambda: subject.arrived(batch))
-        return found[0] if found else None
-    if through == "collate":
-        found = _draws(lambda: loader.collate_fn([loader.dataset[number]]))
-        return found[0] if found else None
-    made = blame.dataset_line(subject, loader.dataset)
-    stack = _draws(lambda: loader.dataset[number])
-    deciding = _deciding(stack, base(loader.dataset))
-    if deciding and _is_shared(subject, loader) and (switch := _switch(subject, base(loader.dataset), deciding)):
-        return switch
-    if not stack or _is_chosen(stack, base(loader.dataset)) or not size(loader.dataset):
-        return made[0] if made else (places[0] if places else next(iter(stack), None))
-    return stack[0]
-
-
-def _draws(run: Callable[[], Any], within: tuple[str, ...] = ()) -> list[Place]:
-    """The first line that moves a random state, in functions of these names if there are any, and those that called."""
-    found: list[Place] = []
-
-    def states() -> list[Any]:
-        return [random.getstate(), str(np.random.get_state()), torch.get_rng_state().sum().item()]
-
-    before = states()
-
-    def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        function = source.function_at(place) if within else None
-        if states() != before and (not within or (function is not None and function.name in within)):
-            found.extend([place, *source.callers(_getframe(1))[0][1:]])
-        return bool(found)
-
-    replay.lines(run, see)
-    return found
-
-
-def _is_chosen(stack: list[Place], dataset: object) -> bool:
-    """Whether what draws depends on an argument of the data set: `if self.train`, `self.transform(x)`."""
-    tests, held = _conditions(stack[0], dataset)
-    own = [place for place in stack[1:] if _is_within(place, dataset)]
-    return bool(tests or held or any(_conditions(place, dataset)[0] for place in own))
-
-
-def _deciding(stack: list[Place], dataset: object) -> set[str]:
-    """Attributes of a data set that decide whether it draws."""
-    return {
-        name for place in stack if _is_within(place, dataset) for part in _conditions(place, dataset) for name in part
-    }
-
-
-def _conditions(place: Place, dataset: object) -> tuple[set[str], set[str]]:
-    """Attributes of self in the conditions around a line, and those called on it that no method of the data set is."""
-    tests, held = set[str](), set[str]()
-    function = source.function_at(place)
-    for node in ast.walk(function) if function else ():
-        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-        if isinstance(node, ast.If | ast.IfExp) and first <= place.line <= last:
-            tests |= {part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute) and _of_self(part)}
-        if isinstance(node, ast.Call) and first == place.line:
-            root, _, name = ast.unparse(node.func).partition(".")
-            if root == "self" and not hasattr(type(dataset), name):
-                held.add(name.partition(".")[0])
-    return tests, held
-
-
-def _of_self(node: ast.Attribute) -> bool:
-    return ast.unparse(node.value) == "self"
-
-
-def _is_within(place: Place, thing: object) -> bool:
-    """Whether a line is in a class of an object's."""
-    found = filter(None, (source.body(cls) for cls in source.classes_of(thing)))
-    return any(
-        file == place.file and node.lineno <= place.line <= (node.end_lineno or 0)
-        for file, node in found
-        if isinstance(node, ast.ClassDef)
-    )
-
-
-def _switch(subject: Subject, dataset: object, names: set[str]) -> Place | None:
-    """The last line beside a data set's own that gives one of its attributes a value other than False or None."""
-    found = []
-    for place, node in source.statements(*source.classes_of(owner(subject))):
-        if not isinstance(node, ast.Assign) or (isinstance(node.value, ast.Constant) and not node.value.value):
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Attribute) and target.attr in names and not _of_self(target):
-                found.append(place)
-    return max(found, key=lambda place: place.line, default=None)
+        return "if self.trainer.training:  # only then augment"
+    if through == "dataset" and _is_shared(subject, loader):
+        return "# validation on a data set of its own, without augmentation: Subset(plain, val.indices)"
+    return "# give the validation data the transform without random parts: resize, to tensor, normalize"

@@ -4,7 +4,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
@@ -25,6 +26,22 @@ _SECONDS = 0.5
 _EPISODES = 8  # batches that are looked at
 
 
+class LeftOut(NamedTuple):
+    """Samples that an epoch of a loader misses.
+
+    Args:
+        missing: how many.
+        number: of all samples.
+        option: of the loader that leaves them out.
+        reason: how.
+    """
+
+    missing: int
+    number: int
+    option: str
+    reason: str
+
+
 def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     """Counts the samples that an epoch of a validation or test loader asks for.
 
@@ -33,79 +50,64 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     it draws episodes, as few-shot learning does, with the same number of each class or with samples that come twice.
     drop_last costs nothing where the batches come out even.
     """
-    good = 0
+    complete = 0
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
-            number, missing, reason = _missing(loader)
-            if not missing:
-                number, missing, reason = _left_out(loader, subject)
-            if not missing:
-                good += 1
+            found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
+            if found is None or not found.missing:
+                complete += 1
                 continue
-            names = {"drop_last": "drop_last", "batch_sampler": "batch_sampler"}
-            place = blame.option(places, next((names[name] for name in names if name in reason), "sampler"))[0]
-            message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
-            fix = (
-                "DataLoader(dataset, batch_size=…, drop_last=False)"
-                if "drop_last" in reason
-                else "DataLoader(dataset, batch_size=…)"
-            )
-            yield Finding(EVAL_DROPS_DATA, place, message, fix)
-    if good:
-        yield (
-            "validation and test loaders leave nothing out" if good > 1 else "the validation loader leaves nothing out"
-        )
+            message = f"{found.missing} of {found.number} samples of the {kind} loader are not evaluated in an epoch"
+            kept = ", drop_last=False" if found.option == "drop_last" else ""
+            fix = f"DataLoader(dataset, batch_size=…{kept})"
+            place = blame.option(places, found.option)[0]
+            yield Finding(EVAL_DROPS_DATA, place, f"{message}: {found.reason}", fix)
+    if complete:
+        yield f"the validation {'and test loaders leave' if complete > 1 else 'loader leaves'} nothing out"
 
 
-def _missing(loader: DataLoader) -> tuple[int, int, str]:
-    """How many samples there are, how many an epoch misses, and why."""
-    if isinstance(loader.dataset, IterableDataset):
-        return _of_stream(loader)
-    number = size(loader.dataset) or 0
-    if getattr(loader.batch_sampler, "drop_last", False) is True:
-        kept = sum(len(batch) for batch in loader.batch_sampler or [])
-        asked = (
-            sum(1 for _ in loader.sampler) if type(loader).__name__ == "DataLoader" and loader.batch_size else number
-        )
-        if kept < asked:
-            return asked, asked - kept, f"drop_last with batches of {loader.batch_size or 'several sizes'}"
-    if isinstance(loader.sampler, WeightedRandomSampler | RandomSampler):
-        seen = len({index for batch in loader.batch_sampler or [] for index in batch})
-        drawn = getattr(loader.sampler, "replacement", False)
-        if seen < number and (drawn or getattr(loader.sampler, "num_samples", number) < number):
-            return (
-                number,
-                number - seen,
-                f"{type(loader.sampler).__name__} draws {'with replacement' if drawn else 'only a part'}",
-            )
-    return number, 0, ""
+def _of_stream(loader: DataLoader) -> LeftOut | None:
+    if not loader.drop_last or not loader.batch_size:
+        return None
+    number, deadline = 0, time.monotonic() + _SECONDS
+    for _ in loader.dataset:
+        number += 1
+        if time.monotonic() > deadline:
+            return None
+    return LeftOut(number % loader.batch_size, number, "drop_last", f"drop_last with batches of {loader.batch_size}")
 
 
-def _left_out(loader: DataLoader, subject: Subject) -> tuple[int, int, str]:
-    """The samples that a batch sampler of the user's own gives to no batch, and that are not trained with either."""
-    sampler, number = loader.batch_sampler, size(loader.dataset) or 0
-    if sampler is None or type(sampler).__module__.startswith(("torch.", "lightning.")):
-        return number, 0, ""
-    if _draws_episodes(loader):
-        return number, 0, ""
+def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
+    number, sampler, batches = size(loader.dataset) or 0, loader.sampler, loader.batch_sampler
+    if getattr(batches, "drop_last", False):
+        asked = sum(1 for _ in sampler) if loader.batch_size else number
+        missing = asked - sum(len(batch) for batch in batches or [])
+        if missing > 0:
+            reason = f"drop_last with batches of {loader.batch_size or 'several sizes'}"
+            return LeftOut(missing, asked, "drop_last", reason)
+    if isinstance(sampler, WeightedRandomSampler | RandomSampler):
+        missing = number - len({index for batch in batches or [] for index in batch})
+        way = "with replacement" if sampler.replacement else "only a part"
+        return LeftOut(missing, number, "sampler", f"{type(sampler).__name__} draws {way}")
+    if batches is None or type(batches).__module__.startswith(("torch.", "lightning.")) or _draws_episodes(loader):
+        return None
     seen: set[int] = set()
     deadline = time.monotonic() + _SECONDS
     for other in (loader, *(other for other, _ in blame.loaders(subject, "train"))):
         if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
             continue  # else the samples are divided between the loaders by their numbers
         for batch in other.batch_sampler or []:
-            if other is loader and not seen.isdisjoint(map(int, batch)):
-                return number, 0, ""
-            seen |= set(map(int, batch))
-            if time.monotonic() > deadline:
-                return number, 0, ""
-    return number, number - len(seen), f"its batch_sampler, {type(sampler).__name__}, leaves them out"
+            indices = {int(index) for index in batch}
+            if time.monotonic() > deadline or (other is loader and seen & indices):
+                return None
+            seen |= indices
+    reason = f"its batch_sampler, {type(batches).__name__}, leaves them out"
+    return LeftOut(number - len(seen), number, "batch_sampler", reason)
 
 
 def _draws_episodes(loader: DataLoader) -> bool:
     """Whether batches have several classes, of each the same number of samples or a multiple of it."""
-    counts: dict[str, list[int]] = {}  # of a class in a batch, by the leaf that tells the class
-    several: set[str] = set()
+    counts: dict[str, list[list[int]]] = {}  # of the classes in each batch, by the leaf that tells the class
     for batch in islice(loader.batch_sampler or [], _EPISODES):
         labels: dict[str, list[int]] = {}
         for number in batch:
@@ -113,18 +115,6 @@ def _draws_episodes(loader: DataLoader) -> bool:
                 if leaf.numel() == 1 and not leaf.is_floating_point():
                     labels.setdefault(path, []).append(int(leaf))
         for path, values in labels.items():
-            times = list(Counter(values).values())
-            counts.setdefault(path, []).extend(times)
-            several |= {path} if len(times) > 1 else set()
-    return any(math.gcd(*counts[path]) > 1 for path in several)
-
-
-def _of_stream(loader: DataLoader) -> tuple[int, int, str]:
-    if not loader.drop_last or not loader.batch_size:
-        return 0, 0, ""
-    number, deadline = 0, time.monotonic() + _SECONDS
-    for _ in loader.dataset:
-        number += 1
-        if time.monotonic() > deadline:
-            return number, 0, ""
-    return number, number % loader.batch_size, f"drop_last with batches of {loader.batch_size}"
+            counts.setdefault(path, []).append(list(Counter(values).values()))
+    several = [batches for batches in counts.values() if any(len(batch) > 1 for batch in batches)]
+    return any(math.gcd(*chain(*batches)) > 1 for batches in several)

@@ -1,12 +1,12 @@
 """NaN and infinity in the data."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
@@ -34,17 +34,13 @@ def finite_data(subject: Subject) -> Iterator[Finding | str]:
     Missing values may be marked by NaN and masked in the step: a batch counts only if its loss or a gradient of it is
     not finite either, or the step ends with an error.
     """
-    kinds = [("training", subject.batches), ("validation", subject.val_batches), ("training", _later(subject))]
     batches = 0
-    for kind, source in kinds:
-        for batch in source:
-            batches += 1
-            bad = {path: leaf for path, leaf in leaves(batch).items() if not _finite(leaf)}
-            if not bad or not _spoils(subject, batch):
-                continue
-            path, leaf = next(iter(bad.items()))
-            number = int((~torch.isfinite(leaf)).sum())
-            what = "NaN" if torch.isnan(leaf).any() else "infinite"
+    kinds = {"training": chain(subject.batches, _later(subject)), "validation": subject.val_batches}
+    for kind, batch in ((kind, batch) for kind, some in kinds.items() for batch in some):
+        batches += 1
+        path, leaf = next(((path, leaf) for path, leaf in leaves(batch).items() if not _is_finite(leaf)), ("", None))
+        if leaf is not None and _spoils(subject, batch):
+            number, what = int((~leaf.isfinite()).sum()), "NaN" if leaf.isnan().any() else "infinite"
             name = f" of leaf {path}" if path else ""
             message = (
                 f"{number} of {leaf.numel()} values{name} are {what} in a {kind} batch, and so is a loss or gradient"
@@ -58,59 +54,43 @@ def finite_data(subject: Subject) -> Iterator[Finding | str]:
 def _later(subject: Subject) -> Iterator[Any]:
     """The rest of an epoch, unless the tensors that it is made of are finite, and only stacked."""
     for loader in train_loaders(subject):
-        found = whole(loader.dataset)
-        if found is None or loader.collate_fn is not default_collate or not all(map(_finite, found.values())):
+        tensors = whole(loader.dataset)
+        if tensors is None or loader.collate_fn is not default_collate or not all(map(_is_finite, tensors.values())):
             yield from epoch(subject, _SECONDS)
             return
 
 
-def _finite(leaf: Tensor) -> bool:
-    return not leaf.is_floating_point() or bool(torch.isfinite(leaf).all())
+def _is_finite(leaf: Tensor) -> bool:
+    return not leaf.is_floating_point() or bool(leaf.isfinite().all())
 
 
 def _spoils(subject: Subject, batch: Any) -> bool:
-    subject.model.zero_grad()
-    torch.manual_seed(0)
     try:
-        loss = subject.train(batch)
-    except (RuntimeError, ValueError, IndexError):
+        step = subject.backward(batch)
+    except Exception:  # of any kind: the step cannot take the batch
         return True
-    if loss is None:  # manual optimization: whatever backward it did, its gradients are there
-        record = subject.record(batch).record
-        return any(op.grad and not _finite(out) for op in record.ops for out in op.outputs if out.dim() == 0)
-    if not torch.isfinite(loss).all():
-        return True
-    if loss.requires_grad:
-        loss.sum().backward()
     grads = [parameter.grad for parameter in subject.model.parameters() if parameter.grad is not None]
-    return any(not torch.isfinite(grad).all() for grad in grads)
+    return step.loss is not None and not all(map(_is_finite, [step.loss, *grads]))
 
 
 def _place(subject: Subject, leaf: Tensor) -> Place | None:
-    wanted = np.isnan if bool(torch.isnan(leaf).any()) else np.isinf
+    """Where such a value is first among the data, in a sample, or in a batch of samples without any."""
+    wanted = np.isnan if bool(leaf.isnan().any()) else np.isinf
 
     def holds(array: np.ndarray, _: Any) -> bool:
         return array.dtype.kind == "f" and bool(wanted(array).any())
 
-    spoilt = 0
     for loader in train_loaders(subject)[:1]:
-        for number in range(min(size(loader.dataset) or 0, _SAMPLES)):
-            if _is_spoilt(loader.dataset[number]):
-                spoilt = number
-                break
-    return replay.first_line(subject, holds, spoilt) or replay.first_line(subject, holds, run=_collating(subject))
+        numbers = range(min(size(loader.dataset) or 0, _SAMPLES))
+        spoilt = next((number for number in numbers if _is_spoilt(loader.dataset[number])), 0)
+        if (place := replay.first_line(subject, holds, spoilt)) is not None or loader.collate_fn is None:
+            return place
+        for start in numbers[::_TOGETHER]:
+            samples = [loader.dataset[number] for number in numbers[start : start + _TOGETHER]]
+            if _is_spoilt(loader.collate_fn(copy.deepcopy(samples))):
+                return replay.first_line(subject, holds, run=partial(loader.collate_fn, samples))
+    return None
 
 
 def _is_spoilt(thing: Any) -> bool:
-    return any(not _finite(part) for part in leaves(thing).values())
-
-
-def _collating(subject: Subject) -> Callable[[], Any]:
-    """Puts samples together of which a batch is spoilt that are not so each on its own."""
-    for loader in train_loaders(subject)[:1]:
-        number = min(size(loader.dataset) or 0, _SAMPLES)
-        for start in range(0, number, _TOGETHER) if loader.collate_fn is not None else ():
-            samples = [loader.dataset[index] for index in range(start, min(start + _TOGETHER, number))]
-            if _is_spoilt(loader.collate_fn(copy.deepcopy(samples))):
-                return partial(loader.collate_fn, samples)
-    return lambda: None
+    return not all(map(_is_finite, leaves(thing).values()))

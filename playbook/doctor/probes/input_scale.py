@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from playbook.doctor import blame, replay, source
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
-from playbook.doctor.record import CONVOLUTIONS, Op, Record
-from playbook.doctor.samples import base, owner, train_loaders
+from playbook.doctor.record import CONVOLUTIONS, Op
+from playbook.doctor.samples import base, leaves, owner, train_loaders
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 UNNORMALIZED_INPUT = Defect(
@@ -24,6 +23,8 @@ UNNORMALIZED_INPUT = Defect(
 DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
+_NUM_BATCHES = 3
+_NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
 _LAYERS = {*CONVOLUTIONS, *_RECURRENT, *_PRODUCTS, "linear", "bilinear"}
@@ -32,93 +33,70 @@ _LAYERS = {*CONVOLUTIONS, *_RECURRENT, *_PRODUCTS, "linear", "bilinear"}
 def input_scale(subject: Subject) -> Iterator[Finding | str]:
     """Measures every channel of what comes from the batch to a layer with trainable weights, before any other layer.
 
-    The threshold is a root mean square of 10 in a channel: standardised data have 1, pixels of 0 to 255 about 100. A
-    norm in front of the layer, a division in forward and embedded indices are seen as they are: their results count.
-    LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
+    The threshold is a root mean square of 10 in a channel, in each of three batches: standardised data have 1, pixels
+    of 0 to 255 about 100. A norm in front of the layer, a division in forward and embedded indices are seen as they
+    are: their results count. LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
     """
-    squares: dict[tuple[Any, ...], tuple[Tensor, int]] = {}
+    sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
-    for index, batch in enumerate(subject.batches[:3]):
-        record = subject.attempt(index).record
-        given = {id(leaf): leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)}
-        given |= {id(value): value for value in _attributes(batch)}
-        for op, operand, leaf in _entries(record, given):
-            square, number = _squares(op, operand)
-            key = (op.place, len(square))
-            before, numbers = squares.get(key, (0.0, 0))
-            squares[key], entries[key] = (before + square, numbers + number), (op, operand, leaf)
-    sizes = {key: (square / number).sqrt().max().item() for key, (square, number) in squares.items()}
-    for key, (op, operand, leaf) in entries.items():
-        if (size := sizes[key]) > LARGE and np.isfinite(size):
-            low, high = operand.min().item(), operand.max().item()
+    for number in range(len(subject.batches[:_NUM_BATCHES])):
+        for op, x, leaf in _entries(subject.attempt(number)):
+            channels = x.double().movedim(_axis(op, x), -1) if x.dim() > 1 else x.double()[None]
+            size = channels.flatten(0, -2).square().mean(dim=0).sqrt().max().item()
+            key = (op.place, channels.shape[-1])
+            sizes.setdefault(key, []).append(size)
+            entries[key] = op, x, leaf
+    for key, (op, x, leaf) in entries.items():
+        size, low, high = min(sizes[key]), x.min().item(), x.max().item()
+        if size > LARGE and np.isfinite(sizes[key]).all():
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
-            fix = "x = x / 255  # pixels" if _is_pixels(operand) else "x = (x - mean) / std  # of the training data"
-            yield Finding(UNNORMALIZED_INPUT, _place(subject, leaf, operand) or op.place, message, fix)
+            is_pixels = low >= 0 and 100 < high <= 255
+            fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
+            yield Finding(UNNORMALIZED_INPUT, _place(subject, leaf, x) or op.place, message, fix)
             return
     if sizes:
-        yield f"inputs reach the first layer with a root mean square of at most {max(sizes.values()):.2g}"
+        largest = max(max(values) for values in sizes.values())
+        yield f"inputs reach the first layer with a root mean square of at most {largest:.2g}"
 
 
-def _attributes(batch: Any) -> list[Tensor]:
-    """Tensors of an object that is no container: a graph."""
-    things = [leaf for leaf in tree_leaves(batch) if not isinstance(leaf, Tensor) and hasattr(leaf, "__dict__")]
-    found = []
-    for thing in things:
-        values = thing.to_dict() if callable(getattr(thing, "to_dict", None)) else vars(thing)
-        found += [value for value in values.values() if isinstance(value, Tensor)]
-    return found
-
-
-def _entries(record: Record, given: dict[int, Tensor]) -> Iterator[tuple[Op, Tensor, Tensor]]:
+def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
     """Calls with a trainable weight on something that no layer has touched yet, with the batch's leaf it came from."""
-    origin = dict(given)
-    kept = []  # identities must not be reused
-    for op in record.ops:
-        inputs = op.inputs
-        weights = [item for item in inputs if isinstance(item, nn.Parameter)]
-        from_batch = [item for item in inputs if id(item) in origin and not isinstance(item, nn.Parameter)]
-        if from_batch and op.name in _LAYERS and any(weight.requires_grad for weight in weights):
-            operand = from_batch[0]
-            if operand.is_floating_point() and operand.numel():
-                yield op, operand, origin[id(operand)]
-        elif from_batch and not weights and all(id(item) in origin for item in inputs if item.requires_grad):
+    origin = {id(leaf): leaf for leaf in leaves(step.batch).values()}
+    for op in step.record.ops:
+        weights = [item for item in op.inputs if isinstance(item, nn.Parameter)]
+        x = next((item for item in op.inputs if id(item) in origin and not isinstance(item, nn.Parameter)), None)
+        if x is None:
+            continue
+        if op.name in _LAYERS and any(weight.requires_grad for weight in weights):
+            if x.is_floating_point() and x.numel():
+                yield op, x, origin[id(x)]
+        elif not weights and all(id(item) in origin for item in op.inputs if item.requires_grad):
             for out in op.outputs:
-                if id(out) not in origin:
-                    origin[id(out)] = origin[id(from_batch[0])]
-                    kept.append(out)
+                origin.setdefault(id(out), origin[id(x)])
 
 
-def _squares(op: Op, operand: Tensor) -> tuple[Tensor, int]:
-    """The sum of the squares in each channel, and of how many values."""
-    channels = 1 if op.name in CONVOLUTIONS and operand.dim() > 2 else -1
-    values = operand.double()[None] if operand.dim() == 1 else operand.double().movedim(channels, -1).flatten(0, -2)
-    return values.square().sum(dim=0), len(values)
+def _axis(op: Op, x: Tensor) -> int:
+    """The dimension of the channels."""
+    return 1 if op.name in CONVOLUTIONS and x.dim() > 2 else -1
 
 
-def _is_pixels(x: Tensor) -> bool:
-    return x.min().item() >= 0 and 100 < x.max().item() <= 255
+def _place(subject: Subject, leaf: Tensor, x: Tensor) -> Place | None:
+    """Where floats of this scale are made: those of single precision that the net gets, or those they are made of."""
+    num_values = leaf.numel() // max(1, len(leaf))  # of a sample
+    size = _root_mean_square((leaf if leaf.is_floating_point() else x).numpy())
 
-
-def _place(subject: Subject, leaf: Tensor, operand: Tensor) -> Place | None:
-    """Where a float tensor of this scale is made; if there is none, where floats of this scale are."""
-    values = (leaf if leaf.is_floating_point() else operand).double()
-    size = values.square().mean().sqrt().item()
-
-    def alike(array: np.ndarray, factor: float) -> bool:  # pragma: no cover - a tracer is not traced
-        if array.dtype.kind != "f" or array.size < 2 or array.size < leaf.numel() // max(1, len(leaf)):
+    def is_alike(array: np.ndarray, value: Any) -> bool:  # pragma: no cover - a tracer is not traced
+        if array.dtype.kind != "f" or array.size < max(2, num_values):
             return False
-        finite = array[np.isfinite(array)].astype(np.float64)
-        return finite.size > 0 and size / factor < np.sqrt(np.square(finite).mean()) < factor * size
+        near = _NEAR_SAMPLE if array.size == num_values else _NEAR
+        return size / near < _root_mean_square(array) < near * size
 
-    def is_made(array: np.ndarray, value: Any, factor: float) -> bool:  # pragma: no cover - a tracer is not traced
-        return isinstance(value, Tensor) and value.dtype != torch.float64 and alike(array, factor)
-
-    place = (
-        replay.first_line(subject, lambda array, value: is_made(array, value, 1.3))
-        or replay.first_line(subject, lambda array, value: is_made(array, value, 4))
-        or replay.first_line(subject, lambda array, value: alike(array, 4))
-    )
+    place = replay.first_tensor_line(subject, is_alike)
     return (_made(subject, place) if place is not None else None) or place
+
+
+def _root_mean_square(array: np.ndarray) -> float:
+    return float(np.sqrt(np.square(array[np.isfinite(array)], dtype=np.float64).mean()))
 
 
 def _made(subject: Subject, place: Place) -> Place | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
-from playbook.doctor.samples import copies, epoch, leaves, size, train_loaders, whole
+from playbook.doctor.samples import column, copies, leaves, size, train_loaders
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -35,127 +35,101 @@ def label_range(subject: Subject) -> Iterator[Finding | str]:
     Cross-entropy takes 0 … K - 1 and its ignore_index, one_hot and gather take indices below the size, binary
     cross-entropy takes 0 … 1. Where the target is a leaf of the batch, that leaf is read for the rest of an epoch.
     """
-    numbers = [(number, True) for number in range(len(subject.batches))]
-    numbers += [(number, False) for number in range(len(subject.val_batches) if subject.validates else 0)]
-    for number, training in numbers:
-        for op, target, low, high in _targets(subject.attempt(number, training)):
-            if not (int(low) <= target.min() and target.max() <= high):
-                yield _finding(subject, op.name, target, low, high, op.place)
-                return
-    for loss in subject.attempt().losses:
-        is_index = loss.kind == "classes" and not loss.target.is_floating_point()
-        paths = copies(loss, subject.batches[0]) if is_index else []
-        for labels in _rest(subject, paths[0]) if paths else ():
-            kept = labels[labels != loss.op.argument(4, "ignore_index", -100)]
-            if kept.numel() and (kept.min() < 0 or kept.max() >= loss.num_classes):
-                yield _finding(subject, loss.op.name, kept, 0, loss.num_classes - 1, loss.op.place)
-                return
+    for op, labels, high in _all_labels(subject):
+        if labels.numel() and (labels.min() < 0 or labels.max() > high):
+            yield _finding(subject, op, labels, high)
+            return
     yield "every label is one of the model's classes"
 
 
-def _targets(step: Step) -> Iterator[tuple[Op, Tensor, float, float]]:
-    """Calls that take labels: the labels, without those to ignore, and the range that is allowed."""
+def _all_labels(subject: Subject) -> Iterator[tuple[Op, Tensor, int]]:
+    """Calls that take labels, with labels of a batch and the largest that is allowed."""
+    numbers = [(number, True) for number in range(len(subject.batches))]
+    numbers += [(number, False) for number in range(len(subject.val_batches) if subject.validates else 0)]
+    for number, training in numbers:
+        yield from _labels(subject.attempt(number, training))
+    for loss in subject.attempt().losses:
+        if loss.kind == "classes" and not loss.target.is_floating_point():
+            for path in copies(loss, subject.batches[0])[:1]:
+                for labels in column(subject, path, _SECONDS):
+                    yield loss.op, loss.kept(labels), loss.num_classes - 1
+
+
+def _labels(step: Step) -> Iterator[tuple[Op, Tensor, int]]:
     for loss in step.losses:
         target = loss.target.detach()
         if loss.kind == "classes" and not target.is_floating_point() and loss.prediction.dim():
-            target = target[target != loss.op.argument(4, "ignore_index", -100)]
-            high = loss.num_classes - 1
-        elif loss.kind == "binary" and step.is_from_data(loss.target):
-            high = 1
-            target = torch.where((target < 0) & (target > -_TOLERANCE), 0, target)
-            target = torch.where((target > 1) & (target < 1 + _TOLERANCE), 1, target)
-        else:
-            continue
-        if target.numel() and bool(torch.isfinite(target.double()).all()):
-            yield loss.op, target, 0, high
+            yield loss.op, loss.kept(target), loss.num_classes - 1
+        elif loss.kind == "binary" and step.is_from_data(loss.target) and target.isfinite().all():
+            is_close = (target > -_TOLERANCE) & (target < 1 + _TOLERANCE)
+            yield loss.op, torch.where(is_close, target.clamp(0, 1), target), 1
     for op in step.record.ops[-1:] if step.error is not None else []:
         index, bound = _index(op)
-        if index is not None and index.numel() and step.is_from_data(index):
-            yield op, index, 0, bound - 1
+        if index is not None and step.is_from_data(index):
+            yield op, index, bound - 1
 
 
 def _index(op: Op) -> tuple[Tensor | None, int]:
     """What the call in which a step failed indexes classes with, and their number."""
-    first = op.argument(0, "input")
+    first, index, bound = op.argument(0, "input"), None, 0
     if op.name == "one_hot":
-        bound = op.argument(1, "num_classes", -1)
-        return (first, bound) if bound > 0 else (None, 0)
-    if op.name in ("gather", "scatter", "scatter_") and isinstance(op.argument(1, "dim"), int):
-        index = op.argument(2, "index")
-        return (index, first.shape[op.argument(1, "dim")]) if isinstance(index, Tensor) else (None, 0)
-    if op.name in ("getitem", "__getitem__") and isinstance(first, Tensor) and first.requires_grad:
-        index = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
-        last = index[-1]
-        if (
-            isinstance(last, Tensor)
-            and not last.is_floating_point()
-            and last.dtype != torch.bool
-            and first.dim() == len(index)
-        ):
-            return last, first.shape[-1]
-    return None, 0
+        index, bound = first, op.argument(1, "num_classes", -1)
+    elif op.name in ("gather", "scatter", "scatter_"):
+        index, dim = op.argument(2, "index"), op.argument(1, "dim")
+        bound = first.shape[dim] if isinstance(dim, int) else 0
+    elif op.name == "__getitem__" and isinstance(first, Tensor) and first.requires_grad:
+        indices = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
+        index, bound = indices[-1], first.shape[-1] if first.dim() == len(indices) else 0
+    is_index = isinstance(index, Tensor) and not index.is_floating_point() and index.dtype != torch.bool
+    return (index, bound) if is_index and bound > 0 else (None, 0)
 
 
-def _rest(subject: Subject, path: str) -> Iterator[Tensor]:
-    loaders = train_loaders(subject)
-    found = whole(loaders[0].dataset) if len(loaders) == 1 else None
-    if found is not None and path in found:
-        yield found[path]
-        return
-    for batch in epoch(subject, _SECONDS):
-        labels = leaves(batch).get(path)
-        if labels is not None and not labels.is_floating_point():
-            yield labels
-
-
-def _finding(subject: Subject, name: str, target: Tensor, low: float, high: float, place: Place | None) -> Finding:
-    seen = f"{target.min().item():g} to {target.max().item():g}"
-    message = f"{name} gets labels from {seen}, where {low:g} to {high:g} are allowed"
-    shift = target.min().item()
-    if high == 1 and "binary" in name:
+def _finding(subject: Subject, op: Op, labels: Tensor, high: int) -> Finding:
+    least, largest = labels.min().item(), labels.max().item()
+    message = f"{op.name} gets labels from {least:g} to {largest:g}, where 0 to {high} are allowed"
+    if high == 1 and "binary" in op.name:
         fix = "y = (y > 0).float()  # 0 or 1"
-    elif shift > 0 and target.max().item() - shift <= high:
-        fix = f"y = y - {shift:g}  # {low:g} … {high:g}"
-    elif target.max().item() > high:
-        fix = f"num_classes = {target.max().item() + 1:g}  # or F.cross_entropy(…, ignore_index=…)"
+    elif least > 0 and largest - least <= high:
+        fix = f"y = y - {least:g}  # 0 … {high}"
+    elif largest > high:
+        fix = f"num_classes = {largest + 1:g}  # or F.cross_entropy(…, ignore_index=…)"
     else:
-        fix = f"F.cross_entropy(…, ignore_index={shift:g})"
-    return Finding(LABEL_OUT_OF_RANGE, _place(subject, target, high) or place, message, fix)
+        fix = f"F.cross_entropy(…, ignore_index={least:g})"
+    values = _values(labels.numpy())
+    bad = {value for value in values if not 0 <= value <= high}
+    return Finding(LABEL_OUT_OF_RANGE, _made(subject, values, bad) or _read(subject, bad) or op.place, message, fix)
 
 
-def _place(subject: Subject, target: Tensor, high: float) -> Place | None:
-    """Where labels with these values are made: all of them at once, or the first sample's that is out of range."""
-    values = {float(value) for value in target.unique().tolist()}
-    bad = {value for value in values if value < 0 or value > high}
+def _made(subject: Subject, values: set[float], bad: set[float]) -> Place | None:
+    """Where labels with all of these values are made, or those of a mask with some of them."""
 
-    def all_of_them(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
-        if array.dtype.kind not in "iuf" or array.size < 8 or (array.dtype.kind == "f" and array.size > 10**5):
+    def is_made(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
+        if array.size < 8 or array.size > (10**6 if array.dtype.kind in "iu" else 10**5):
             return False
-        found = {float(value) for value in np.unique(array)} if array.size < 10**6 else set()
+        found = _values(array)
         if array.ndim > 1 and len(found) > 1 and found <= values and found & bad:
-            return True  # of a mask, all at once are rare
-        return (
-            len(found) < 2000
-            and values <= found
-            and max(found) == max(values)
-            and (min(values) >= 0) == (min(found) >= 0)
-        )
+            return True
+        return values <= found and max(found) == max(values) and (min(values) >= 0) == (min(found) >= 0)
 
-    place = replay.first_line(subject, all_of_them, None)
-    if place is not None:
-        return place
+    return replay.first_line(subject, is_made, None)
+
+
+def _read(subject: Subject, bad: set[float]) -> Place | None:
+    """Where the first sample gets its label that has one out of range."""
     deadline = time.monotonic() + 2 * _SECONDS
     for loader in train_loaders(subject)[:1]:
         for number in range(size(loader.dataset) or 0):
             if time.monotonic() > deadline:
                 return None
             whole_numbers = [leaf for leaf in leaves(loader.dataset[number]).values() if not leaf.is_floating_point()]
-            if any(bad & _first_values(leaf.numpy()) for leaf in whole_numbers):
+            if any(bad & _values(leaf.numpy()) for leaf in whole_numbers):
                 wanted = bad - {float(number)}  # the index may be equal to the label
                 run = partial(loader.dataset.__getitem__, number)
-                return replay.first_line(subject, lambda array, _: bool(wanted & _first_values(array)), run=run)  # noqa: B023  # called before the next turn
+                return replay.first_line(
+                    subject, lambda array, _, wanted=wanted: bool(wanted & _values(array)), run=run
+                )
     return None
 
 
-def _first_values(array: np.ndarray) -> set[float]:
-    return {float(value) for value in array.flat[:5000]}
+def _values(array: np.ndarray) -> set[float]:
+    return set(np.unique(array).astype(float).tolist())

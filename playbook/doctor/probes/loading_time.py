@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-from torch import nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.doctor import blame, replay
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.record import Record
 from playbook.doctor.samples import alone, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -25,7 +23,6 @@ SLOW_LOADER = Defect(
 DEFECTS = (SLOW_LOADER,)
 
 _RATIO, _LEAST_S = 8.0, 0.015
-_SECONDS = 1.2
 _TIMES = 6
 
 
@@ -39,58 +36,35 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
     step = _step(subject)
     for loader in train_loaders(subject) if step else ():
         workers = max(1, loader.num_workers)
-        with _calls(subject) as calls:
-            fetch, run = _fetch(loader, _RATIO * step * workers)
-        if run is None or calls:
-            continue
-        share = fetch / workers
+        seconds = _fastest(_fetch(loader), _RATIO * step * workers)
+        share = seconds / workers
         if share < _LEAST_S or share < _RATIO * step:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
             continue
+        if _asks_model(subject, _fetch(loader)):
+            continue
         among = f" in each of {workers} workers" if workers > 1 else ""
-        message = f"a batch takes {fetch * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
+        message = f"a batch takes {seconds * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
         together = max(share, step) if loader.num_workers else share + step
         message += f"without the wait an epoch takes {step / together:.0%} of the time"
         fix = "# compute it once, in setup or on disk; or DataLoader(…, num_workers=4, persistent_workers=True)"
-        yield Finding(SLOW_LOADER, _hottest(run) or _loader(subject), message, fix)
+        yield Finding(SLOW_LOADER, _place(subject, _fetch(loader)), message, fix)
 
 
-@contextmanager
-def _calls(subject: Subject) -> Iterator[list[nn.Module]]:
-    """The parts of the model, or of another one of its class, that are called while the context lasts."""
-    parts, called = set(subject.model.modules()), list[nn.Module]()
-
-    def enter(module: nn.Module, _: Any) -> None:
-        if module in parts or type(module) is type(subject.model):
-            called.append(module)
-
-    hook = nn.modules.module.register_module_forward_pre_hook(enter)
-    try:
-        yield called
-    finally:
-        hook.remove()
+def _asks_model(subject: Subject, fetch: Callable[[], Any]) -> bool:
+    """Whether a part of the model, or another model of its class, is called for a batch."""
+    with Record() as record:
+        fetch()
+    called = {*(module for module, _, _ in record.calls), *(op.module for op in record.ops)}
+    return not called.isdisjoint(subject.model.modules()) or any(type(part) is type(subject.model) for part in called)
 
 
-def _fetch(loader: Any, long: float) -> tuple[float, Callable[[], Any] | None]:
-    """Seconds for a batch, and what fetches one; nothing of a loader without batches."""
+def _fetch(loader: DataLoader) -> Callable[[], Any]:
+    """What reads a batch, always the same one; the next one of data that can only be read in order."""
     if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
-        return _stream(loader), partial(_first, loader)
-    numbers = next(iter(loader.batch_sampler), None)
-    if numbers is None:
-        return 0.0, None
-    run = partial(_collated, loader, numbers)
-    fetch, times = _timed(run), 1
-    while fetch > long and times < _TIMES:  # a busy machine slows some of them
-        fetch, times = min(fetch, _timed(run)), times + 1
-    return fetch, run
-
-
-def _first(loader: Any) -> Any:
-    return next(iter(loader))
-
-
-def _collated(loader: Any, numbers: list[int]) -> Any:
-    return loader.collate_fn([loader.dataset[number] for number in numbers])
+        return iter(alone(loader)).__next__
+    numbers = next(iter(loader.batch_sampler), [])
+    return lambda: loader.collate_fn([loader.dataset[number] for number in numbers])
 
 
 def _step(subject: Subject) -> float:
@@ -101,48 +75,33 @@ def _step(subject: Subject) -> float:
         if loss is not None and loss.requires_grad:
             loss.sum().backward()
 
-    if subject.samples is not None:
-        return subject.seconds
-    try:
-        return min(_timed(step) for _ in range(5))
-    except (RuntimeError, ValueError, IndexError):
-        return 0.0
+    return subject.seconds if subject.samples is not None else _fastest(step)
 
 
-def _timed(function: Any) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def _stream(loader: Any) -> float:
-    """Seconds for a batch of data that can only be read in order, without the first."""
-    batches, spent, start = iter(alone(loader)), [], time.perf_counter()
-    while len(spent) < 4 and time.perf_counter() - start < _SECONDS:
-        before = time.perf_counter()
-        if next(batches, None) is None:
+def _fastest(function: Callable[[], Any], long_s: float = 0.0) -> float:
+    """Seconds of the fastest of some calls, or of the first that is not long; 0 if the first fails or there is none."""
+    times: list[float] = []
+    while len(times) < _TIMES and min(times, default=long_s) >= long_s:
+        start = time.perf_counter()
+        try:
+            function()
+        except Exception:  # of the user's, or the end of the data
             break
-        spent.append(time.perf_counter() - before)
-    return min(spent, default=0.0)
+        times.append(time.perf_counter() - start)
+    return min(times, default=0.0)
 
 
-def _loader(subject: Subject) -> Place | None:
-    """Where the loader gets its workers, for data sets that are all a library's."""
-    return next(
-        (blame.option(places, "num_workers")[0] for _, places in blame.loaders(subject, "train") if places), None
-    )
-
-
-def _hottest(run: Any) -> Place | None:
-    """The user's line in which most of the time passes."""
+def _place(subject: Subject, fetch: Callable[[], Any]) -> Place | None:
+    """The user's line in which most of the time passes; for data sets that are all a library's, that of the workers."""
     spent: dict[Place, float] = {}
-    last = [time.perf_counter()]
+    last = time.perf_counter()
 
     def see(place: Place, _: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        now = time.perf_counter()
-        spent[place] = spent.get(place, 0.0) + now - last[0]
-        last[0] = time.perf_counter()
+        nonlocal last
+        spent[place] = spent.get(place, 0.0) + time.perf_counter() - last
+        last = time.perf_counter()
         return False
 
-    replay.lines(run, see, times=100_000)
-    return max(spent, key=lambda place: spent[place], default=None)
+    replay.lines(fetch, see, times=100_000)
+    options = [blame.option(places, "num_workers")[0] for _, places in blame.loaders(subject, "train") if places]
+    return max(spent, key=lambda place: spent[place]) if spent else next(iter(options), None)

@@ -1,8 +1,8 @@
 """Training data that come ordered by class."""
 
 import itertools
+import statistics
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.samples import class_leaf, epoch, leaves, train_loaders, whole
+from playbook.doctor.samples import class_leaf, column, leaves, train_loaders
 from playbook.doctor.subject import Subject
 
 TRAIN_NOT_SHUFFLED = Defect(
@@ -36,37 +36,35 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     whose data are already mixed is fine, and so is a sampler of the user's, who then meant the order; but not one whose
     batches are neighbours in the data.
     """
-    loaders = [loader for loader in train_loaders(subject) if _in_order(loader)]
-    if not loaders or len(train_loaders(subject)) > 1:
+    loaders = train_loaders(subject)
+    if len(loaders) != 1 or not _is_in_order(loaders[0]):
         yield "the training loader has a random order, or one of the user's own"
         return
-    found = _labels(subject)
-    if found is None or len(found) < 3:
-        return
-    labels = torch.cat(found)
+    leaf = class_leaf(subject)
+    path = leaf[0] if leaf is not None else _used(subject)
+    batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
+    labels = torch.cat(batches) if batches else torch.empty(0)
     _, counts = labels.unique(return_counts=True)
-    if len(counts) < 2 or labels.numel() < 4 * len(counts):
+    if len(batches) < 3 or len(counts) < 2 or len(labels) < 4 * len(counts):
         return
-    differ = 1 - (counts / labels.numel()).square().sum().item()
+    differ = 1 - (counts / len(labels)).square().sum().item()
     changes = (labels[1:] != labels[:-1]).double().mean().item() / differ
-    within = torch.tensor([_mixed(part) for part in found if part.numel() > 1]).mean().item() / differ
-    if (changes < 0.1 and within < 0.9) or (changes < 0.5 and within < 0.5):
-        classes = torch.tensor([len(part.unique()) for part in found]).double().mean().item()
-        message = (
-            f"the class changes {changes:.1%} as often as in a random order: "
-            f"a batch has {classes:.1f} of {len(counts)} classes on average"
-        )
-        made = blame.loaders(subject, "train")
-        place = blame.option(made[0][1], "shuffle" if loaders[0].batch_size else "batch_sampler")[0] if made else None
-        fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
-        if isinstance(loaders[0].dataset, IterableDataset):
-            fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
-        yield Finding(TRAIN_NOT_SHUFFLED, place, message, fix)
-    else:
+    within = statistics.mean(_mixed(batch) for batch in batches if len(batch) > 1) / differ
+    if (changes >= 0.1 or within >= 0.9) and (changes >= 0.5 or within >= 0.5):
         yield f"classes are mixed in the training data's order ({changes:.0%} of the changes of a random order)"
+        return
+    classes = statistics.mean(len(batch.unique()) for batch in batches)
+    message = f"the class changes {changes:.1%} as often as in a random order: "
+    message += f"a batch has {classes:.1f} of {len(counts)} classes on average"
+    fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
+    if isinstance(loaders[0].dataset, IterableDataset):
+        fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
+    option = "shuffle" if loaders[0].batch_size else "batch_sampler"
+    places = [blame.option(places, option)[0] for _, places in blame.loaders(subject, "train")]
+    yield Finding(TRAIN_NOT_SHUFFLED, next(iter(places), None), message, fix)
 
 
-def _in_order(loader: DataLoader) -> bool:
+def _is_in_order(loader: DataLoader) -> bool:
     if isinstance(loader.dataset, IterableDataset):
         return True
     if loader.batch_sampler is None:  # a whole graph at a time
@@ -83,38 +81,19 @@ def _in_order(loader: DataLoader) -> bool:
 def _mixed(labels: Tensor) -> float:
     """How often two samples of a batch differ."""
     _, counts = labels.unique(return_counts=True)
-    number = labels.numel()
+    number = len(labels)
     return 1 - (counts * (counts - 1)).sum().item() / (number * (number - 1))
-
-
-def _labels(subject: Subject) -> list[Tensor] | None:
-    """The class of every sample, a tensor a batch, in the loader's order."""
-    found = class_leaf(subject)
-    path = found[0] if found is not None else _used(subject)
-    if path is None:
-        return None
-    loader = train_loaders(subject)[0]
-    tensors = whole(loader.dataset)
-    if tensors is not None and path in tensors and tensors[path].dim() and loader.batch_size:
-        return list(tensors[path].flatten().split(loader.batch_size))
-    return [leaves(batch)[path].flatten() for batch in epoch(subject, _SECONDS) if path in leaves(batch)]
 
 
 def _used(subject: Subject) -> str | None:
     """For losses that are written by hand: whole numbers of few values, one a sample, that the step computes with."""
-    batch = subject.batches[0]
     step = subject.attempt()
     if any(step.is_from_data(loss.target) for loss in step.losses):
         return None
-    tensors = leaves(batch)
+    tensors = leaves(step.batch)
     rows = max((len(leaf) for leaf in tensors.values() if leaf.dim()), default=0)
     for path, leaf in tensors.items():
-        if leaf.dim() != 1 or len(leaf) != rows or leaf.is_floating_point() or leaf.max() > rows:
-            continue
-        if any(_same(item, leaf) and op.name != "embedding" for op in step.record.ops for item in op.inputs):
+        is_class = leaf.shape == (rows,) and not leaf.is_floating_point() and leaf.max() <= rows
+        if is_class and any(op.name != "embedding" for op in step.record.takers(leaf)):
             return path
     return None
-
-
-def _same(tensor: Any, leaf: Tensor) -> bool:
-    return tensor.data_ptr() == leaf.data_ptr() and tensor.shape == leaf.shape

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import lightning.pytorch as pl
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Subset
 
 from playbook.doctor import sandbox, source
-from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.probes.overlap import _compared, _keys, _share
-from playbook.doctor.samples import base, owner, size, train_loaders
+from playbook.doctor.contents import common, keys, shared
+from playbook.doctor.findings import Defect, Evidence, Finding
+from playbook.doctor.samples import owner, size, train_loaders
 from playbook.doctor.subject import Subject
 
 SPLIT_CHANGES = Defect(
@@ -35,33 +35,32 @@ def splits(subject: Subject) -> Iterator[Finding | str]:
     keeper, trains = owner(subject), train_loaders(subject)
     if type(keeper).setup in (pl.LightningDataModule.setup, pl.LightningModule.setup) or not trains:
         return
-    vals = subject.loaders("val")
-    if any(_share(train.dataset, val.dataset)[0] > 0 for train in trains for val in vals):
+    if any(shared(train.dataset, val.dataset)[0] for train in trains for val in subject.loaders("val")):
         return
-    number, of = _common(_contents(trains), _set_up(subject, "test", "test", 0), by_index=False)
+    number, of = _common(_contents(trains[0].dataset), _set_up(keeper, "test", "test", 0), by_index=False)
     text = f"after setup('test'), {number} of {of} test samples are among those that `fit` trains on"
     if not number:
-        first, second = _set_up(subject, "fit", "train", 0), _set_up(subject, "fit", "val", 1)
+        first, second = _set_up(keeper, "fit", "train", 0), _set_up(keeper, "fit", "val", 1)
         number, of = _common(first, second, by_index=True)
         text = f"{number} of {of} validation samples of rank 1 are trained on by rank 0, under one global seed"
-    if number:
-        yield Finding(SPLIT_CHANGES, _place(keeper), text, "random_split(…, torch.Generator().manual_seed(0))")
+    if not number:
+        yield "every rank and every stage splits the data alike"
         return
-    yield "every rank and every stage splits the data alike"
+    setup = type(keeper).setup
+    place = source.first_call([setup, *source.classes_of(keeper)], *_DRAWS) or source.definition(setup)
+    yield Finding(SPLIT_CHANGES, place, text, "random_split(…, torch.Generator().manual_seed(0))")
 
 
-def _set_up(subject: Subject, stage: str, kind: str, rank: int) -> dict[str, Any]:
-    """What loaders of a kind hold after another set-up in a copy of this process; nothing if that fails."""
+def _set_up(keeper: Any, stage: str, kind: str, rank: int) -> dict[str, Any]:
+    """What the loader of a kind holds after another set-up in a copy of this process; nothing if that fails."""
 
     def run() -> dict[str, Any]:
-        keeper: Any = owner(subject)
         pl.seed_everything(1 if stage == "test" else 0, verbose=False)
         if rank:
             os.environ |= dict.fromkeys(_RANK, str(rank))
             pl.Trainer.global_rank = pl.Trainer.local_rank = property(lambda _: rank)  # type: ignore[assignment,misc]  # in a copy of the process
         keeper.setup(stage)
-        made = getattr(keeper, f"{kind}_dataloader")()
-        return _contents([made] if isinstance(made, DataLoader) else [])
+        return _contents(getattr(getattr(keeper, f"{kind}_dataloader")(), "dataset", None))
 
     try:
         return sandbox.call(run, _SETUP_S)
@@ -69,29 +68,21 @@ def _set_up(subject: Subject, stage: str, kind: str, rank: int) -> dict[str, Any
         return {}
 
 
-def _contents(loaders: list[DataLoader]) -> dict[str, Any]:
-    """Keys of a loader's samples by content, and their indices in the data set that they are a part of."""
-    for loader in loaders[:1]:
-        dataset: Any = loader.dataset
-        if (size(dataset) or 0) == 0:
-            return {}
-        keys = _keys(dataset)
-        found = {"keys": [key[0] for key in keys], "real": all(key[2] for key in keys), "of": ""}
-        if isinstance(dataset, Subset) and not isinstance(dataset.dataset, Subset):
-            found |= {"of": f"{type(base(dataset)).__name__} {size(base(dataset))}", "at": [*map(int, dataset.indices)]}
-        return found
-    return {}
+def _contents(dataset: Any) -> dict[str, Any]:
+    """What identifies samples by content, and their indices in the data set that they are a part of."""
+    if not size(dataset):
+        return {}
+    contents = {"keys": keys(dataset), "of": None}
+    if isinstance(dataset, Subset) and not isinstance(dataset.dataset, Subset):
+        whole = dataset.dataset
+        contents |= {"of": f"{type(whole).__name__} {size(whole)}", "at": [*map(int, dataset.indices)]}
+    return contents
 
 
 def _common(trained: dict[str, Any], others: dict[str, Any], by_index: bool) -> tuple[int, int]:
     """How many of other samples are trained on, and how many there are."""
     if not trained or not others:
         return 0, 0
-    if by_index and trained["of"] and trained["of"] == others["of"]:
+    if by_index and trained["of"] is not None and trained["of"] == others["of"]:
         return len(set(trained["at"]) & set(others["at"])), len(others["at"])
-    return _compared(trained["keys"], others["keys"], trained["real"] and others["real"])[1], len(others["keys"])
-
-
-def _place(keeper: Any) -> Place | None:
-    classes = source.classes_of(keeper)
-    return source.first_call([type(keeper).setup, *classes], *_DRAWS) or source.definition(type(keeper).setup)
+    return common(trained["keys"], others["keys"])[1], len(others["keys"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lightning.pytorch import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from playbook.doctor import source
@@ -23,6 +23,7 @@ DEFECTS = (VALIDATION_CHANGES_MODEL,)
 LIGHT = True
 _STATISTICS = ("running_mean", "running_var")
 _SAME = 1e-6
+_WRITING = ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
 
 
 def validation_state(subject: Subject) -> Iterator[Finding | str]:
@@ -33,23 +34,20 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.validates:
         return
-    before = {name: value.detach().clone() for name, value in _saved(subject.model).items()}
+    model = subject.model
+    before = {name: value.detach().clone() for name, value in _saved(model).items()}
     step = _validated(subject)
     if step.error is not None:  # another probe tells
         return
-    after = _saved(subject.model)
+    after = _saved(model)
     changed = [name for name, value in before.items() if name in after and not after[name].equal(value)]
-    own = {name for name, _ in subject.model.named_parameters()}
-    certain = [name for name in changed if name in own or name.rpartition(".")[2] in _STATISTICS]
+    certain = [name for name in changed if isinstance(after[name], nn.Parameter) or name.endswith(_STATISTICS)]
     if certain or (changed and _differ(step.record, _validated(subject).record)):
         names = certain or changed
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield Finding(
-            VALIDATION_CHANGES_MODEL,
-            _place(subject.model, step.record, names[0], after[names[0]]),
-            f"one validation step changes {names[0]}{more}",
-            "if self.training: …  # around what updates it",
-        )
+        place = _place(model, step.record, names[0], after[names[0]])
+        message = f"one validation step changes {names[0]}{more}"
+        yield Finding(VALIDATION_CHANGES_MODEL, place, message, "if self.training: …  # around what updates it")
         return
     yield "validation leaves weights and statistics as they are"
 
@@ -61,37 +59,29 @@ def _validated(subject: Subject) -> Step:
 
 def _saved(model: LightningModule) -> dict[str, Tensor]:
     """Floating-point tensors of the model's state, except those of metrics."""
-    metrics = [name for name, part in model.named_modules() if isinstance(part, Metric)]
-    state = model.state_dict(keep_vars=True)
-    return {
-        name: value
-        for name, value in state.items()
-        if value.is_floating_point() and not any(name.startswith(f"{metric}.") for metric in metrics)
-    }
+    metrics = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, Metric))
+    state = model.state_dict(keep_vars=True).items()
+    return {name: value for name, value in state if value.is_floating_point() and not name.startswith(metrics)}
 
 
 def _differ(first: Record, second: Record) -> bool:
     """Whether what modules gave to the step is not the same in two records of it."""
-    pairs = zip(first.calls, second.calls, strict=False)
-    outputs = [pair for one, other in pairs for pair in zip(tensors(one[2]), tensors(other[2]), strict=False)]
-    return any(a.shape == b.shape and a.numel() and float(change(a, b).max()) > _SAME for a, b in outputs)
+    pairs = zip(tensors([call[2] for call in first.calls]), tensors([call[2] for call in second.calls]), strict=False)
+    return any(a.shape == b.shape and a.numel() and float(change(a, b).max()) > _SAME for a, b in pairs)
 
 
 def _place(model: LightningModule, record: Record, name: str, value: Tensor) -> Place | None:
     """The call that wrote a tensor: of an optimizer, in place, or of a norm that something put into training mode."""
     path, _, attribute = name.rpartition(".")
-    part = model.get_submodule(path)
+    part, step = model.get_submodule(path), type(model).validation_step
     if attribute in _STATISTICS and part.training:
-        classes = source.classes_in(model)
-        if (switch := source.first_call([type(model).validation_step, *classes], "train")) is not None:
+        switch = source.first_call([step, *source.classes_in(model)], "train")
+        if switch is not None:
             return switch
-    writers = [op for op in record.ops if _writes(op) and any(leaf is value for leaf in op.inputs)]
-    if writers:
-        return writers[-1].place
-    assigned = source.assigned(part, attribute)
-    return assigned[-1][0] if assigned else source.definition(type(model).validation_step)
+    writers = [op.place for op in record.takers(value) if _writes(op)]
+    writers = writers or [place for place, _ in source.assigned(part, attribute)]
+    return writers[-1] if writers else source.definition(step)
 
 
 def _writes(op: Op) -> bool:
-    in_place = op.name.endswith("_") and not op.name.endswith("__")
-    return in_place or op.name.strip("_") in ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
+    return (op.name.endswith("_") and not op.name.endswith("__")) or op.name.strip("_") in _WRITING

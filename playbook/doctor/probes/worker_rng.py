@@ -1,10 +1,8 @@
 """Worker processes that draw the same random numbers."""
 
-import ast
-import inspect
 import random
-import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ DEFECTS = (DUPLICATE_WORKER_RNG,)
 
 _DRAWS = 4
 _GENERATORS = (np.random.RandomState, np.random.Generator, torch.Generator, random.Random)
+_SEEDING = ("seed", "manual_seed", "seed_everything", "default_rng", "RandomState")
 
 
 def worker_rng(subject: Subject) -> Iterator[Finding | str]:
@@ -39,77 +38,56 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str]:
     for loader, places in blame.loaders(subject, "train"):
         if not loader.num_workers:
             continue
-        first, second = _draws(loader)
-        both = min(len(first), len(second))
-        if both < 2 or not any(not _equal(first[0], item) for item in first[1:]):
+        first, second = _draws(loader, loader.worker_init_fn)
+        if len(second) < 2 or all(_is_equal(first[0], sample) for sample in first[1:]):
             yield "samples are not random in the workers"
             continue
-        same = sum(_equal(one, two) for one, two in zip(first, second, strict=False))
-        if same < both:
+        same = sum(map(_is_equal, first, second))
+        if same < len(second):
             yield "workers draw different random numbers"
             continue
-        place, fix = _place(loader)
-        message = f"{same} of {both} random samples of one worker are equal to the other's, in the same order"
-        yield Finding(DUPLICATE_WORKER_RNG, place or (places[0] if places else None), message, fix)
+        message = f"{same} of {len(second)} random samples of one worker are equal to the other's, in the same order"
+        if loader.worker_init_fn is not None and not all(map(_is_equal, *_draws(loader, None))):
+            seeding = source.first_call([loader.worker_init_fn], *_SEEDING)
+            place = seeding or source.definition(loader.worker_init_fn)
+            fix = "np.random.seed(torch.initial_seed() % 2**32)  # differs from worker to worker"
+        else:
+            place = _generator(base(loader.dataset))
+            fix = "shift = int(torch.randint(0, 8, ()))  # torch's own state differs from worker to worker"
+        yield Finding(DUPLICATE_WORKER_RNG, place or next(iter(places), None), message, fix)
 
 
-def _draws(loader: DataLoader) -> tuple[list[Any], list[Any]]:
-    """What the first and the second worker give."""
-    options: dict[str, Any] = {"num_workers": 2, "worker_init_fn": loader.worker_init_fn, "collate_fn": _as_they_are}
-    if loader.multiprocessing_context is not None:
-        options["multiprocessing_context"] = "fork"
-    if isinstance(loader.dataset, IterableDataset):
-        again = DataLoader(loader.dataset, batch_size=1, **options)
-    elif size(loader.dataset):
-        again = DataLoader(loader.dataset, batch_size=1, sampler=[0] * 2 * _DRAWS, **options)
-    else:
+def _draws(loader: DataLoader, init: Any) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+    """What the first and the second worker give, as many samples of each."""
+    is_stream = isinstance(loader.dataset, IterableDataset)
+    if not is_stream and not size(loader.dataset):
         return [], []
-    found = []
-    for item in again:
-        found.append(leaves(item))
-        if len(found) == 2 * _DRAWS:
-            break
-    return found[::2], found[1::2]
+    again = DataLoader(
+        loader.dataset,
+        sampler=None if is_stream else [0] * 2 * _DRAWS,
+        num_workers=2,
+        worker_init_fn=init,
+        collate_fn=_as_they_are,
+        multiprocessing_context=loader.multiprocessing_context and "fork",
+    )
+    samples = [leaves(sample) for sample in islice(again, 2 * _DRAWS)]
+    return samples[: len(samples) // 2 * 2 : 2], samples[1::2]
 
 
 def _as_they_are(items: list[Any]) -> Any:
     return items[0]
 
 
-def _equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+def _is_equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[path], two[path]) for path in one)
 
 
-def _place(loader: DataLoader) -> tuple[Place | None, str]:
-    """The user's worker_init_fn if it is that, or where the generator is made that the data set draws from."""
-    if loader.worker_init_fn is not None:
-        loader.worker_init_fn, own = None, loader.worker_init_fn
-        alone = _draws(loader)
-        function = source.body(own)
-        if function is not None and not all(map(_equal, *alone)):
-            seeds = list(
-                source.calls(function[1], "seed", "manual_seed", "seed_everything", "default_rng", "RandomState")
-            )
-            line = min([call.lineno for call in seeds], default=getattr(function[1], "lineno", 0))
-            return Place(
-                function[0], line
-            ), "np.random.seed(torch.initial_seed() % 2**32)  # differs from worker to worker"
-    dataset: Any = base(loader.dataset)
-    fix = "shift = int(torch.randint(0, 8, ()))  # torch's own state differs from worker to worker"
-    known = getattr(dataset, "__dict__", {})  # none of a list
-    for owner in (dataset, *[value for value in known.values() if hasattr(value, "__dict__")]):
+def _generator(dataset: Any) -> Place | None:
+    """Where the generator is made that a data set, or something in it, holds; else where samples are."""
+    held = getattr(dataset, "__dict__", {}).values()  # none of a list
+    for owner in (dataset, *[value for value in held if hasattr(value, "__dict__")]):
         for name, value in getattr(owner, "__dict__", {}).items():
             if isinstance(value, _GENERATORS):
-                return source.assignment(owner, name) or source.definition(type(owner)), fix
-    return _of_module(type(dataset)), fix
-
-
-def _of_module(cls: type) -> Place | None:
-    """A generator at the top of the file; else the first line that draws."""
-    module = sys.modules.get(cls.__module__)
-    held = {name for name, value in vars(module or cls).items() if isinstance(value, _GENERATORS)}
-    file = inspect.getsourcefile(cls) if source.definition(cls) else None
-    for statement in source.tree(file).body if file else ():
-        if isinstance(statement, ast.Assign) and {ast.unparse(target) for target in statement.targets} & held:
-            return Place(file or "", statement.lineno)
+                return source.assignment(owner, name) or source.definition(type(owner))
+    cls = type(dataset)
     return source.definition(getattr(cls, "__getitem__", getattr(cls, "__iter__", cls)))

@@ -1,4 +1,6 @@
-"""Inputs and labels among the variables of a line, on arrays whose order is known."""
+"""What counts as an array among the values of variables."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,42 +9,31 @@ import torch
 from playbook.doctor import arrays
 
 
-@pytest.fixture
-def pairs() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 5))
-    return x, (x[:, 0] > 0).astype(np.int64)
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (torch.ones(2, requires_grad=True), np.ones(2)),
+        ([1, 2, 3], np.array([1, 2, 3])),
+        ([torch.zeros(2), torch.zeros(2)], np.zeros((2, 2))),
+        (True, np.asarray(True)),
+        (np.float32(0.5), np.asarray(0.5)),
+        ([torch.zeros(2), torch.zeros(3)], None),
+        (["a", "b"], None),
+        (torch.ones(2, dtype=torch.bfloat16), None),
+        (torch.ones(2, dtype=torch.complex64), None),
+        (np.array(["a"]), None),
+        (np.zeros(0), None),
+        (object(), None),
+    ],
+)
+def test_array(value: Any, expected: np.ndarray | None) -> None:
+    found = arrays.array(value)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        np.testing.assert_array_equal(found, expected)
 
 
-def test_rows_and_labels_are_found_among_local_values(pairs: tuple[np.ndarray, np.ndarray]) -> None:
-    x, y = pairs
-    local = {"x": torch.from_numpy(x), "parts": (x, y), "named": {"y": list(y)}, "short": x[:9], "other": y + 5, "n": 3}
-    inputs, labels = arrays.candidates(local, {0, 1})
-    assert [len(found) for found in inputs] == [200, 200]
-    assert [len(found) for found in labels] == [200, 200]
-
-
-def test_scaled_labels_are_recognised_in_any_order() -> None:
-    labels = np.random.default_rng(0).normal(size=200)
-    scaled = arrays._rescaled(3 * labels[::-1] + 7, labels)
-    assert scaled is not None
-    np.testing.assert_allclose(scaled, labels[::-1])
-    assert arrays._rescaled(labels**3, labels) is None
-    assert arrays._rescaled(labels[:100], labels) is None
-    found = arrays.candidates({"offset": 3 * labels + 7}, set(labels.tolist()), labels)[1]
-    np.testing.assert_allclose(found, [labels])
-    order = np.random.default_rng(4).permutation(len(labels))
-    scaled = arrays._rescaled(3 * labels[order] + 7, labels[:150])
-    assert scaled is not None, "some left out"
-    np.testing.assert_allclose(scaled, labels[order])
-
-
-@pytest.mark.parametrize("shift", [0.0, 100.0])
-def test_the_share_of_labels_that_stayed(pairs: tuple[np.ndarray, np.ndarray], shift: float) -> None:
-    x, y = pairs
-    order = np.random.default_rng(1).permutation(200)
-    scaled = (x[order] - shift) / 3
-    assert arrays.share_of_kept_labels(x, y, scaled, y[order]) == 1.0
-    assert arrays.share_of_kept_labels(x, y, scaled, 1 - y[order]) == 0.0
-    assert arrays.share_of_kept_labels(x[:, :4], y, scaled, y[order]) is None, "other columns"
-    assert arrays.share_of_kept_labels(np.random.default_rng(2).normal(size=(200, 5)), y, x, y) is None, "other rows"
+def test_small_tuples_and_dicts_are_looked_into() -> None:
+    assert list(arrays.parts([(1, 2), {"a": 3}, [4]])) == [(1, 2), 1, 2, {"a": 3}, 3, [4]]

@@ -1,11 +1,10 @@
-"""The user's lines run again: which values are seen where, and what counts as an array."""
+"""The user's lines run again: which values are seen where."""
 
 import inspect
+import random
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from playbook.doctor import replay
 from playbook.doctor.findings import Place
@@ -44,31 +43,19 @@ def test_it_ends_when_what_was_looked_for_is_found_or_looking_fails() -> None:
         replay.lines(_made, lambda place, values: 1 // 0 > 0)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (torch.ones(2, requires_grad=True), np.ones(2)),
-        ([1, 2, 3], np.array([1, 2, 3])),
-        ([torch.zeros(2), torch.zeros(2)], np.zeros((2, 2))),
-        (True, np.asarray(True)),
-        (np.float32(0.5), np.asarray(0.5)),
-        ([torch.zeros(2), torch.zeros(3)], None),
-        (["a", "b"], None),
-        (torch.ones(2, dtype=torch.bfloat16), None),
-        (torch.ones(2, dtype=torch.complex64), None),
-        (np.array(["a"]), None),
-        (np.zeros(0), None),
-        (object(), None),
-    ],
-)
-def test_array(value: Any, expected: np.ndarray | None) -> None:
-    found = replay.array(value)
-    if expected is None:
-        assert found is None
-    else:
-        assert found is not None
-        np.testing.assert_array_equal(found, expected)
+def _drawn() -> list[int]:
+    numbers = [1, 2]
+    shuffle = random.shuffle
+    shuffle(numbers)
+    return numbers
 
 
-def test_small_tuples_and_dicts_are_looked_into() -> None:
-    assert list(replay.parts([(1, 2), {"a": 3}, [4]])) == [(1, 2), 1, 2, {"a": 3}, 3, [4]]
+def test_the_line_that_draws_and_its_callers() -> None:
+    def run() -> list[int]:
+        return _drawn()
+
+    first = inspect.getsourcelines(_drawn)[1]
+    place, caller = replay.first_draw(run)[:2]
+    assert place.line == first + 3
+    assert caller.code == "return _drawn()"
+    assert not replay.first_draw(_made)

@@ -1,0 +1,93 @@
+"""Which samples two data sets have in common, by their content."""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset
+
+from playbook.doctor.arrays import array
+from playbook.doctor.samples import base, indices, leaves, size, whole
+
+_FEWEST = 8  # samples: a graph whose nodes are split by a mask is one sample of both
+_SAMPLES, _ROWS, _SECONDS = 5000, 20000, 0.4
+ONE, INDEX = "which are the same data set", "by index"
+
+Shared = tuple[float, int, str]  # share and number of the validation samples that are training samples too, and how
+
+
+def shared(train: Any, val: Any) -> Shared:
+    """The validation samples that are training samples too; none if it may be chance."""
+    if min(size(train) or 0, size(val) or 0) < _FEWEST:
+        return 0.0, 0, ""
+    if train is val:
+        return 1.0, len(val), ONE
+    if isinstance(train, Subset) and isinstance(val, Subset) and train.dataset is val.dataset:
+        theirs = set(map(int, val.indices))
+        if same := len(theirs & set(map(int, train.indices))):
+            return same / len(theirs), same, INDEX
+    ways = [(*common(keys(train), keys(val)), "by content")]
+    if train is base(train) and type(train) is type(base(val)):
+        ways += _by_attribute(train, base(val))
+    return max(ways)
+
+
+def _by_attribute(train: Any, val: Any) -> list[Shared]:
+    """For data sets that keep an array with a row a sample, beneath any augmentation."""
+    ways = []
+    for name, value in getattr(train, "__dict__", {}).items():
+        ours, theirs = array(value), array(vars(val).get(name))
+        if ours is None or theirs is None or ours is theirs or not ours.ndim or ours[0].size < 4:
+            continue
+        if len(ours) == size(train) and theirs.shape[:1] == (size(val),):
+            ways.append((*common(_row_keys(ours[:_ROWS]), _row_keys(theirs[:_ROWS])), f"by the rows of {name}"))
+    return ways
+
+
+def keys(dataset: Any) -> list[tuple[int, bool]]:
+    """What identifies each sample that can be read soon: its largest tensor, or all of it if that is very small.
+
+    With it, whether it has four different numbers that are not whole: two such are not equal by chance.
+    """
+    tensors, deadline, found = whole(dataset), time.monotonic() + _SECONDS, []
+    for number in indices(dataset, _SAMPLES if tensors is None else 10 * _SAMPLES):
+        sample = leaves(dataset[number]) if tensors is None else {path: rows[number] for path, rows in tensors.items()}
+        found.append(
+            _key([(leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy() for leaf in sample.values()])
+        )
+        if tensors is None and time.monotonic() > deadline:
+            break
+    return found
+
+
+def _key(arrays: list[np.ndarray]) -> tuple[int, bool]:
+    largest = max(arrays, key=np.size, default=np.zeros(0))
+    parts = arrays if largest.size < 4 else [largest]
+    return hash(tuple((part.shape, part.tobytes()) for part in parts)), is_real(largest)
+
+
+def _row_keys(rows: np.ndarray) -> list[tuple[int, bool]]:
+    """The same for each row of an array."""
+    return [_key([row]) for row in rows]
+
+
+def is_real(array: np.ndarray) -> bool:
+    """Whether an array has four different numbers that are not whole."""
+    return array.dtype.kind == "f" and len(np.unique(array[array != np.round(array)].flat[:64])) >= 4
+
+
+def common(ours: list[tuple[int, bool]], theirs: list[tuple[int, bool]]) -> tuple[float, int]:
+    """The share and number of their keys that are ours too; 0 where that may be chance.
+
+    Samples of few possible values, as short texts have, coincide by chance: they must do so five times as often as
+    within our own, plus 1 %. Real numbers do not: 1 % is enough, unless every sample holds one thing, such as a grid.
+    """
+    if min(len(ours), len(theirs)) < _FEWEST:
+        return 0.0, 0
+    known, are_real = {key for key, _ in ours}, all(is_real for _, is_real in ours + theirs)
+    repeated = 1 - len(known) / len(ours)
+    same = sum(key in known for key, _ in theirs)
+    share = same / len(theirs)
+    is_chance = repeated > 0.5 or share <= 0.01 if are_real else share <= 0.01 + 5 * repeated
+    return (0.0, 0) if is_chance else (share, same)
