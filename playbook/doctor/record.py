@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from sys import _getframe
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +96,7 @@ class Record(TorchFunctionMode):
         self._indexed = 0  # calls
         self._hooks: list[Any] = []
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> Self:
         register = nn.modules.module
         self._hooks = [
             register.register_module_forward_pre_hook(lambda module, _: self._within.append(module)),
