@@ -4,9 +4,11 @@ import ast
 import io
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
-_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)  # need no parentheses anywhere
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_APART = (ast.Return, ast.Assign, ast.Call, ast.keyword)  # what is in them needs no parentheses
 
 
 class Edit(NamedTuple):
@@ -67,9 +69,23 @@ class Code:
                 yield node
 
     def calls_at(self, line: int, *names: str) -> list[ast.Call]:
-        """Calls of one of these names that begin at a line, or else the innermost around it."""
-        calls = [node for node in self.nodes_at(line) if isinstance(node, ast.Call) and name_of(node) in names]
+        """Calls that begin at a line, or else the innermost around it; of one of these names, if there are any."""
+        calls = [node for node in self.nodes_at(line) if isinstance(node, ast.Call)]
+        calls = [call for call in calls if not names or name_of(call) in names]
         return [call for call in calls if call.lineno == line] or calls[-1:]
+
+    def makers(self, call: ast.Call) -> list[ast.Call]:
+        """The calls that made the layer that is called: `nn.Tanh()` for `self.act(x)`."""
+        assigned = [node for node in ast.walk(self.class_around(call) or self.tree) if isinstance(node, ast.Assign)]
+        name = ast.unparse(call.func)
+        made = [node.value for node in assigned if name in map(ast.unparse, node.targets)]
+        return [value for value in made if isinstance(value, ast.Call)] if "." in name else []
+
+    def arguments(self, call: ast.Call, start: int) -> str:
+        """The arguments of a call from one on, as they are written."""
+        rest = [*call.args[start:], *call.keywords]
+        first = min((self.span(node)[0] for node in rest), default=0)
+        return self.text[first : self.span(call)[1] - 1] if rest else ""
 
     def statement_at(self, line: int) -> ast.stmt | None:
         """The innermost statement that a line belongs to."""
@@ -83,34 +99,35 @@ class Code:
         """The innermost class that a node is part of."""
         return next((outer for outer in self.parents(node) if isinstance(outer, ast.ClassDef)), None)
 
-    def is_imported(self, name: str) -> bool:
-        """Whether an import of this file binds a name."""
-        imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        return any((alias.asname or alias.name.partition(".")[0]) == name for node in imports for alias in node.names)
+    @cached_property
+    def imports(self) -> set[str]:
+        """Names that the imports of this file bind."""
+        aliases = [item for node in ast.walk(self.tree) if isinstance(node, _IMPORTS) for item in node.names]
+        return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
-    def replace(self, node: ast.AST, text: str) -> list[Edit]:
-        """Writes text in the place of a node."""
-        return [Edit(*self.span(node), text)]
+    def is_module(self, node: ast.AST) -> bool:
+        """Whether an expression looks like an imported module, as `F`, `nn.init` or `torch.special`."""
+        while isinstance(node, ast.Attribute) and node.attr.islower():
+            node = node.value
+        return isinstance(node, ast.Name) and node.id in self.imports
 
-    def after(self, node: ast.AST, text: str) -> list[Edit]:
-        """Writes a call or an operator after an expression, which gets parentheses if it needs them."""
+    def is_formatted(self, node: ast.AST) -> bool:
+        """Whether an expression stands in an f-string."""
+        return any(isinstance(outer, ast.FormattedValue) for outer in self.parents(node))
+
+    def put(self, node: ast.AST, text: str) -> list[Edit]:
+        """Writes text in the place of a node, in parentheses where an expression needs them."""
         start, end = self.span(node)
-        if isinstance(node, _ATOMS):
-            return [Edit(end, end, text)]
-        return [Edit(start, start, "("), Edit(end, end, ")" + text)]
-
-    def keep(self, inner: ast.expr, outer: ast.AST) -> list[Edit]:
-        """Leaves out what stands around an expression in a larger one."""
-        (start, end), (first, last) = self.span(outer), self.span(inner)
-        is_safe = isinstance(inner, _ATOMS) or isinstance(self.parent(outer), ast.Return | ast.Assign | ast.Call)
-        opening, closing = ("", "") if is_safe else ("(", ")")
-        return [Edit(start, first, opening), Edit(last, end, closing)]
+        is_apart = isinstance(node, ast.stmt) or isinstance(self.parent(node), _APART)
+        is_apart = is_apart or (self.text[start - 1 : start], self.text[end : end + 1]) == ("(", ")")
+        is_safe = is_apart or is_atom(ast.parse(text, mode="eval").body)
+        return [Edit(start, end, text if is_safe else f"({text})")]
 
     def set_keyword(self, call: ast.Call, name: str, value: str) -> list[Edit]:
         """Sets an option of a call, or adds it behind the last argument."""
         given = keyword(call, name)
         if given is not None:
-            return self.replace(given, value)
+            return [Edit(*self.span(given), value)]
         if any(item.arg is None for item in call.keywords):  # a **dict may hold it
             return []
         arguments = [*call.args, *call.keywords]
@@ -145,7 +162,7 @@ class Code:
         if not self.is_alone(statement):
             return []
         if len(block) == 1:
-            return self.replace(statement, "pass")
+            return [Edit(*self.span(statement), "pass")]
         return [Edit(self._starts[statement.lineno - 1], self._starts[statement.end_lineno or 0], "")]
 
     def dedent(self, block: ast.With) -> list[Edit]:
@@ -194,6 +211,12 @@ class Code:
         except SyntaxError:
             return None
         return text if text != self.text else None
+
+
+def is_atom(node: ast.AST) -> bool:
+    """Whether an expression needs no parentheses anywhere."""
+    displays = ast.List | ast.Dict | ast.Set | ast.ListComp
+    return isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | displays)
 
 
 def name_of(call: ast.Call) -> str:
