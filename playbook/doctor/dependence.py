@@ -15,12 +15,18 @@ from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 from playbook.doctor.unchanged import unchanged
 
+COPY = 1
 SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
 
 
 def mapped(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The batch with every tensor changed."""
     return pytree.tree_map_only(Tensor, change, batch)
+
+
+def with_a_copy(batch: Any) -> Any:
+    """The batch with sample 0 in the place of sample COPY."""
+    return mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
 
 
 def few(batch: Any) -> Any:

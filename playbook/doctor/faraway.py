@@ -4,7 +4,7 @@ Their device is called "meta", which every build of PyTorch knows, so that `.to(
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from sys import _getframe
@@ -131,13 +131,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.meeting = meeting
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         device = kwargs.get("device")
         given = torch.device(device) if isinstance(device, str | torch.device) else None

@@ -1,6 +1,6 @@
 """Every call of torch that a piece of the user's code makes, with its arguments, its result and its line."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from sys import _getframe
@@ -114,13 +114,7 @@ class Record(TorchFunctionMode):
         if not self._within and output is not None:
             self.calls.append((module, (args, kwargs), output))
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         places, direct = callers(_getframe(1))
         module = self._within[-1] if self._within else None

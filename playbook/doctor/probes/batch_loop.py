@@ -1,5 +1,6 @@
 """Python loops over the samples of a batch."""
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -27,9 +28,9 @@ _READS = ("item", "tolist", "numpy", "cpu", "__array__")  # for what is computed
 def batch_loop(subject: Subject) -> Iterator[Finding | str]:
     """Runs a training step on B and on B/2 samples, and counts how often each call of torch is made from each line.
 
-    A loop goes over the batch if the calls in it are made a multiple of B times and the same multiple of B/2; if they
-    have the same shapes in every turn, one call could do them all. Loops in which shapes differ from sample to sample,
-    or from which values go to another library, are left alone.
+    A loop goes over the batch if calls in it are made a multiple of B times and the same multiple of B/2, and none as
+    often for both. If they have the same shapes in every turn, one call could do them all. Loops in which shapes differ
+    from sample to sample, or from which values go to another library, are left alone.
     """
     batch = subject.batches[0]
     size = num_samples(batch)
@@ -42,11 +43,12 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
         yield "no Python loop goes over the batch"
         return
     part = _calls(subject, first(batch, half))
-    steady = {call for call in whole if len(whole[call]) == len(part[call]) > 1}  # of a loop over something else
     vectorizable: dict[tuple[str, source.Loop], list[Call]] = {}
     for loop, calls in _by_loop(whole).items():
         grown = [c for c in calls if len(whole[c]) % size == 0 and len(whole[c]) * half == len(part[c]) * size]
-        if grown and steady.isdisjoint(calls) and all(_is_uniform(call, whole[call]) for call in calls):
+        once = 1 if isinstance(loop[1], ast.expr) else 0  # its line may make a call beside it
+        is_steady = any(len(whole[call]) == len(part[call]) > once for call in calls)
+        if grown and not is_steady and all(_is_uniform(call, whole[call]) for call in calls):
             vectorizable[loop] = grown
     if not vectorizable:
         yield "no Python loop goes over the batch"

@@ -1,7 +1,7 @@
 """Changes in place of what backward still needs."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -57,13 +57,7 @@ class _Writes(Record):
         self._writes: list[tuple[Op, Tensor, int]] = []  # with the version after it
         self._changed: tuple[Tensor, int] | None = None  # with the version that was saved
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         number = len(self.ops)
         versions = [(leaf, leaf._version) for leaf in tensors((args, kwargs)) if not leaf.is_inference()]
         try:
