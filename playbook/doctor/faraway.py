@@ -26,6 +26,7 @@ _CPU = torch.device("cpu")
 _COPIES = ("copy_", "_copy_from", "_to_copy")
 _PACKING = ("_pack_padded_sequence", "_pad_packed_sequence")
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_LENGTHS = ("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_ctc_loss")  # which may stay on the CPU
 _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
 
 
@@ -33,6 +34,7 @@ class Far(Tensor):
     """A tensor elsewhere; `near` holds its values."""
 
     near: Tensor
+    is_cuda = True  # what programs ask before they send something along
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]  # as torch's subclasses do
 
     @staticmethod
@@ -91,6 +93,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
         if name in _INDEXING and isinstance(args[0], Far):  # indices may be on the CPU, values may not
             indices = pytree.tree_leaves(args[1])
             strangers = [leaf for leaf in strangers if not any(leaf is index for index in indices)]
+        if name in _LENGTHS:
+            strangers = [leaf for leaf in strangers if not any(leaf is length for length in args[2:4])]
         if strangers:
             meeting(name, strangers)
     if device is not None:
@@ -145,6 +149,8 @@ class _Functions(TorchFunctionMode):
         if func is Tensor.new_tensor and isinstance(args[0], Far):
             kwargs = {"dtype": args[0].dtype} | kwargs | {"device": _CPU}
             return torch.tensor(*args[1:], **kwargs).to(given or FAR)
+        if func is Tensor.cuda:
+            return args[0].to(FAR)
         if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():
             args = [args[0], FAR, *args[2:]]
         try:

@@ -4,8 +4,9 @@ import inspect
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
@@ -50,6 +51,7 @@ class Subject:
         settings: options of the Trainer that the user chose: max_epochs, gradient_clip_val, …
         seconds: that a training step takes.
         samples: that each batch was cut to, where that is long.
+        consumes: whether a step changes the batch that it gets, so that each step gets a copy.
     """
 
     model: pl.LightningModule
@@ -59,6 +61,7 @@ class Subject:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     samples: int | None = None
+    consumes: bool = False
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
     _watches: dict[type, Any] = field(default_factory=dict, init=False)
 
@@ -79,11 +82,14 @@ class Subject:
 
     def train(self, batch: Any, index: int = 0) -> Tensor | None:
         """The loss of one training step; nothing is optimised, unless the module does so itself."""
-        return _loss(_call(self.model.training_step, batch, index))
+        return _loss(_call(self.model.training_step, self._fresh(batch), index))
 
     def validate(self, batch: Any, index: int = 0) -> Any:
         """The result of one validation step."""
-        return _call(self.model.validation_step, batch, index)
+        return _call(self.model.validation_step, self._fresh(batch), index)
+
+    def _fresh(self, batch: Any) -> Any:
+        return deepcopy(batch) if self.consumes else batch
 
     def step(self, number: int = 0, training: bool = True) -> Step:
         """The step on a training or validation batch, recorded once.
@@ -115,13 +121,13 @@ class Subject:
     def record(self, batch: Any, training: bool = True) -> Step:
         """A step on any batch with all its calls of torch, until it ends or raises."""
         torch.manual_seed(0)
-        loss, error = None, None
+        batch, loss, error = self._fresh(batch), None, None
         with Record() as record:
             try:
                 if training:
-                    loss = self.train(batch)
+                    loss = _loss(_call(self.model.training_step, batch, 0))
                 else:
-                    self.validate(batch)
+                    _call(self.model.validation_step, batch, 0)
             except Exception as raised:  # whatever it is, the caller decides
                 error = raised
         return Step(batch, record, loss, error)
@@ -172,7 +178,7 @@ class Subject:
     def shorten(self) -> None:
         """Keeps fewer samples of each batch, where a step with all of them takes long."""
         try:
-            self.seconds = sandbox.call(lambda: _seconds(self), _LONGEST_S)
+            self.seconds, self.consumes = sandbox.call(lambda: _first_step(self), _LONGEST_S)
         except sandbox.SandboxError as error:  # if it raises, a probe will tell
             self.seconds = _LONGEST_S if "took more" in str(error) else 0.0
         if not self.is_slow:
@@ -311,7 +317,8 @@ def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
 
         def shortened(batch: Any, **where: Any) -> Any:
             whole = move(batch, **where)
-            return first(whole, number) or whole
+            part = first(whole, number)
+            return whole if part is None else part
 
         setattr(subject.model, move.__name__, shortened)
     for owner in filter(None, (subject.model, subject.data)):
@@ -362,10 +369,27 @@ def _test_loaders(owner: Any) -> Any:
     return []
 
 
-def _seconds(subject: Subject) -> float:
+def _first_step(subject: Subject) -> tuple[float, bool]:
+    """How long a training step takes, and whether it or a validation step changes its batch."""
     start = time.perf_counter()
-    subject.train(subject.batches[0])
-    return time.perf_counter() - start
+    consumes = _changes(subject.batches[0], subject.train)
+    seconds = time.perf_counter() - start
+    if subject.validates and not consumes and seconds < _LONG_S:
+        with subject.evaluating():
+            consumes = _changes(subject.val_batches[0], subject.validate)
+    return seconds, consumes
+
+
+def _changes(batch: Any, step: Callable[[Any], Any]) -> bool:
+    """Whether a step takes entries out of its batch, or writes into its tensors."""
+
+    def state() -> tuple[Any, list[int]]:
+        leaves, spec = pytree.tree_flatten(dict(batch) if isinstance(batch, Mapping) else batch)
+        return spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
+
+    before = state()
+    step(batch)
+    return state() != before
 
 
 def _batches_of(loaders: Any) -> Iterator[Any]:

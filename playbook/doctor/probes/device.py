@@ -84,7 +84,10 @@ def _finding(place: Place, call: str, attribute: str) -> Finding:
 def _with_device(place: Place) -> str:
     """The line's own call with `device=`, if it can be told."""
     for call in ast.walk(source.tree(place.file)):
-        if isinstance(call, ast.Call) and call.lineno == place.line and ast.unparse(call.func).startswith("torch."):
+        if not isinstance(call, ast.Call) or call.lineno != place.line:
+            continue
+        base, _, name = ast.unparse(call.func).rpartition(".")
+        if base == "torch" and not name.endswith("Tensor"):  # those take no device
             return f"{ast.unparse(call)[:-1]}, device=self.device)  # or the device of a tensor that comes in"
     return f"{place.code}  # … .to(self.device)"
 

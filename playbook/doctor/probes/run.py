@@ -1,10 +1,14 @@
 """Whether the program runs at all."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+
+from torch.utils.data import BatchSampler, DataLoader
 
 from playbook.doctor import source
 from playbook.doctor.findings import RUN, Defect, Finding
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.samples import size, train_loaders
+from playbook.doctor.subject import Subject, Watch, _arrive
 
 CRASH = Defect(
     "crash",
@@ -17,14 +21,50 @@ WATCH = Watch
 
 
 def run(subject: Subject) -> Iterator[Finding | str]:
-    """Trains and validates two short epochs with Lightning's Trainer, hooks and all."""
+    """Trains and validates two short epochs with Lightning's Trainer, hooks and all, and runs an epoch's last batch.
+
+    An error is the last batch's own, which has fewer samples, only if a whole batch runs.
+    """
     loss = subject.attempt().loss
     if loss is not None and not loss.requires_grad:  # which gradient_reach tells
         return
     try:
         subject.watch(Watch)
     except Exception as error:  # whatever the program raises is the finding
-        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        yield Finding(CRASH, source.raised_at(error), text, "")
+        yield Finding(CRASH, source.raised_at(error), _text(error), "")
+        return
+    if (failure := _failure_at_end(subject)) is not None:
+        number, error = failure
+        text = f"on the last batch of an epoch, of size {number}: {_text(error)}"
+        yield Finding(CRASH, source.raised_at(error), text, "# take the batch's size from the batch itself: len(x)")
         return
     yield "training and validation run through"
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _failure_at_end(subject: Subject) -> tuple[int, Exception] | None:
+    """The number of samples and the error of an epoch's last batch, if that is a short one and alone raises."""
+    loaders = [(loader, True) for loader in train_loaders(subject)[:1]]
+    loaders += [(loader, False) for loader in subject.loaders("val")[:1] if subject.validates]
+    for loader, training in loaders:
+        if (indices := _short_end(loader)) is None:
+            continue
+        batch = loader.collate_fn([loader.dataset[index] for index in indices])
+        arrived = _arrive(subject.trainer, batch) if training else subject.arrived(batch)
+        whole = (subject.batches if training else subject.val_batches)[0]
+        with subject.unchanged(), nullcontext() if training else subject.evaluating():
+            error = subject.record(arrived, training).error
+            if error is not None and subject.record(whole, training).error is None:
+                return len(indices), error
+    return None
+
+
+def _short_end(loader: DataLoader) -> list[int] | None:
+    """The indices of an epoch's last batch, if torch's own batches end with fewer samples than the others have."""
+    if type(loader.batch_sampler) is not BatchSampler or loader.drop_last or size(loader.dataset) is None:
+        return None
+    *others, last = loader.batch_sampler
+    return last if others and len(last) < len(others[0]) else None

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from playbook.doctor import replay, subject
 from playbook.doctor.samples import owner
@@ -66,6 +67,32 @@ def test_slow_steps_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     seen.model.training_step = lambda batch, batch_idx: sizes.append(len(batch[0])) or step(batch, batch_idx)
     seen.watch(subject.Watch)
     assert sizes == [seen.samples] * 6  # in two epochs
+
+
+def test_slow_steps_on_bare_tensors_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Images(Blobs):
+        def train_dataloader(self) -> Any:
+            return DataLoader(torch.randn(100, 8), batch_size=20)  # type: ignore[arg-type]  # a tensor
+
+        val_dataloader = train_dataloader
+
+    class Autoencoder(_Slow):
+        outputs = 8
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            time.sleep(self.seconds)
+            sizes.append(len(batch))
+            return (self(batch) - batch).square().mean()
+
+        validation_step = training_step  # type: ignore[assignment]  # a loss, too
+
+    sizes: list[int] = []
+    seen = looked(Autoencoder(), Images())
+    assert seen.samples is not None
+    monkeypatch.setattr(_Slow, "seconds", 0.0)
+    sizes.clear()
+    seen.watch(subject.Watch)
+    assert set(sizes) == {seen.samples}
 
 
 def test_data_are_made_again() -> None:
