@@ -52,8 +52,9 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
         shorter = evaluated(subject, cut(middle))
     except (RuntimeError, ValueError, IndexError):
         return
-    changes = [_change(a, b, length) for a, b in zip(outputs(whole, 2), outputs(shorter, 2), strict=False)]
-    worst = max([value for value in changes if value is not None], default=None)
+    results = zip(outputs(whole, 2), outputs(shorter, 2), strict=False)
+    pairs = [_real(a, b, length) for a, b in results if a.shape[2:] == b.shape[2:]]
+    worst = max((change(*pair).max().item() for pair in pairs if pair is not None), default=None)
     if worst is None:
         return
     if worst <= _CHANGED:
@@ -84,25 +85,20 @@ def _padded(batch: Any) -> tuple[int, int, int] | None:
     return None
 
 
-def _change(before: Tensor, after: Tensor, length: int) -> float | None:
-    if before.shape != after.shape:
-        if before.dim() < 2 or before.shape[2:] != after.shape[2:] or min(before.shape[1], after.shape[1]) < length:
-            return None
-        before, after = before[:, :length], after[:, :length]
-    return change(before, after).max().item()
+def _real(before: Tensor, after: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
+    """Two results with their real positions alone, in the dimensions in which they differ; None if they lack some."""
+    if before.dim() != after.dim():
+        return None
+    for dim, sizes in enumerate(zip(before.shape, after.shape, strict=True)):
+        if sizes[0] != sizes[1]:
+            if min(sizes) < length:
+                return None
+            before, after = before.narrow(dim, 0, length), after.narrow(dim, 0, length)
+    return before, after
 
 
 def _lets_in(one: Op, other: Op, length: int) -> bool:
     """Whether the results that belong to real positions differ."""
-    for result, shorter in zip(one.outputs[:1], other.outputs[:1], strict=False):
-        before, after = result, shorter
-        if before.dim() != after.dim() or not before.is_floating_point():
-            continue
-        for dim in range(before.dim()):
-            if before.shape[dim] != after.shape[dim]:
-                if min(before.shape[dim], after.shape[dim]) < length:
-                    return False
-                before, after = before.narrow(dim, 0, length), after.narrow(dim, 0, length)
-        if (change(before, after) > _CHANGED).any():
-            return True
-    return False
+    results = zip(one.outputs[:1], other.outputs[:1], strict=False)
+    pairs = [_real(before, after, length) for before, after in results if before.is_floating_point()]
+    return any(bool((change(*pair) > _CHANGED).any()) for pair in pairs if pair is not None)
