@@ -35,6 +35,15 @@ def first(batch: Any, number: int) -> Any:
     return None
 
 
+def first_positions(batch: Any, number: int) -> Any:
+    """The first positions of a batch of tokens (B, T); None if there are no more, or other tensors beside them."""
+    lengths = {leaf.shape[1] for leaf in tensors(batch) if leaf.dim() > 1}
+    has_tokens = any(leaf.dim() == 2 and not leaf.is_floating_point() for leaf in tensors(batch))
+    if not has_tokens or len(lengths) != 1 or max(lengths) <= number:
+        return None
+    return pytree.tree_map_only(Tensor, lambda leaf: leaf[:, :number] if leaf.dim() > 1 else leaf, batch)
+
+
 def padded(batch: Any) -> Any:
     """The batch with packed sequences as tensors, a row a sample."""
     return pytree.tree_map_only(

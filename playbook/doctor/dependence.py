@@ -69,7 +69,7 @@ def outputs(step: Step, size: int) -> list[Tensor]:
     """What modules with parameters gave to the step that called them, a row a sample."""
     found = []
     for module, _, output in step.record.calls:
-        if next(module.parameters(), None) is not None:
+        if next(nn.Module.parameters(module), None) is not None:  # `parameters` may be the user's own
             found += [leaf for leaf in tensors(output) if leaf.dim() and len(leaf) == size and leaf.is_floating_point()]
     return found
 

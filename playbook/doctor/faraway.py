@@ -136,7 +136,11 @@ class _Functions(TorchFunctionMode):
         self.meeting = meeting
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        kwargs = {name: _sent(value) for name, value in (kwargs or {}).items()}
+        if func is Tensor.to:
+            args = [args[0], *map(_sent, args[1:])]
+        if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
+            return isinstance(args[0], Far)
         device = kwargs.get("device")
         given = torch.device(device) if isinstance(device, str | torch.device) else None
         if given is not None and given.type == "cpu" and _chosen_by_cuda():
@@ -164,6 +168,12 @@ class _Functions(TorchFunctionMode):
             out = func(*sent[0], **sent[1])  # raises again, unless it was for where they are
             self.meeting(func.__name__, strangers)
             return out
+
+
+def _sent(argument: Any) -> Any:
+    """The pretended device in place of CUDA's."""
+    named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
+    return FAR if named.partition(":")[0] == "cuda" else argument
 
 
 def _chosen_by_cuda() -> bool:
@@ -200,7 +210,8 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         enter(self, "cpu" if device_type == FAR.type else device_type, *args, **kwargs)
 
-    generator = torch.Generator
+    generator, send = torch.Generator, Tensor.cuda
+    Tensor.cuda = lambda self, *_, **__: self.to(FAR)
     torch.autocast.__init__ = autocast
     torch.Generator = _Generator
     overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
@@ -211,4 +222,5 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     finally:
         torch.autocast.__init__ = enter
         torch.Generator = generator
+        Tensor.cuda = send
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)

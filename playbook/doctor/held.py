@@ -29,7 +29,7 @@ def held(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
         if isinstance(leaf, Tensor):
             yield leaf
         elif isinstance(leaf, nn.Module):
-            yield from leaf.parameters()
+            yield from nn.Module.parameters(leaf)
         elif depth:
             yield from held(_inside(leaf), depth - 1)
 

@@ -3,7 +3,7 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from playbook.doctor.subject import Subject
 
 LIMIT_S = 110.0  # for a program
 PROBE_SHARE = 0.2  # of it
+_LATE_S = 2.0  # for a process to tell what it has when time is up
 LANES = 2  # more gain little: the longest probe and the start remain
 
 Build = Callable[[], tuple[pl.LightningModule, pl.LightningDataModule | None]]
@@ -59,7 +60,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
         results = run_probes(todo, begun, deadline, share_s)
-        answer["notes"] += describe_errors(results)
+        answer["notes"] += [*begun.limits, *describe_errors(results)]
         for name, result in results.items():
             if "error" in result:
                 continue
@@ -106,7 +107,7 @@ def describe_errors(results: dict[str, Result]) -> list[str]:
 
 
 def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s: float) -> dict[str, Result]:
-    """Results of the probes, from as many processes at a time as there are cores; without those that ended theirs.
+    """Results of the probes, from as many processes at a time as there are cores, as far as time allows.
 
     The first process runs the light probes one after another, and then its share of the others, each in its own copy.
     """
@@ -116,19 +117,23 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
 
-    def run(index: int) -> dict[str, Result]:
-        results = _run_together(light, begun, share_s) if index == 0 else {}
+    def run(index: int) -> Iterator[tuple[str, Result]]:
+        if index == 0:
+            yield from _run_together(light, begun, min(share_s, deadline - time.monotonic()))
         if index == len(lanes) - 1:
-            results |= _run_together(rehearsing, begun, share_s, rehearse=True)
-        return results | {name: _run_in_own_process(todo[name], begun, deadline, share_s) for name in lanes[index]}
+            yield from _run_together(rehearsing, begun, min(share_s, deadline - time.monotonic()), rehearse=True)
+        for name in lanes[index]:
+            yield name, _run_in_own_process(todo[name], begun, deadline, share_s)
 
     jobs = [partial(run, index) for index in range(len(lanes))]
-    answers = sandbox.calls(jobs, max(1.0, deadline - time.monotonic()))
-    return {name: result for answer in answers if isinstance(answer, dict) for name, result in answer.items()}
+    answers = sandbox.gather(jobs, deadline - time.monotonic() + _LATE_S)
+    return dict(item for items in answers for item in items if not isinstance(item, sandbox.SandboxError))
 
 
-def _run_together(some: dict[str, Probe], begun: Subject, share_s: float, rehearse: bool = False) -> dict[str, Result]:
-    """Results of probes that ran one after another in one copy of the process; none if one of them ended it.
+def _run_together(
+    some: dict[str, Probe], begun: Subject, share_s: float, rehearse: bool = False
+) -> Iterator[tuple[str, Result]]:
+    """Results of probes that run one after another in one copy of the process, until one of them ends it or time is up.
 
     Args:
         some: the probes; light ones, or those that share a rehearsal.
@@ -137,25 +142,20 @@ def _run_together(some: dict[str, Probe], begun: Subject, share_s: float, rehear
         rehearse: whether a rehearsal, which must run through, comes first; else each finds the subject as it was.
     """
 
-    def run() -> dict[str, Result]:
-        results: dict[str, Result] = {}
-        end = time.monotonic() + share_s / 2
+    def run() -> Iterator[tuple[str, Result]]:
         if rehearse:
             begun.rehearse({probe.watch for probe in some.values() if probe.watch is not None})
         for name, probe in some.items():
-            if time.monotonic() > end:  # the others each on its own
-                break
             try:
                 with nullcontext() if rehearse else begun.unchanged():
-                    results[name] = _collect_findings(probe.look(begun))
+                    result = _collect_findings(probe.look(begun))
             except Exception as error:  # of one probe; the others go on
-                results[name] = {"error": sandbox.describe(error)}
-        return results
+                result = {"error": sandbox.describe(error)}
+            yield name, result
 
-    try:
-        return sandbox.call(run, share_s) if some else {}
-    except sandbox.SandboxError:
-        return {}  # each on its own will tell which
+    if some:
+        items = sandbox.gather([run], share_s)[0]
+        yield from (item for item in items if not isinstance(item, sandbox.SandboxError))  # the others run on their own
 
 
 def _run_in_own_process(probe: Probe, begun: Subject, deadline: float, share_s: float) -> Result:

@@ -13,13 +13,14 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from playbook.doctor.errors import ReviewError
 
+_POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 
 
@@ -47,14 +48,16 @@ def call(function: Callable[[], Any], limit_s: float) -> Any:
     Raises:
         SandboxError: with what happened, and the last line of the traceback if it raised.
     """
-    answer = calls([function], limit_s)[0]
+    answer = gather([lambda: [function()]], limit_s)[0][0]
     if isinstance(answer, SandboxError):
         raise answer
     return answer
 
 
-def calls(functions: list[Callable[[], Any]], limit_s: float) -> list[Any]:
-    """What each of several functions returns that run at the same time; a SandboxError in its place if it does not.
+def gather(functions: Sequence[Callable[[], Iterable[Any]]], limit_s: float) -> list[list[Any]]:
+    """What each of several functions yields that run at the same time, each in its own copy of the process.
+
+    What a function has yielded counts: if it then raises, ends its process or takes too long, a SandboxError follows.
 
     Raises:
         ReviewError: this system has no fork.
@@ -68,7 +71,7 @@ def calls(functions: list[Callable[[], Any]], limit_s: float) -> list[Any]:
     return [_finish(process, reader, deadline, limit_s) for process, reader in started]
 
 
-def _start(function: Callable[[], Any]) -> tuple[int, int]:
+def _start(function: Callable[[], Iterable[Any]]) -> tuple[int, int]:
     reader, writer = os.pipe()
     process = os.fork()
     if process == 0:
@@ -78,23 +81,27 @@ def _start(function: Callable[[], Any]) -> tuple[int, int]:
     return process, reader
 
 
-def _finish(process: int, reader: int, deadline: float, limit_s: float) -> Any:
+def _finish(process: int, reader: int, deadline: float, limit_s: float) -> list[Any]:
+    status = None
     try:
-        received, in_time = _receive(reader, deadline)
+        received, status = _receive(process, reader, deadline)
     finally:
         os.close(reader)
         _end(process)
-        _, status = os.waitpid(process, 0)
-    if not in_time:
-        return SandboxError(f"took more than {limit_s:g} s")
-    try:
-        answer = json.loads(received)
-    except ValueError:
-        return SandboxError(f"ended its process with {os.waitstatus_to_exitcode(status)}")
-    return SandboxError(answer["error"]) if "error" in answer else answer["value"]
+        if status is None:
+            os.waitpid(process, 0)
+    whole_lines = received[: received.rfind(b"\n") + 1].splitlines()
+    answers = [json.loads(line) for line in whole_lines]
+    items = [answer["item"] for answer in answers if "item" in answer]
+    if not answers or "error" not in answers[-1]:  # the last line of a function that ended by itself
+        ended = status is not None and f"ended its process with {os.waitstatus_to_exitcode(status)}"
+        items.append(SandboxError(ended or f"took more than {limit_s:g} s"))
+    elif answers[-1]["error"] is not None:
+        items.append(SandboxError(answers[-1]["error"]))
+    return items
 
 
-def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
+def _run_and_leave(function: Callable[[], Iterable[Any]], writer: int) -> None:
     code = 1
     try:
         end_with_parent()
@@ -111,15 +118,21 @@ def _run_and_leave(function: Callable[[], Any], writer: int) -> None:
         util: Any = multiprocessing.util
         util._run_after_forkers()  # a loader sends tensors to its workers by a thread that is not copied
         try:
-            answer = {"value": function()}
+            for item in function():
+                _send(writer, {"item": item})
+            end = {"error": None}
         except BaseException as error:  # of any kind: the original gets its description
-            answer = {"error": describe(error)}
-        content = json.dumps(answer).encode()
-        while content:
-            content = content[os.write(writer, content) :]
+            end = {"error": describe(error)}
+        _send(writer, end)
         code = 0
     finally:
         os._exit(code)
+
+
+def _send(writer: int, answer: dict[str, Any]) -> None:
+    content = json.dumps(answer).encode() + b"\n"
+    while content:
+        content = content[os.write(writer, content) :]
 
 
 def _reopen_files() -> None:
@@ -142,16 +155,22 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
 
 
-def _receive(reader: int, deadline: float) -> tuple[bytes, bool]:
-    chunks = []
+def _receive(process: int, reader: int, deadline: float) -> tuple[bytes, int | None]:
+    """What a process writes until it ends, and its status, which is None if time is up before.
+
+    Not until the pipe is closed: processes that it started, and that outlive it, hold the other end as well.
+    """
+    content, status = bytearray(), None
     while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            return b"".join(chunks), False
-        chunk = os.read(reader, 2**16)
+        left = deadline - time.monotonic()
+        pause = max(0.0, min(left, _POLL_S)) if status is None else 0.0
+        chunk = os.read(reader, 2**16) if select.select([reader], [], [], pause)[0] else b""
+        content += chunk
+        if not chunk and (status is not None or left <= 0):
+            return bytes(content), status
         if not chunk:
-            return b"".join(chunks), True
-        chunks.append(chunk)
+            ended, code = os.waitpid(process, os.WNOHANG)
+            status = code if ended else None
 
 
 def _end(process: int) -> None:

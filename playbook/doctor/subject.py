@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from playbook.doctor import sandbox
-from playbook.doctor.batches import first
+from playbook.doctor.batches import first, first_positions
 from playbook.doctor.logger import AcceptingLogger
 from playbook.doctor.losses import likelihoods
 from playbook.doctor.record import Record, tensors
@@ -30,6 +30,7 @@ NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of 
 _STEPS = 6  # of a rehearsal, at least
 _KEPT = 2  # recorded steps, whose tensors stay alive
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
+_SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
 
 
 class _Enough(BaseException):
@@ -50,7 +51,8 @@ class Subject:
         val_batches: the first validation batches; none without a validation loader.
         settings: options of the Trainer that the user chose: max_epochs, gradient_clip_val, …
         seconds: that a training step takes.
-        samples: that each batch was cut to, where that is long.
+        samples: that each batch is cut to, where that is long.
+        positions: that each sequence is cut to, where it still is.
         consumes: whether a step changes the batch that it gets, so that each step gets a copy.
     """
 
@@ -61,6 +63,7 @@ class Subject:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     samples: int | None = None
+    positions: int | None = None
     consumes: bool = False
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
     _watches: dict[type, Any] = field(default_factory=dict, init=False)
@@ -176,7 +179,7 @@ class Subject:
         return self._watches[kind]
 
     def shorten(self) -> None:
-        """Keeps fewer samples of each batch, where a step with all of them takes long."""
+        """Keeps fewer samples of each batch where a step with all of them takes long, and shorter sequences."""
         try:
             self.seconds, self.consumes = sandbox.call(lambda: _first_step(self), _LONGEST_S)
         except sandbox.SandboxError as error:  # if it raises, a probe will tell
@@ -185,10 +188,32 @@ class Subject:
             return
         size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
         number = max(_LEAST, int(size * _LONG_S / self.seconds))
-        cut = [first(batch, number) for batch in (*self.batches, *self.val_batches)]
-        if all(batch is not None for batch in cut) and self.takes(cut[0]):
+        if self._cut(lambda batch: first(batch, number)):
             self.samples = number
-            self.batches, self.val_batches = cut[: len(self.batches)], cut[len(self.batches) :]
+        if self.seconds > _SLOW_S and self._cut(lambda batch: first_positions(batch, _POSITIONS)):
+            self.positions = _POSITIONS
+
+    def _cut(self, cut: Callable[[Any], Any]) -> bool:
+        """Whether all batches can be cut so, and a step runs on them; they are then."""
+        shorter = [cut(batch) for batch in (*self.batches, *self.val_batches)]
+        is_possible = all(batch is not None for batch in shorter) and self.takes(shorter[0])
+        if is_possible:
+            self.batches, self.val_batches = shorter[: len(self.batches)], shorter[len(self.batches) :]
+        return is_possible
+
+    def shortened(self, batch: Any) -> Any:
+        """Another batch, cut as those of the subject are, where it can be."""
+        for cut, number in ((first, self.samples), (first_positions, self.positions)):
+            shorter = cut(batch, number) if number is not None else None
+            batch = batch if shorter is None else shorter
+        return batch
+
+    @property
+    def limits(self) -> list[str]:
+        """What the review left out of each step, as notes."""
+        takes = f"a whole step takes {self.seconds:.1f} s" if self.seconds < _LONGEST_S else "a whole step takes long"
+        parts = [(self.samples, "samples of a batch"), (self.positions, "positions of a sequence")]
+        return [f"all but the first {number} {name}: {takes}" for number, name in parts if number is not None]
 
     def takes(self, batch: Any, training: bool = True) -> bool:
         """Whether a step runs on this batch: some need a certain number of samples."""
@@ -312,15 +337,9 @@ def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
     """A real training of a few steps, in place of the one that the subject is at the beginning of."""
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
-    if (number := subject.samples) is not None:
+    if subject.limits:
         move = subject.model._apply_batch_transfer_handler
-
-        def shortened(batch: Any, **where: Any) -> Any:
-            whole = move(batch, **where)
-            part = first(whole, number)
-            return whole if part is None else part
-
-        setattr(subject.model, move.__name__, shortened)
+        setattr(subject.model, move.__name__, lambda batch, **where: subject.shortened(move(batch, **where)))
     for owner in filter(None, (subject.model, subject.data)):
         owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
     limits = {

@@ -41,7 +41,7 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     with subject.evaluating():
         for module, (args, kwargs), _ in record.calls:
             read = next((leaf for leaf in (*args, *kwargs.values()) if any(leaf is item for item in tokens)), None)
-            if read is not None and next(module.parameters(), None) is not None:
+            if read is not None and next(nn.Module.parameters(module), None) is not None:
                 yield from _cached(module, args, kwargs, read)
                 yield from _padded(module, args, kwargs, read)
                 return

@@ -114,15 +114,20 @@ def _look(subject: Subject, batch: Any, weights: set[int] | None) -> _Seen:
     names = {module: name for name, module in subject.model.named_modules()}
 
     def called(module: nn.Module, _: Any, output: Any) -> None:
-        own = [p for p in module.parameters(recurse=False) if p.dim() > 1 and id(p) in counted]
+        own = [p for p in nn.Module.parameters(module, recurse=False) if p.dim() > 1 and id(p) in counted]
         found = [leaf for leaf in tensors(output) if leaf.requires_grad and leaf.is_floating_point()]
         if own and found and module in names:
             outputs.append((names[module] or type(module).__name__, norms_of(found)))
 
     def norms_of(leaves: list[Tensor]) -> list[float]:
         cell: list[float] = []
+
+        def norm(grad: Tensor | None) -> None:
+            if grad is not None:  # of a result that nobody uses, as the last cell of an LSTM
+                cell.append(float(grad.detach().double().norm()))
+
         for leaf in leaves:  # recurrent layers give their results and their last state
-            leaf.register_hook(lambda grad: cell.append(float(grad.detach().double().norm())))
+            leaf.register_hook(norm)
         return cell
 
     squares: list[float] = []
@@ -222,5 +227,5 @@ def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None,
 
 
 def _gain(module: nn.Module) -> float:
-    weight = next(module.parameters())
+    weight = next(nn.Module.parameters(module))
     return float(weight.detach().std()) * math.sqrt(weight[0].numel()) if weight.numel() > 1 else 1.0

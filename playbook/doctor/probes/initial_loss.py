@@ -182,6 +182,11 @@ def _mended(goal: Goal, before: Tensor) -> bool:
 
 
 def _layer(subject: Subject, op: Op | None) -> nn.Module | None:
-    if op is None or op.module is None or op.module is subject.model or not list(op.module.parameters(recurse=False)):
+    if (
+        op is None
+        or op.module is None
+        or op.module is subject.model
+        or not list(nn.Module.parameters(op.module, recurse=False))
+    ):
         return None
     return op.module

@@ -22,15 +22,17 @@ _CONTAINERS = {"list": "nn.ModuleList", "tuple": "nn.ModuleList", "dict": "nn.Mo
 def registration(subject: Subject) -> Iterator[Finding | str]:
     """Compares the trainable tensors that a module's attributes lead to with its parameters().
 
-    A teacher hidden in a list on purpose has no trainable parameters, and is not reported.
+    A teacher hidden in a list on purpose has no trainable parameters, and is not reported; nor is a module that a step
+    does not use, as one of several that the user chooses from.
     """
+    used = {id(leaf) for op in subject.attempt().record.ops for leaf in op.inputs}
     known = {id(parameter) for parameter in subject.model.parameters()}
     is_complete = True
     for module in subject.model.modules():
         for name, value in attributes(module):
             leaves = {id(leaf): leaf for leaf in held(value)}
             hidden = [key for key, leaf in leaves.items() if leaf.requires_grad and leaf.is_leaf and key not in known]
-            if not hidden:
+            if used.isdisjoint(hidden):
                 continue
             is_complete = False
             kind = type(value).__name__

@@ -79,7 +79,7 @@ def _pairs(step: Step) -> Iterator[tuple[Loss, Call, Tensor]]:
     for loss in step.losses:
         for module, arguments, _ in step.record.calls:
             for read in tensors(arguments):
-                if read.dim() > 1 and next(module.parameters(), None) is not None:
+                if read.dim() > 1 and next(nn.Module.parameters(module), None) is not None:
                     yield loss, (module, arguments), read
 
 

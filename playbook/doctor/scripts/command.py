@@ -128,11 +128,11 @@ def _run(
     folder = here if script.is_relative_to(here) else script.parent
     places = [scratch / name for name in ("review", "rehearsal", "again")]
 
-    def in_copy(place: Path, act: Callable[[Path], None]) -> Callable[[], None]:
+    def in_copy(place: Path, act: Callable[[Path], NoReturn]) -> Callable[[], NoReturn]:
         place.mkdir()
         copy = Copy(folder, place / "tree")
 
-        def run() -> None:
+        def run() -> NoReturn:
             confine(place)
             os.chdir(copy.folder)
             notes.patch()
@@ -146,7 +146,7 @@ def _run(
         file = next(place.glob("*.json"), None)
         return copies[place].restored(json.loads(file.read_text(encoding="utf-8"))) if file is not None else {}
 
-    def rehearsing(place: Path, longest: int | None) -> Callable[[], None]:
+    def rehearsing(place: Path, longest: int | None) -> Callable[[], NoReturn]:
         return in_copy(place, lambda copied: rehearse(copied, arguments, place / "r.json", REHEARSAL_S, longest))
 
     copies: dict[Path, Copy] = {}
@@ -154,7 +154,7 @@ def _run(
         in_copy(places[0], lambda copied: review_held(Request(copied, arguments, places[0], ids, limit_s))),
         rehearsing(places[1], rehearsal.BATCHES),
     ]
-    sandbox.calls(jobs, limit_s + _LATE_S)  # their answers are in files: a script may end its process as it likes
+    sandbox.gather(jobs, limit_s + _LATE_S)  # their answers are in files: a script may end its process as it likes
     review, real = answer(places[0]), answer(places[1])
     output = (places[0] / "output").read_text(encoding="utf-8", errors="replace")
     if "exit" in review:
@@ -165,7 +165,7 @@ def _run(
             raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
         return [review]
     if "crash" in real:  # was it for the loaders that were cut short?
-        sandbox.calls([rehearsing(places[2], None)], REHEARSAL_S + _LATE_S)
+        sandbox.gather([rehearsing(places[2], None)], REHEARSAL_S + _LATE_S)
         whole = answer(places[2])
         crash = real.pop("crash")
         if "crash" in whole:

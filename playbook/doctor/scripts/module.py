@@ -3,7 +3,7 @@
 import random
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -28,14 +28,20 @@ class Step:
     Args:
         unit: its statements.
         events: what it does, in order: None for a `backward`, an optimizer for its step.
+        leaves: parameters that its first loss depends on.
     """
 
-    def __init__(self, unit: Unit, events: list[Optimizer | None]) -> None:
+    def __init__(self, unit: Unit, events: list[Optimizer | None], leaves: list[Tensor]) -> None:
         self.unit = unit
         self.num_losses = events.count(None)
         self.num_events = len(events)
         self.optimizers = list({id(event): event for event in events if event is not None}.values())
         self.things = living_things()
+        optimizers = [thing for thing in self.things if isinstance(thing, Optimizer)]
+        self.owned = [
+            *leaves,
+            *(p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]),
+        ]
 
     def losses(self, batch: Any, index: int, parameters: list[nn.Parameter]) -> list[Tensor]:
         """What the step calls `backward` on, without doing it: nothing is optimised.
@@ -52,7 +58,7 @@ class Step:
             _fill(without)
             event()
 
-        without = _without_gradient(parameters)
+        without = _without_gradient([*parameters, *self.owned])
         event = self._counting()
         try:
             with silenced(self.things, note, event):
@@ -60,6 +66,10 @@ class Step:
         finally:
             _fill(without, is_zero=False)
         return losses
+
+    def skip(self, *_: Any, **__: Any) -> None:
+        """In place of `backward`: gives parameters a gradient of zeros, which a script may read."""
+        _fill(_without_gradient(self.owned))
 
     def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:
         """Runs the step with its own optimizers; `backward` is called with each loss and the arguments of torch's."""
@@ -99,12 +109,12 @@ def living_things() -> list[Any]:
     return [*notes.living(Optimizer), *notes.living(LRScheduler)]
 
 
-def _without_gradient(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+def _without_gradient(parameters: Sequence[Tensor]) -> list[Tensor]:
     with torch._C.DisableTorchFunction():  # this is no call of the script's
         return [parameter for parameter in parameters if parameter.grad is None]
 
 
-def _fill(parameters: list[nn.Parameter], is_zero: bool = True) -> None:
+def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
     """Gives parameters a gradient of zeros, or none."""
     with torch._C.DisableTorchFunction():
         for parameter in parameters:

@@ -73,14 +73,14 @@ def patch() -> None:
 
 
 def _run_processes_here() -> None:
-    """Processes that run the script's own functions run them in this one; those of a pool start as usual."""
+    """Processes that run the script's own functions run them in this one; daemons, as of a pool, start as usual."""
     kind = multiprocessing.process.BaseProcess
     begin, wait = kind.start, kind.join
 
     def start(self: Any) -> None:
         code = getattr(self._target or type(self).run, "__code__", None)
         spawned = getattr(self._target, "__module__", "").startswith("torch.multiprocessing")
-        if spawned or (code is not None and source.is_user(code.co_filename)):
+        if spawned or (code is not None and source.is_user(code.co_filename) and not self.daemon):
             self.run()
         else:
             begin(self)

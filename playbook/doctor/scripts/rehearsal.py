@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -180,14 +180,27 @@ class Rehearsal:
 
 
 def _is_called(place: Place | None) -> bool:
-    """Whether the file says somewhere that what is made at a line steps: perhaps later than this run goes."""
+    """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
     if place is None:
         return True
-    tree = source.tree(place.file)
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.lineno == place.line]
-    names = [ast.unparse(target) for node in made for target in node.targets]
-    called = {ast.unparse(call.func) for call in source.calls(tree, "step")}
-    return not names or any(f"{name}.step" in called for name in names)
+    made = [
+        node for node in ast.walk(source.tree(place.file)) if isinstance(node, ast.Assign) and node.lineno == place.line
+    ]
+    names = {_last_name(target) for node in made for target in node.targets}
+    files = {getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]}
+    calls = [
+        call
+        for file in files
+        if file.endswith(".py") and source.is_user(file)
+        for call in source.calls(source.tree(file), "step")
+    ]
+    return not names or any(
+        _last_name(call.func.value) in names for call in calls if isinstance(call.func, ast.Attribute)
+    )
+
+
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).rpartition(".")[2]
 
 
 def _length(loader: Any) -> int:
@@ -215,7 +228,7 @@ def _keeper(stack: Stack) -> tuple[str, Place] | None:
     return None
 
 
-def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> None:
+def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
     """Runs a script until its end or for so long, writes what was seen as JSON and ends the process.
 
     Args:
@@ -227,7 +240,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
     """
     rehearsal = Rehearsal()
 
-    def finish(has_ended: bool, error: BaseException | None = None) -> None:
+    def finish(has_ended: bool, error: BaseException | None = None) -> NoReturn:
         signal.alarm(0)
         items = rehearsal.findings(has_ended) if rehearsal.num_steps else []
         content: dict[str, Any] = {

@@ -6,9 +6,10 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -79,13 +80,13 @@ class Request:
     limit_s: float
 
 
-def review_held(request: Request) -> None:
+def review_held(request: Request) -> NoReturn:
     """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
     answer = request.scratch / ANSWER
     start = time.monotonic()
     is_copy = False
 
-    def finish(content: dict[str, Any]) -> None:
+    def finish(content: dict[str, Any]) -> NoReturn:
         if not answer.exists():
             answer.write_text(json.dumps(content), encoding="utf-8")
         os._exit(0)
@@ -116,7 +117,7 @@ def review_held(request: Request) -> None:
 def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[str, Any]], None]) -> bool:
     """Reviews, and ends the process; True in a copy of it, which lets the script go on."""
     unit = make_unit(held.spot)
-    step = Step(unit, _events(unit, request.scratch / "events") or [None])
+    step = Step(unit, _events(unit, request.scratch / "events") or [None], held.leaves)
     owned = [p for optimizer in step.optimizers for group in optimizer.param_groups for p in group["params"]]
     parts = find_parts(unit, [*held.leaves, *owned])
     step.optimizers = step.optimizers or _optimizers_of(held, step)
@@ -136,7 +137,7 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
         review(val_unit)
 
     if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S):
-        silence.enter_context(silenced(step.things, lambda *_, **__: None, lambda _: None))
+        silence.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
         return True
     if (request.scratch / ANSWER).exists():  # the copy has reviewed it, with its validation
         finish({})
@@ -271,8 +272,11 @@ def _adapted(name: str, probe: Probe) -> Probe:
             held = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
             if id(module) not in known and any(id(weight) in weights for weight in _trainable(held, 3)):
                 models.append(module)
+        begun.attempt()
         for model in models:
-            yield from probe.look(replace(begun, model=model))
+            part = copy(begun)  # with the same recorded step
+            part.model = model
+            yield from probe.look(part)
 
     return replace(probe, look=look)
 

@@ -23,7 +23,11 @@ _SCALING = [
 
 @contextmanager
 def silenced(
-    things: list[Any], act: Callable[..., Any], on_step: Callable[[Optimizer], None], real: bool = False
+    things: list[Any],
+    act: Callable[..., Any],
+    on_step: Callable[[Optimizer], None],
+    real: bool = False,
+    keeps_modes: bool = True,
 ) -> Iterator[None]:
     """Calls `act` and `on_step` in place of `backward` and of optimizers' steps.
 
@@ -32,6 +36,7 @@ def silenced(
         act: for `backward`.
         on_step: gets the optimizer.
         real: whether optimizers step all the same, and gradients are zeroed.
+        keeps_modes: whether `train` and `eval` do nothing.
     """
 
     def told(thing: Any) -> Callable[..., Any]:
@@ -50,7 +55,7 @@ def silenced(
 
         return step
 
-    replaced: list[tuple[Any, str, Any]] = [*_MODES, *([] if real else _ZEROING), *_SCALING]
+    replaced: list[tuple[Any, str, Any]] = [*(_MODES if keeps_modes else []), *([] if real else _ZEROING), *_SCALING]
     replaced += [(thing, "step", told(thing)) for thing in things]
     own = [(thing, name, vars(thing).get(name)) for thing, name, _ in replaced]
     previous, Backward.act = Backward.act, act

@@ -1,21 +1,26 @@
 """What holds of any program: nothing it does takes the review down, causes hide consequences, reasons silence."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor
 
 from playbook.doctor import batch, sandbox
 from playbook.doctor.errors import ReviewError
+from playbook.doctor.registry import Probe
 from playbook.doctor.report import Report
-from playbook.doctor.review import review
+from playbook.doctor.review import review, run_probes
+from playbook.doctor.subject import Subject
 from playbook.doctor.written_tests import write
 from tests.playbook.doctor.programs import Blobs, Classifier, needs_fork
 from tests.playbook.running import Cli, python_path
@@ -100,10 +105,10 @@ def test_copies_do_not_move_each_others_place_in_a_file(tmp_path: Path) -> None:
         file.seek(10)
         rest = list(range(10, 200))
 
-        def read() -> list[int]:
-            return [byte for _ in rest for byte in file.read(1)]
+        def read() -> Iterator[int]:
+            return (byte for _ in rest for byte in file.read(1))
 
-        assert sandbox.calls([read, read, read], 20) == [rest, rest, rest]
+        assert sandbox.gather([read, read, read], 20) == [rest, rest, rest]
         assert file.tell() == 10
 
 
@@ -111,8 +116,43 @@ def test_sandbox() -> None:
     assert sandbox.call(lambda: {"answer": [1, 2]}, 5) == {"answer": [1, 2]}
     with pytest.raises(sandbox.SandboxError, match="ZeroDivisionError"):
         sandbox.call(lambda: 1 // 0, 5)
-    first, second = sandbox.calls([lambda: os._exit(7), lambda: "fine"], 5)
-    assert (str(first), second) == ("ended its process with 7", "fine")
+    with pytest.raises(sandbox.SandboxError, match="ended its process with 7"):
+        sandbox.call(lambda: os._exit(7), 5)
+
+
+def test_a_process_that_a_copy_leaves_behind_is_not_waited_for() -> None:
+    start = time.monotonic()
+    assert sandbox.call(lambda: len(multiprocessing.active_children()) if _leave_behind() else -1, 30) == 1
+    assert time.monotonic() - start < 20
+
+
+def _leave_behind() -> bool:
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True).start()
+    return True
+
+
+def test_what_a_copy_said_before_it_ends_counts() -> None:
+    def hang() -> Iterator[str]:
+        yield "first"
+        time.sleep(60)
+
+    def fail() -> Iterator[str]:
+        yield "second"
+        raise ValueError("no more")
+
+    (first, late), (second, error) = sandbox.gather([hang, fail], 2)
+    assert (first, second) == ("first", "second")
+    assert "took more than 2 s" in str(late)
+    assert "ValueError: no more" in str(error)
+
+
+def test_what_was_found_before_time_is_up_counts() -> None:
+    quick = Probe((), True, None, lambda _: ["all is well"])
+    slow = Probe((), True, None, lambda _: time.sleep(60) or [])
+    begun = Subject(Classifier(), pl.Trainer(logger=False, accelerator="cpu"), [])
+    results = run_probes({"quick": quick, "slow": slow}, begun, time.monotonic() + 2, share_s=20)
+    assert results["quick"] == {"findings": [], "checked": ["all is well"]}
+    assert results["slow"] == {"error": "no time was left"}
 
 
 @pytest.mark.slow

@@ -240,6 +240,12 @@ def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, se
     assert [(item["id"], item["severity"]) for item in found] == [("device-unsafe-tensor", severity)]
 
 
+def test_a_step_that_reads_the_gradients_of_its_optimizer(tmp_path: Path) -> None:
+    norms = "torch.stack([p.grad.norm() for p in optimizer.param_groups[0]['params'] if p.grad is not None])"
+    text = changed(("        loss.backward()\n", f"        loss.backward()\n        {norms}\n"))
+    assert not reviewed(tmp_path, text, only="crash,device-unsafe-tensor,non-finite,eval-nondeterminism").notes
+
+
 def test_weights_without_a_module(tmp_path: Path) -> None:
     by_hand = changed(
         ("model, losses = Net(), []", "weight = torch.zeros(8, 3, requires_grad=True)"),
@@ -251,6 +257,31 @@ def test_weights_without_a_module(tmp_path: Path) -> None:
     report = reviewed(tmp_path, by_hand, only="detached-graph,learning-rate-too-low,loss-not-decreasing")
     assert not report.findings, report
     assert [note for note in report.notes if "no module holds the weights" in note], report.notes
+
+
+def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
+    with_gradients = changed(("    with torch.no_grad():\n", "    if True:\n"))
+    report = reviewed(tmp_path, with_gradients, only="train-val-overlap")
+    assert not report.findings, report
+    assert not report.notes, report
+
+
+def test_a_process_that_feeds_the_training_runs_beside_it(tmp_path: Path) -> None:
+    feeding = """
+import multiprocessing
+
+
+def feed(queue):
+    while True:
+        queue.put(list(range(4)))
+
+
+queue = multiprocessing.Queue(2)
+multiprocessing.Process(target=feed, args=(queue,), daemon=True).start()
+assert queue.get() == list(range(4))
+"""
+    report = reviewed(tmp_path, feeding + CLEAN, only="crash")
+    assert "the script runs to its end (24 steps)" in report.checked, report
 
 
 def test_processes_of_a_pool_work(tmp_path: Path) -> None:
