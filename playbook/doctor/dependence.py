@@ -15,12 +15,18 @@ from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 from playbook.doctor.unchanged import unchanged
 
+COPY = 1
 SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
 
 
 def mapped(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The batch with every tensor changed."""
     return pytree.tree_map_only(Tensor, change, batch)
+
+
+def with_a_copy(batch: Any) -> Any:
+    """The batch with sample 0 in the place of sample COPY."""
+    return mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
 
 
 def few(batch: Any) -> Any:
@@ -33,6 +39,18 @@ def few(batch: Any) -> Any:
     if count is None or any(isinstance(leaf, str) for leaf in pytree.tree_leaves(batch)):
         return batch if size not in taken else None
     return mapped(batch, lambda leaf: leaf[:count].clone())
+
+
+def row_alone(values: Any, row: int, num: int, total: int, time: slice) -> Any:
+    """One of B samples, twice so that nothing is squeezed away, and a part of the time in tensors (B, T, …)."""
+
+    def cut(leaf: Tensor) -> Tensor:
+        if not leaf.dim() or len(leaf) != num:
+            return leaf
+        alone = leaf[[row, row]]
+        return alone[:, time] if leaf.shape[1:2] == (total,) else alone
+
+    return mapped(values, cut)
 
 
 def evaluated(subject: Subject, batch: Any, training: bool = False) -> Step:

@@ -4,7 +4,7 @@ Their device is called "meta", which every build of PyTorch knows, so that `.to(
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from sys import _getframe
@@ -16,23 +16,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from playbook.doctor.record import tensors
 from playbook.doctor.source import callers, calls, tree
 
 FAR = torch.device("meta")
 _CPU = torch.device("cpu")
 
 # calls that take tensors of the CPU beside those of an accelerator: copies, and lengths that stay on the CPU
-_MIXING = (
-    "copy_",
-    "_copy_from",
-    "_to_copy",
-    "_pack_padded_sequence",
-    "_pad_packed_sequence",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-)
+_COPIES = ("copy_", "_copy_from", "_to_copy")
+_PACKING = ("_pack_padded_sequence", "_pad_packed_sequence")
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _LENGTHS = ("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_ctc_loss")  # which may stay on the CPU
 _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
 
@@ -92,10 +85,10 @@ Made = Callable[[Tensor, Any], None]
 def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
     name = func._schema.name.partition("::")[2]
     device = kwargs.get("device")
-    leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    leaves = tensors((args, kwargs))
     here = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.device == _CPU]
     away = any(isinstance(leaf, Far) for leaf in leaves)
-    if away and here and name not in _MIXING:
+    if away and here and name not in _COPIES + _PACKING + _RECURRENT:
         strangers = [leaf for leaf in here if leaf.dim() > 0 or (func._schema.is_mutable and leaf is args[0])]
         if name in _INDEXING and isinstance(args[0], Far):  # indices may be on the CPU, values may not
             indices = pytree.tree_leaves(args[1])
@@ -115,7 +108,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
     goes_away = torch.device(device) == FAR if device is not None else away
     if not goes_away:
         return out
-    if name in ("_pack_padded_sequence", "_pad_packed_sequence"):  # their lengths stay on the CPU
+    if name in _PACKING:  # their lengths stay on the CPU
         return Far(out[0]), out[1]
     same = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, Far)} | {id(leaf): leaf for leaf in here}
     return pytree.tree_map_only(Tensor, lambda leaf: same.get(id(leaf)) if id(leaf) in same else Far(leaf), out)
@@ -129,8 +122,8 @@ class _Dispatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = _run(func, args, kwargs or {}, self.meeting)
-        for leaf in pytree.tree_leaves(out):
-            if isinstance(leaf, Tensor) and not isinstance(leaf, Far):
+        for leaf in tensors(out):
+            if not isinstance(leaf, Far):
                 self.made(leaf, args)
         return out
 
@@ -142,13 +135,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.meeting = meeting
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {name: _sent(value) for name, value in (kwargs or {}).items()}
         if func is Tensor.to:
             args = [args[0], *map(_sent, args[1:])]
@@ -166,22 +153,21 @@ class _Functions(TorchFunctionMode):
         if func is Tensor.new_tensor and isinstance(args[0], Far):
             kwargs = {"dtype": args[0].dtype} | kwargs | {"device": _CPU}
             return torch.tensor(*args[1:], **kwargs).to(given or FAR)
-        if func in (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__repr__, Tensor.__format__):
-            args = [leaf.near if isinstance(leaf, Far) else leaf for leaf in args]
         if func is Tensor.cuda:
             return args[0].to(FAR)
         if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():
             args = [args[0], FAR, *args[2:]]
         try:
             return func(*args, **kwargs)
-        except RuntimeError as error:
-            leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        except RuntimeError:
+            leaves = tensors((args, kwargs))
             strangers = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.dim() > 0]
-            if "same device" not in str(error) or not 0 < len(strangers) < len(leaves):
+            if not 0 < len(strangers) < len(leaves):
                 raise
+            sent = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), (tuple(args), kwargs))
+            out = func(*sent[0], **sent[1])  # raises again, unless it was for where they are
             self.meeting(func.__name__, strangers)
-            args = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), tuple(args))
-            return func(*args, **pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), kwargs))
+            return out
 
 
 def _sent(argument: Any) -> Any:

@@ -1,10 +1,10 @@
 """Every call of torch that a piece of the user's code makes, with its arguments, its result and its line."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from sys import _getframe
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +96,7 @@ class Record(TorchFunctionMode):
         self._indexed = 0  # calls
         self._hooks: list[Any] = []
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> Self:
         register = nn.modules.module
         self._hooks = [
             register.register_module_forward_pre_hook(lambda module, _: self._within.append(module)),
@@ -114,13 +114,7 @@ class Record(TorchFunctionMode):
         if not self._within and output is not None:
             self.calls.append((module, (args, kwargs), output))
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         places, direct = callers(_getframe(1))
         module = self._within[-1] if self._within else None

@@ -29,6 +29,8 @@ _LIBRARIES = (
     os.path.dirname(os.__file__),
 )
 
+Loop = ast.For | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp | ast.Call  # of map
+
 
 @cache
 def is_user(file: str) -> bool:
@@ -50,7 +52,8 @@ def is_torch(file: str) -> bool:
 def callers(frame: FrameType | None) -> tuple[tuple[Place, ...], bool]:
     """The user's lines from this frame outwards, and whether the innermost called torch itself.
 
-    The call is the user's own if only torch stands between: libraries as Lightning may do as they like.
+    The call is the user's own if only torch stands between: libraries as Lightning may do as they like. The review's
+    modes, which pass calls of torch on, do not count.
     """
     places: list[Place] = []
     direct = True
@@ -58,11 +61,12 @@ def callers(frame: FrameType | None) -> tuple[tuple[Place, ...], bool]:
         frame = frame.f_back
     while frame is not None and len(places) < _DEPTH:
         file = frame.f_code.co_filename
-        if file.startswith(_OWN):  # of the one that runs the program
+        is_mode = frame.f_code.co_name in ("__torch_function__", "__torch_dispatch__")
+        if file.startswith(_OWN) and not is_mode:  # of the one that runs the program
             break
         if is_user(file):
             places.append(Place(file, frame.f_lineno))
-        elif not places and not is_torch(file) and not file.startswith("<"):
+        elif not places and not file.startswith(_OWN) and not is_torch(file) and not file.startswith("<"):
             direct = False
         frame = frame.f_back
     return tuple(places), direct and bool(places)
@@ -119,11 +123,32 @@ def parameters(place: Place) -> set[str]:
     return {item.arg for item in ast.walk(function.args) if isinstance(item, ast.arg)} if function else set()
 
 
+@cache
+def loops_around(place: Place) -> list[Loop]:
+    """Loops, comprehensions and calls of `map` whose body a line is in, within its function, from the outside in."""
+    nodes = ast.walk(function_at(place) or tree(place.file))
+    loops = [node for node in nodes if isinstance(node, Loop) and (not isinstance(node, ast.Call) or _is_map(node))]
+    starts = [node.body[0].lineno if isinstance(node, ast.For | ast.While) else node.lineno for node in loops]
+    return [n for n, start in zip(loops, starts, strict=True) if start <= place.line <= (n.end_lineno or 0)]
+
+
+def loop_target(loop: Loop) -> str:
+    """What follows `for` in a loop, or an equivalent of it."""
+    if isinstance(loop, ast.Call):
+        return f"_ in {ast.unparse(loop.func)}"
+    if isinstance(loop, ast.While):
+        return ast.unparse(loop.test)
+    return ast.unparse(loop.target if isinstance(loop, ast.For) else loop.generators[0].target)
+
+
+def _is_map(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] in ("map", "starmap")
+
+
 def is_in_loop(place: Place) -> bool:
     """Whether a line is inside a loop of its function."""
-    function = function_at(place)
-    loops = around(place, ast.For, ast.While) if function is not None else []
-    return any(function.lineno < loop.lineno and loop.body[0].lineno <= place.line for loop in loops)  # type: ignore[union-attr]  # asked above
+    loops = loops_around(place) if function_at(place) else []
+    return any(isinstance(loop, ast.For | ast.While) for loop in loops)
 
 
 def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:

@@ -1,13 +1,14 @@
 """What overflows in float16, or what autocast refuses."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
-from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.half import LARGEST, Half, autocast_on_cpu
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.half import LARGEST, LEAST, Half, autocast_on_cpu
+from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Record
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 AMP_UNSAFE = Defect(
@@ -17,82 +18,69 @@ AMP_UNSAFE = Defect(
     shown_by=Evidence("experiment", "a training step was run with the rounding of float16"),
 )
 DEFECTS = (AMP_UNSAFE,)
+_SUMS = ("add", "radd", "iadd", "clamp", "clamp_min", "clip")
 
 
 def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
-    """Looks for binary_cross_entropy, which autocast refuses, and runs a step as autocast to float16 would.
+    """Runs a step as autocast to float16 would.
 
     The step's matrix products and convolutions are rounded to float16, what PyTorch's documentation of autocast lists
-    for float32 is computed so, and the rest in the type that comes in. A value above 65504 that makes the loss Inf or
-    NaN, a constant that float16 cannot hold, and an epsilon below 2⁻²⁵ under a logarithm are reported. What the user
-    runs in float32, by `.float()` or torch.autocast(enabled=False), stays so.
+    for float32 is computed so, and the rest in the type that comes in. Reported are a loss by binary_cross_entropy,
+    which autocast refuses, a value above 65504, a constant that float16 cannot hold, and an epsilon below 2⁻²⁵ under a
+    logarithm. What the user runs in float32, by `.float()` or torch.autocast(enabled=False), stays so.
     """
-    batch = subject.batches[0]
-    record, guarded = _under_autocast(subject, batch)
-    for op in record.named("binary_cross_entropy"):
-        if op.inputs and op.inputs[0].requires_grad and not guarded.get(id(op), False):
+    subject.model.manual_backward = lambda *_, **__: None
+    with torch.no_grad():
+        exact = subject.record(subject.batches[0])
+    if exact.error is not None or not _is_finite(exact):  # as steps that take gradients themselves
+        return
+    torch.set_autocast_dtype("cpu", torch.float32)  # convolutions compare types before a dispatch mode sees them
+    torch.set_autocast_enabled("cpu", True)
+    with torch.no_grad(), autocast_on_cpu() as states, Half(states) as half:
+        step = subject.record(subject.batches[0]).checked()
+    torch.set_autocast_enabled("cpu", False)
+    for loss in subject.step().losses:
+        if loss.op.name == "binary_cross_entropy" and loss.op.place in half.probabilities:
             message = (
                 "binary_cross_entropy of probabilities is refused under autocast: float16 has no sigmoid close to 1"
             )
             fix = "F.binary_cross_entropy_with_logits(logits, target)  # and no sigmoid before it"
-            yield Finding(AMP_UNSAFE, op.place, message, fix)
+            yield Finding(AMP_UNSAFE, loss.op.place, message, fix)
             return
-    if (found := _in_half(subject, batch)) is not None:
-        yield found
-        return
-    yield "the step stays finite in float16"
-
-
-def _under_autocast(subject: Subject, batch: Any) -> tuple[Record, dict[int, bool]]:
-    """A recorded step, and which of its calls the user guards by torch.autocast(enabled=False)."""
-    guarded: dict[int, bool] = {}
-    with autocast_on_cpu() as states:
-
-        class Guards(Record):
-            def __torch_function__(self, *args: Any, **kwargs: Any) -> Any:
-                count = len(self.ops)
-                out = super().__torch_function__(*args, **kwargs)
-                guarded[id(self.ops[count])] = not states[-1]
-                return out
-
-        torch.manual_seed(0)
-        with Guards() as record:
-            subject.train(batch)
-    return record, guarded
-
-
-def _in_half(subject: Subject, batch: Any) -> Finding | None:
-    torch.manual_seed(0)
-    model = subject.model
-    model.manual_backward = lambda *_, **__: None
-    try:
-        with torch.no_grad():
-            exact = subject.train(batch)
-    except RuntimeError:  # a step that takes gradients itself
-        return None
-    if exact is not None and not bool(exact.isfinite().all()):
-        return None
-    torch.manual_seed(0)
-    torch.set_autocast_dtype("cpu", torch.float32)  # convolutions compare types before a dispatch mode sees them
-    torch.set_autocast_enabled("cpu", True)
-    with torch.no_grad(), autocast_on_cpu() as states, Half(states) as half:
-        loss = subject.train(batch)
     if half.refused is not None:
         place, name = half.refused
         message = f"{name} gets a number that float16 cannot hold (its largest is {LARGEST}): an error under autocast"
-        return Finding(AMP_UNSAFE, place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
-    if half.overflow is not None:
+        yield Finding(AMP_UNSAFE, place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
+    elif half.overflow is not None:
         place, name, size = half.overflow
         message = f"{name} gives values up to {size:.3g} where float16 ends at {LARGEST}"
-        if loss is not None and not bool(loss.isfinite().all()):
-            message += f"; the loss is {float(loss.sum())} under autocast"
-        return Finding(
-            AMP_UNSAFE, place, message, "with torch.autocast(x.device.type, enabled=False):  # and x.float()"
-        )
-    if half.lost is not None:
-        place, number = half.lost
+        if step.loss is not None and not _is_finite(step):
+            message += f"; the loss is {float(step.loss.sum())} under autocast"
+        fix = "with torch.autocast(x.device.type, enabled=False):  # and x.float()"
+        yield Finding(AMP_UNSAFE, place, message, fix)
+    elif (lost := _lost_epsilon(step.record)) is not None:
+        place, number = lost
         message = (
             f"the {number:g} under this logarithm is zero in float16, and so is a small sigmoid: log(0) under autocast"
         )
-        return Finding(AMP_UNSAFE, place, message, "F.logsigmoid(logits)  # exact in every type")
+        yield Finding(AMP_UNSAFE, place, message, "F.logsigmoid(logits)  # exact in every type")
+    else:
+        yield "the step stays finite in float16"
+
+
+def _is_finite(step: Step) -> bool:
+    return step.loss is None or bool(step.loss.isfinite().all())
+
+
+def _lost_epsilon(record: Record) -> tuple[Place | None, float] | None:
+    """The logarithm of p + ε or (1 − p) + ε, where p is a sigmoid in float16, in which ε is zero."""
+    for op in record.named("log", "log2", "log10"):
+        added = record.producer(op.inputs[0], SHAPE_ONLY)
+        if added is None or added.name.strip("_") not in _SUMS or added.inputs[0].dtype != torch.float16:
+            continue
+        numbers = [value for value in (*added.args, *added.kwargs.values()) if isinstance(value, float)]
+        made = record.producer(added.inputs[0], SHAPE_ONLY | {"rsub", "__rsub__"})
+        lost = [number for number in numbers if 0 < number < LEAST]
+        if lost and made is not None and made.name == "sigmoid":
+            return op.place, lost[0]
     return None

@@ -1,14 +1,12 @@
 """Samples that change each other's results."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import change, evaluated, few, first_where, mapped, outputs
+from playbook.doctor.dependence import COPY, change, evaluated, few, first_where, outputs, with_a_copy
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject
@@ -22,7 +20,6 @@ BATCH_MIXING = Defect(
 )
 DEFECTS = (BATCH_MIXING,)
 LIGHT = True
-_ROW = 1  # the sample that is replaced
 _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up
 
 
@@ -36,9 +33,9 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     size = num_samples(batch) if batch is not None else None
     if size is None or size < 3 or not subject.takes(batch, training=not subject.validates):
         return
-    replaced = mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
-    before, after = evaluated(subject, batch), evaluated(subject, replaced)
-    changes = [_change_of_others(a, b, size) for a, b in _pairs(before, after, size)]
+    before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
+    pairs = zip(outputs(before, size), outputs(after, size), strict=False)
+    changes = [_change_of_others(a, b, size) for a, b in pairs if a.shape == b.shape]
     worst = max(changes, default=0.0)
     if worst <= _CHANGED:
         if changes:
@@ -57,14 +54,9 @@ def _norm(subject: Subject) -> Place | None:
     return None
 
 
-def _pairs(before: Any, after: Any, size: int) -> list[tuple[Tensor, Tensor]]:
-    pairs = zip(outputs(before, size), outputs(after, size), strict=False)
-    return [(a, b) for a, b in pairs if a.shape == b.shape]
-
-
 def _change_of_others(before: Tensor, after: Tensor, size: int) -> float:
     changed = change(before, after)
-    others = [row for row in range(size) if row != _ROW]
+    others = [row for row in range(size) if row != COPY]
     changed = changed[others]
     if before.shape[1:2] == (size,):  # perhaps similarities of pairs
         changed = changed[:, others]
@@ -87,4 +79,4 @@ def _is_confined(changed: Tensor, dim: int, size: int) -> bool:
     others = [axis for axis in range(changed.dim()) if axis != dim]
     indices = (changed.any(dim=others) if others else changed).nonzero().flatten()
     times = changed.shape[dim] // size
-    return bool((indices // times == _ROW).all() or (indices % size == _ROW).all())
+    return bool((indices // times == COPY).all() or (indices % size == COPY).all())

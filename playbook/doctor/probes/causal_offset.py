@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor.dependence import change
+from playbook.doctor.dependence import change, row_alone
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.probes.padding import _filler
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
+from playbook.doctor.tokens import filler, tokens_read
 
 SHIFTED_CAUSAL_MASK = Defect(
     "shifted-causal-mask",
@@ -23,6 +23,7 @@ SHIFTED_CAUSAL_MASK = Defect(
 DEFECTS = (SHIFTED_CAUSAL_MASK,)
 LIGHT = True
 _CHANGED = 1e-3  # of the scores' size; equal sums in another order: below 1e-5
+_SHORTEST = 6  # tokens, for a half, one and three
 _CACHES = ("past_key_values", "past_key_value", "past", "past_kv", "layer_past", "kv_cache", "cache")
 
 
@@ -36,18 +37,14 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     """
     with subject.evaluating(), torch.enable_grad():  # a step of manual optimization goes backwards
         record = subject.record(subject.batches[0]).record
+    tokens = [leaf for leaf in tokens_read(record) if leaf.shape[1] >= _SHORTEST]
     with subject.evaluating():
         for module, (args, kwargs), _ in record.calls:
-            read = next((leaf for leaf in (*args, *kwargs.values()) if _is_tokens(leaf)), None)
-            if read is None or next(nn.Module.parameters(module), None) is None:
-                continue
-            yield from _cached(module, args, kwargs, read)
-            yield from _padded(module, args, kwargs, read)
-            return
-
-
-def _is_tokens(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.dim() == 2 and leaf.dtype == torch.int64 and leaf.shape[1] >= 6
+            read = next((leaf for leaf in (*args, *kwargs.values()) if any(leaf is item for item in tokens)), None)
+            if read is not None and next(nn.Module.parameters(module), None) is not None:
+                yield from _cached(module, args, kwargs, read)
+                yield from _padded(module, args, kwargs, read)
+                return
 
 
 def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
@@ -82,23 +79,18 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
 
 
 def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
-    filler = _filler(read.flip(1))
-    if filler is None:
+    front = filler(read.flip(1))
+    if front is None:
         return
-    lengths = (read != filler).sum(1)
-    row, total = int(lengths.clamp(min=1).argmin()), read.shape[1]
+    lengths = (read != front).sum(1)
+    row, (num, total) = int(lengths.clamp(min=1).argmin()), read.shape
     length = int(lengths[row])
     if not 1 < length < total - 1:
         return
 
-    def cut(leaf: Any, start: int) -> Any:
-        if not isinstance(leaf, Tensor) or len(leaf) != len(read):
-            return leaf
-        alone = leaf[[row, row]]
-        return alone[:, start:] if leaf.shape[1:2] == (total,) else alone
-
     def run(start: int) -> tuple[Record, Tensor | None]:
-        return _run(module, *(cut(arg, start) for arg in args), **{k: cut(arg, start) for k, arg in kwargs.items()})
+        cut_args, cut_kwargs = row_alone((args, kwargs), row, num, total, slice(start, None))
+        return _run(module, *cut_args, **cut_kwargs)
 
     try:
         (whole, one), (piece, other) = run(0), run(total - length)
@@ -139,23 +131,20 @@ def _returned(piece: Record, argument: str) -> Any:
 
 def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
     """The first line whose results at the last places differ, of calls that both runs make."""
-    lines: dict[tuple[str, Place | None], list[Op]] = {}
-    for op in whole.ops:
-        lines.setdefault((op.name, op.place), []).append(op)
+    twins: dict[tuple[str, Place | None], list[Op]] = {}
+    for op in reversed(whole.ops):
+        twins.setdefault((op.name, op.place), []).append(op)
     for op in piece.ops:
-        twins = lines.get((op.name, op.place), [])
-        if op.place is None or not twins:
+        twin = twins[op.name, op.place].pop() if twins.get((op.name, op.place)) else None
+        if op.place is None or twin is None:
             continue
-        twin = twins.pop(0)
         for before, after in zip(twin.outputs[:1], op.outputs[:1], strict=False):
-            if (
-                before.dim() != after.dim() or not before.dim() or before.dtype == torch.int64
-            ):  # positions may be relative
+            if before.dim() != after.dim() or before.dtype == torch.int64:  # positions may be relative
                 continue
             last = before
             for dim, size in enumerate(after.shape):
                 if last.shape[dim] > size == length:
                     last = last.narrow(dim, last.shape[dim] - length, length)
-            if last.shape == after.shape and (change(last, after) > _CHANGED).any():
+            if last.shape == after.shape and last.dim() and (change(last, after) > _CHANGED).any():
                 return op.place
     return None

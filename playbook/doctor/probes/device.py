@@ -3,22 +3,18 @@
 import ast
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from functools import partial
 from sys import _getframe
-from types import CellType, FrameType, FunctionType
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
-from torch.utils.data import Dataset
 
-from playbook.doctor import faraway, source
+from playbook.doctor import source
 from playbook.doctor.faraway import FAR, Far, elsewhere
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.held import attributes, held, is_plain
+from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
 
 DEVICE_UNSAFE_TENSOR = Defect(
@@ -31,80 +27,47 @@ DEVICE_UNSAFE_TENSOR = Defect(
 DEFECTS = (DEVICE_UNSAFE_TENSOR,)
 
 
-def device_unsafe(subject: Subject) -> Iterator[Finding | str]:  # noqa: C901  # three closures over what one step meets
+def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     """Runs a training and a validation step with model and batch on a pretended accelerator.
 
     A call that gets a tensor of the CPU beside the others fails on a real one, except for copies, indices, packing
     lengths and tensors without dimensions (PyTorch's documentation of torch.device and type promotion). What counts is
     a tensor that the user's own lines make: in a step, as an attribute of a module, or as a constant of their file.
     """
-    known = _attributes(subject) | _constants(subject)
-    origins: dict[int, tuple[Place, str]] = dict(known)
+    origins = _attributes(subject) | _constants(subject)
     alive: list[Tensor] = []  # so that an identity is not given twice
-    found: dict[Place, tuple[str, str]] = {}
+    calls: dict[tuple[Place, str], str] = {}  # that meet a tensor, by where it is made and its attribute
 
     def made(tensor: Tensor, args: Any) -> None:
         alive.append(tensor)
-        given = _near_tensors(args)
+        given = [leaf for leaf in tensors(args) if not isinstance(leaf, Far)]
         before = [origins[id(leaf)] for leaf in given if id(leaf) in origins]
-        place = _maker(_getframe(1))
+        places, is_direct = source.callers(_getframe(1))
         if before:
             origins.setdefault(id(tensor), before[0])
-        elif place is not None and not given:
-            origins.setdefault(id(tensor), (place, ""))
+        elif is_direct and not given:
+            origins.setdefault(id(tensor), (places[0], ""))
 
     def meeting(name: str, strangers: list[Tensor]) -> None:
         for tensor in strangers:
             if id(tensor) in origins and not isinstance(tensor, nn.Parameter):
-                place, attribute = origins[id(tensor)]
-                found.setdefault(place, (name.strip("_"), attribute))
+                calls.setdefault(origins[id(tensor)], name.strip("_"))
 
-    def arrive(module: nn.Module, args: Any) -> Any:
-        """RNNs compare the devices of input and state before any call that is seen: the state is sent along."""
-        if not isinstance(module, nn.RNNBase | nn.RNNCellBase) or not isinstance(args[0], Far):
-            return None
-        meeting(type(module).__name__, _near_tensors(args[1:]))
-        return (args[0], *pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), tuple(args[1:])))
-
-    hook = nn.modules.module.register_module_forward_pre_hook(arrive)
     try:
-        _steps(subject, elsewhere(meeting, made))
+        with elsewhere(meeting, made):
+            subject.model.to(FAR)
+            torch.manual_seed(0)
+            subject.train(move_data_to_device(subject.batches[0], FAR))
+            if subject.validates:
+                with subject.evaluating():
+                    subject.validate(move_data_to_device(subject.val_batches[0], FAR))
     except Exception:  # after a meeting of devices, which is what is looked for, or our own fault
-        if not found:
+        if not calls:
             raise
-    finally:
-        hook.remove()
-    for place, (call, attribute) in found.items():
+    for (place, attribute), call in calls.items():
         yield _finding(place, call, attribute)
-    if not found:
+    if not calls:
         yield "every tensor follows the model to its device"
-
-
-def _near_tensors(values: Any) -> list[Tensor]:
-    """Tensors of the CPU."""
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor) and not isinstance(leaf, Far)]
-
-
-def _maker(frame: FrameType | None) -> Place | None:
-    """The user's line, if it called torch itself: between them are torch and the pretended accelerator."""
-    while frame is not None and frame.f_code.co_filename != __file__:
-        file = frame.f_code.co_filename
-        if source.is_user(file):
-            return Place(file, frame.f_lineno)
-        if not source.is_torch(file) and file != faraway.__file__ and not file.startswith("<"):
-            return None
-        frame = frame.f_back
-    return None
-
-
-def _steps(subject: Subject, pretended: AbstractContextManager[None]) -> None:
-    with pretended:
-        subject.model.to(FAR)
-        torch.manual_seed(0)
-        subject.train(move_data_to_device(subject.batches[0], FAR))
-        if subject.validates:
-            with subject.evaluating():
-                subject.validate(move_data_to_device(subject.val_batches[0], FAR))
 
 
 def _finding(place: Place, call: str, attribute: str) -> Finding:
@@ -131,55 +94,25 @@ def _with_device(place: Place) -> str:
 
 def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:
     """Tensors among the plain attributes of the user's modules and of their objects, and where they are assigned."""
+    known = [(module, *item) for module in subject.model.modules() for item in attributes(module)]
+    known += [(value, *item) for _, _, value in known if is_plain(value) for item in vars(value).items()]
     found = {}
-    owners: list[object] = [*subject.model.modules()]
-    owners += [value for module in owners for value in vars(module).values() if _is_plain(value)]
-    for owner in owners:
-        for name, value in vars(owner).items():
-            if name in ("_parameters", "_buffers", "_modules") or name.startswith("__"):
-                continue
-            place = None
-            for leaf in _held(value, depth=3):
-                if not isinstance(leaf, nn.Parameter):
-                    place = place or source.assignment(owner, name)
-                    if place is not None:
-                        found.setdefault(id(leaf), (place, name))
+    for owner, name, value in reversed(known):
+        leaves = [leaf for leaf in held(value) if not isinstance(leaf, nn.Parameter)]
+        place = source.assignment(owner, name) if leaves else None
+        if place is not None:
+            found = {id(leaf): (place, name) for leaf in leaves} | found
     return found
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is an object of a class of the user's that is no module."""
-    plain = not isinstance(value, nn.Module | pl.LightningDataModule | Dataset) and hasattr(value, "__dict__")
-    return plain and not isinstance(value, type) and bool(source.classes_of(value))
-
-
-def _held(value: Any, depth: int) -> Iterator[Tensor]:
-    """Tensors in containers, in the arguments that a partial call keeps, and in what a function closes over."""
-    for leaf in pytree.tree_leaves(value):
-        if isinstance(leaf, Tensor):
-            yield leaf
-        elif isinstance(leaf, partial) and depth:
-            yield from _held([leaf.func, leaf.args, leaf.keywords], depth - 1)
-        elif isinstance(leaf, FunctionType) and depth:
-            cells = [cell.cell_contents for cell in leaf.__closure__ or () if cell != CellType()]
-            yield from _held([cells, leaf.__defaults__, leaf.__kwdefaults__], depth - 1)
 
 
 def _constants(subject: Subject) -> dict[int, tuple[Place, str]]:
     """Tensors among the constants of the user's files, and where they are assigned."""
     found = {}
-    for name in {cls.__module__ for cls in source.classes_in(subject.model)}:
-        scope = vars(sys.modules.get(name, sys))
-        for key, value in scope.items():
-            for leaf in pytree.tree_leaves(value) if isinstance(value, Tensor | list | tuple | dict) else ():
-                place = _constant(str(scope.get("__file__", "")), key) if isinstance(leaf, Tensor) else None
-                if place is not None:
-                    found[id(leaf)] = place, ""
+    for module in {cls.__module__ for cls in source.classes_in(subject.model)}:
+        scope = vars(sys.modules.get(module, sys))
+        file = str(scope.get("__file__", ""))
+        for node in source.tree(file).body:
+            names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
+            for leaf in tensors([scope.get(name) for name in names]):
+                found[id(leaf)] = Place(file, node.lineno), ""
     return found
-
-
-def _constant(file: str, name: str) -> Place | None:
-    for node in source.tree(file).body:
-        if isinstance(node, ast.Assign) and any(ast.unparse(target) == name for target in node.targets):
-            return Place(file, node.lineno)
-    return None

@@ -30,32 +30,31 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
     """
     record = subject.step().record
     for op in record.ops:
-        culprit = _culprit(record, op)
-        if culprit is None:
-            continue
-        name = _name(subject, culprit)
-        message = (
-            f"{op.name} of float32 {_shape(op)} and float64 {name or tuple(culprit.shape)} gives float64 from here on: "
-            f"float32 saves {_saved(record):.0%} of the memory of the step's results"
-        )
-        yield Finding(DTYPE_PROMOTION, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
-        return
+        promoted = _promotion(record, op)
+        if promoted is not None:
+            single, double = promoted
+            name = _name(subject, double)
+            message = (
+                f"{op.name} of float32 {tuple(single.shape)} and float64 {name or tuple(double.shape)} gives float64 "
+                f"from here on: float32 saves {_saved(record):.0%} of the memory of the step's results"
+            )
+            yield Finding(DTYPE_PROMOTION, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
+            return
     yield "the step computes in single precision"
 
 
-def _culprit(record: Record, op: Op) -> Tensor | None:
+def _promotion(record: Record, op: Op) -> tuple[Tensor, Tensor] | None:
+    """A tensor in single or half precision and one in double that a call makes one in double of."""
     if not op.direct or op.place is None or not op.grad or op.name in _ASKED or op.name.startswith("__set"):
         return None
-    doubles = [leaf for leaf in op.inputs if leaf.dtype == torch.float64 and leaf.dim()]
-    singles = [
-        leaf for leaf in op.inputs if leaf.dtype in (torch.float32, torch.float16, torch.bfloat16) and leaf.dim()
-    ]
-    promoted = [leaf for leaf in op.outputs if leaf.dtype == torch.float64]
-    # the loss of a double target is a scalar, its gradient is double all the way
-    if not doubles or not singles or not promoted:
+    floats = [leaf for leaf in op.inputs if leaf.is_floating_point() and leaf.dim()]
+    singles = [leaf for leaf in floats if leaf.dtype != torch.float64]
+    doubles = [leaf for leaf in floats if leaf.dtype == torch.float64]
+    makers = [record.producer(leaf) for leaf in doubles]
+    is_asked = all(maker is not None and maker.name in _ASKED for maker in makers)
+    if not singles or not doubles or is_asked or all(leaf.dtype != torch.float64 for leaf in op.outputs):
         return None
-    asked = [maker for leaf in doubles if (maker := record.producer(leaf)) is not None and maker.name in _ASKED]
-    return None if len(asked) == len(doubles) else doubles[0]
+    return singles[0], doubles[0]
 
 
 def _saved(record: Record) -> float:
@@ -66,16 +65,6 @@ def _saved(record: Record) -> float:
             results[leaf.untyped_storage().data_ptr()] = leaf.dtype, leaf.untyped_storage().nbytes()
     double = sum(size for dtype, size in results.values() if dtype == torch.float64)
     return double / 2 / max(1, sum(size for _, size in results.values()))
-
-
-def _shape(op: Op) -> str:
-    return str(
-        next(
-            tuple(leaf.shape)
-            for leaf in op.inputs
-            if leaf.dtype != torch.float64 and leaf.is_floating_point() and leaf.dim()
-        )
-    )
 
 
 def _name(subject: Subject, tensor: Tensor) -> str:

@@ -1,18 +1,16 @@
 """Lines of the training step that wait for the accelerator in every step."""
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from sys import _getframe
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
 
 HOST_SYNC = Defect(
@@ -43,24 +41,25 @@ _READS = {
     "allclose": "torch.allclose",
 }
 _BRANCHES = ("__bool__", "is_nonzero", "equal", "allclose")
-_BETWEEN = ("_tensor.py", "_tensor_str.py", "overrides.py", "_device.py", "_contextlib.py")
+_METHODS = ("_tensor.py", "overrides.py")  # of torch, through which a tensor's own methods go
 
 
 def host_sync(subject: Subject) -> Iterator[Finding | str]:
     """Runs steps 1, 2, 3, 5 and 7 with the hooks of a batch, and keeps the user's own lines that read values in each.
 
     What is read must come from the model, or be a fraction or a branch on the batch: whole numbers of a batch alone
-    are lengths and counts that shapes need. Reading for packing, and for an environment that is stepped, is spared.
+    are lengths and counts that shapes need. Answers to what the step takes from outside, as the actions that an
+    environment waits for, must be read and are spared.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rounds: list[dict[Place, list[str]]] = []
     for number, index in enumerate(_INDICES):
-        watch = _Watch(subject, subject.batches[number % len(subject.batches)])
+        batch = subject.batches[number % len(subject.batches)]
         _at(subject, index)
         torch.manual_seed(index)
-        with watch:
-            _step(subject, watch.batch, index)
-        rounds.append(watch.reads)
+        with _Reads() as record:
+            _step(subject, batch, index)
+        rounds.append(record.lines(subject, batch))
         if number and not set(rounds[0]).intersection(*rounds[1:]):
             break
     every = set(rounds[0]).intersection(*rounds[1:])
@@ -69,87 +68,63 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         times = len(rounds[0][place])
         often = "here" if times == 1 else f"{times} times here"
         message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
-        yield Finding(HOST_SYNC, place, message, _fix(place, rounds[0][place]))
+        yield Finding(HOST_SYNC, place, message, _fix(rounds[0][place]))
     if not every:
         yield "no line of the training step reads a tensor's value in every step"
 
 
-class _Watch(TorchFunctionMode):
-    """Keeps the lines that read a value, and which tensors come from the model's weights or the batch."""
+class _Reads(Record):
+    """Calls of torch, and which of them read a value at the user's own line."""
 
-    def __init__(self, subject: Subject, batch: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.batch = batch
-        self.reads: dict[Place, list[str]] = {}
-        self.weights = {id(parameter) for parameter in subject.model.parameters()}
-        self.given = {id(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)}
-        self.alive: list[Any] = [batch]
+        self.reads: list[tuple[str, Op, Place]] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if name == "to" and any(str(item) == "cpu" for item in (*args[1:], *kwargs.values())):
+    def before(self, op: Op) -> None:
+        name = op.name
+        if name == "to" and any(str(item) == "cpu" for item in (*op.args[1:], *op.kwargs.values())):
             name = "cpu"
-        if name in _READS and inputs:
-            place = _user_line(_getframe(1))
-            if place is not None and self._counts(name, inputs[0], place):
-                self.reads.setdefault(place, []).append(name)
-        out = func(*args, **kwargs)
-        if name not in _READS or name == "cpu":
-            self._pass_on(inputs, out)
-        return out
+        if name in _READS and op.inputs and op.place is not None and _is_own(_getframe(2)):
+            self.reads.append((name, op, op.place))
 
-    def _pass_on(self, inputs: list[Tensor], out: Any) -> None:
-        outputs = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor)]
-        self.alive.append(outputs)
-        for kind in (self.weights, self.given):
-            if any(id(leaf) in kind for leaf in inputs):
-                kind.update(id(leaf) for leaf in outputs)
-        self.weights.update(id(leaf) for leaf in outputs if leaf.requires_grad)
+    def lines(self, subject: Subject, batch: Any) -> dict[Place, list[str]]:
+        """Lines that read values of the model or the batch, and how."""
+        weights, given = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
+        known = weights | given | {id(leaf) for leaf in subject.model.buffers()}
+        found: dict[Place, list[str]] = {}
+        for name, op, place in self.reads:
+            tensor = op.inputs[0]
+            family = self.ancestors(tensor)
+            if tensor.requires_grad or family & weights:
+                counts = bool(family & given) or not self._takes_others(family, known)
+            else:
+                counts = bool(family & given) and (tensor.is_floating_point() or name in _BRANCHES)
+            is_transfer = name == "cpu" and "cpu" not in place.code  # `.to(device)`, which is the CPU only here
+            if counts and not is_transfer and not _asserts(place):
+                found.setdefault(place, []).append(name)
+        return found
 
-    def _counts(self, name: str, tensor: Tensor, place: Place) -> bool:
-        if name == "cpu" and "cpu" not in place.code:  # `.to(device)`, which is the CPU only here
-            return False
-        of_model = id(tensor) in self.weights or tensor.requires_grad
-        if not of_model and id(tensor) not in self.given:
-            return False
-        whole = not tensor.is_floating_point() and tensor.dtype != torch.bool
-        if not of_model and (whole or tensor.dtype == torch.bool) and name not in _BRANCHES:
-            return False
-        return not _asserts(place) and not _plays(place)
+    def _takes_others(self, family: set[int], known: set[int]) -> bool:
+        """Whether tensors were computed from such that neither a call of torch made nor the model or the batch has."""
+        leaves = [leaf for op in self.ops for leaf in op.inputs if id(leaf) in family and id(leaf) not in known]
+        made = [out for op in self.named("tensor", "as_tensor", "asarray") for out in op.outputs if out.dim()]
+        return any(not self.makers(leaf) for leaf in leaves) or any(id(out) in family for out in made)
 
 
-def _user_line(frame: FrameType | None) -> Place | None:
-    """The user's line, if only the tensor's own methods and NumPy stand between."""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if source.is_user(file):
-            return Place(file, frame.f_lineno)
-        own = file.endswith("host_sync.py") or file.startswith("<")
-        if not own and not (source.is_torch(file) and file.endswith(_BETWEEN)) and "numpy" not in file:
-            return None
+def _is_own(frame: FrameType | None) -> bool:
+    """Whether only the tensor's own methods and NumPy stand between a call and the user's line."""
+    while frame is not None and (
+        (source.is_torch(frame.f_code.co_filename) and frame.f_code.co_filename.endswith(_METHODS))
+        or "numpy" in frame.f_code.co_filename
+    ):
         frame = frame.f_back
-    return None
+    return frame is not None and source.is_user(frame.f_code.co_filename)
 
 
 def _asserts(place: Place) -> bool:
     """An assertion is a check that `python -O` leaves out."""
     nodes = ast.walk(source.tree(place.file))
     return any(isinstance(node, ast.Assert) and node.lineno <= place.line <= (node.end_lineno or 0) for node in nodes)
-
-
-def _plays(place: Place) -> bool:
-    """Whether the function steps an environment, whose `env.step(action)` needs values; `self.step(batch)` is none."""
-    function = source.function_at(place)
-    steps = source.calls(function, "step") if function is not None else ()
-    return any(call.args and ast.unparse(call.func) != "self.step" for call in steps)
 
 
 def _at(subject: Subject, index: int) -> None:
@@ -174,7 +149,7 @@ def _step(subject: Subject, batch: Any, index: int) -> None:
     model.on_train_batch_end(loss if loss is None else {"loss": loss.detach()}, batch, index)
 
 
-def _fix(place: Place, names: list[str]) -> str:
+def _fix(names: list[str]) -> str:
     if set(names) & set(_BRANCHES):
         return "torch.where(condition, one, other)  # decides on the device, without waiting"
     if set(names) & {"__repr__", "__format__"}:

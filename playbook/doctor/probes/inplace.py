@@ -2,9 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.record import Op, Record
+from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
 
 INPLACE_ON_GRAPH = Defect(
@@ -16,58 +22,79 @@ INPLACE_ON_GRAPH = Defect(
 )
 DEFECTS = (INPLACE_ON_GRAPH,)
 LIGHT = True
-_SIGNS = (
-    "modified by an inplace operation",
-    "is being used in an in-place operation",
-    "is a view and is being modified",
-)
 
 
 def inplace(subject: Subject) -> Iterator[Finding | str]:
-    """Runs a training step and its backward; if autograd refuses, looks for the change among the recorded calls.
+    """Runs a training step and its backward, and compares the versions of saved tensors with those when backward comes.
 
-    Autograd's error carries no line of the user's, but the shape of the tensor and what made it.
+    A tensor's version counts the changes in place of its memory; autograd refuses a saved tensor of another version,
+    and some changes of leaves and views at once (PyTorch's notes on autograd mechanics).
     """
-    try:
-        with Record() as record:
+    with _Writes() as record, saved_tensors_hooks(record.pack, record.unpack):
+        try:
             loss = subject.train(subject.batches[0])
-        if loss is not None and loss.requires_grad and subject.model.automatic_optimization:
-            loss.sum().backward()
-    except RuntimeError as error:
-        text = " ".join(str(error).split())
-        if not any(sign in text for sign in _SIGNS):
-            return
-        changes = [op for op in record.ops if _is_inplace(op) and op.place is not None]
-        op = _culprit(changes, record, text)
-        name = op.name if op else "a call"
-        message = f"{name} changes a tensor that backward needs: {text[:160]}"
-        yield Finding(INPLACE_ON_GRAPH, op.place if op else None, message, _fix(op))
+            if loss is not None and loss.requires_grad and subject.model.automatic_optimization:
+                loss.sum().backward()
+        except RuntimeError as error:
+            if record.refused is None:
+                return
+            op, what = record.refused, " ".join(str(error).split())[:160]
+        else:
+            op, what = record.culprit()
+    if not what:
+        yield "nothing that backward needs is changed in place"
         return
-    yield "nothing that backward needs is changed in place"
+    message = f"{op.name if op else 'a call'} changes a tensor that backward needs: {what}"
+    yield Finding(INPLACE_ON_GRAPH, op.place if op else None, message, _fix(op))
 
 
-def _is_inplace(op: Op) -> bool:
-    name = op.name
-    return (
-        name in ("__setitem__", "copy_")
-        or bool(re.fullmatch(r"__i\w+__|\w*[a-z0-9]_", name))
-        or op.kwargs.get("inplace", False)
-    )
+class _Writes(Record):
+    """Calls of torch, those that change tensors in place, and what is saved for backward and changed before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: Op | None = None  # a change that is possible only without gradients
+        self._writes: list[tuple[Op, Tensor, int]] = []  # with the version after it
+        self._changed: tuple[Tensor, int] | None = None  # with the version that was saved
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        number = len(self.ops)
+        versions = [(leaf, leaf._version) for leaf in tensors((args, kwargs)) if not leaf.is_inference()]
+        try:
+            out = super().__torch_function__(func, types, args, kwargs)
+        except RuntimeError:
+            with suppress(RuntimeError), torch.no_grad():
+                func(*args, **kwargs or {})
+            self.refused = self.ops[number] if any(leaf._version > before for leaf, before in versions) else None
+            raise
+        self._writes += [(self.ops[number], leaf, leaf._version) for leaf, before in versions if leaf._version > before]
+        return out
+
+    def pack(self, saved: Tensor) -> tuple[Tensor, int]:
+        return saved, saved._version
+
+    def unpack(self, packed: tuple[Tensor, int]) -> Tensor:
+        saved, version = packed
+        if saved._version > version and self._changed is None:
+            self._changed = packed
+        return saved
+
+    def culprit(self) -> tuple[Op | None, str]:
+        """The call that changed a saved tensor first, and what was changed; nothing if none was."""
+        if self._changed is None:
+            return None, ""
+        saved, version = self._changed
+        later = [(op, leaf) for op, leaf, after in self._writes if after > version]
+        op = next((op for op, leaf in later if _share_memory(leaf, saved) and op.place is not None), None)
+        maker = next((made for made in self.ops if any(_share_memory(out, saved) for out in made.outputs)), None)
+        origin = f", made by {maker.name}," if maker else ""
+        return op, f"{tuple(saved.shape)}{origin} is at version {saved._version}, and was saved at version {version}"
 
 
-def _culprit(changes: list[Op], record: Record, text: str) -> Op | None:
-    """The change whose tensor has the shape, and whose maker the name, that the error gives."""
-    shape = re.search(r"\[torch\.\w+ \[([\d, ]*)\]\]", text)
-    maker = re.search(r"output \d+ of (\w+?)Backward", text)
-    if not shape:
-        return changes[-1] if changes else None
-    sizes = tuple(int(size) for size in shape[1].split(",") if size.strip())
-    fitting = [op for op in changes if op.inputs and tuple(op.inputs[0].shape) == sizes]
-    for op in fitting:
-        names = [made.name for made in record.ops if any(out is op.inputs[0] for out in made.outputs)]
-        if maker and any(name.strip("_").replace("_", "").lower() in maker[1].lower() for name in names[:1]):
-            return op
-    return (fitting or changes or [None])[0]
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    with suppress(NotImplementedError):  # sparse tensors have no storage
+        return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return False
 
 
 def _fix(op: Op | None) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.record import tensors
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -37,7 +38,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     if size is None or size < 2 or not subject.takes(batch):
         return
     rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
-    if all(torch.equal(a, b) for a, b in zip(_leaves(batch), _leaves(rolled), strict=True)):
+    if all(torch.equal(a, b) for a, b in zip(tensors(batch), tensors(rolled), strict=True)):
         return
     with torch.no_grad():
         for weight in subject.model.parameters():  # branches that begin at zero let nothing through yet
@@ -69,17 +70,9 @@ def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Step, Step]:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or torch.equal(one, other):
-        return one.shape == other.shape
-    if one.dtype != torch.float64:
-        return False
-    return bool((one - other).abs().max() <= _ROUNDING * one.abs().max())
-
-
-def _leaves(batch: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    mapped(batch, lambda leaf: found.append(leaf) or leaf)
-    return found
+    if one.shape != other.shape or one.dtype != torch.float64:
+        return torch.equal(one, other)
+    return torch.equal(one, other) or bool((one - other).abs().max() <= _ROUNDING * one.abs().max())
 
 
 def _cut(before: Step, after: Step, size: int) -> tuple[Place | None, bool]:

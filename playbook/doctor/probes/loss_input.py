@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor import blame
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY, losses
 from playbook.doctor.record import Op, Record
 from playbook.doctor.subject import Subject
@@ -32,30 +32,10 @@ ACTIVATION_ON_LOGITS = Defect(
 DEFECTS = (DOUBLE_SOFTMAX, SIGMOID_BEFORE_LOGITS_LOSS, ACTIVATION_ON_LOGITS)
 LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
-_SIGMOID = ("sigmoid", "sigmoid_", "hardsigmoid", "logsigmoid", "expit")
+_SIGMOID = ("sigmoid", "hardsigmoid", "logsigmoid", "expit")
+_OTHERS = "relu relu6 leaky_relu tanh hardtanh elu selu celu gelu silu mish softplus hardswish softsign"
+_ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_OTHERS.split()])
 _MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
-_LIMITED = [
-    "relu",
-    "relu_",
-    "relu6",
-    "leaky_relu",
-    "leaky_relu_",
-    "tanh",
-    "tanh_",
-    "hardtanh",
-    "hardtanh_",
-    "elu",
-    "elu_",
-    "selu",
-    "selu_",
-    "celu",
-    "gelu",
-    "silu",
-    "mish",
-    "softplus",
-    "hardswish",
-    "softsign",
-]
 
 
 def loss_input(subject: Subject) -> Iterator[Finding | str]:
@@ -67,28 +47,25 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
     """
     record = subject.step().record
-    seen = set()
-    for operand, softmax, where in _operands(record):
-        maker = (_mixed(record, operand, softmax) if where.name in _MIXABLE else None) or record.producer(
+    activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
+    for operand, is_softmax, op in _operands(record):
+        maker = (_mixed(record, operand, is_softmax) if op.name in _MIXABLE else None) or record.producer(
             operand, SHAPE_ONLY
         )
-        if maker is None or maker.place in seen:
+        name = maker.name.removesuffix("_") if maker is not None else ""
+        if maker is None or name not in _ACTIVATIONS or maker.place in activations:
             continue
-        seen.add(maker.place)
-        if softmax and maker.name == "log_softmax":  # a second one changes nothing
-            continue
-        if softmax and maker.name in _SOFTMAX:
-            yield _finding(
-                subject, DOUBLE_SOFTMAX, maker, where, "return logits  # without softmax: the loss applies it"
-            )
-        elif not softmax and maker.name in _SIGMOID:
-            fix = "return logits  # without the sigmoid: the loss applies it"
-            yield _finding(subject, SIGMOID_BEFORE_LOGITS_LOSS, maker, where, fix)
-        elif maker.name in (*_LIMITED, *_SIGMOID, *_SOFTMAX):
-            yield _finding(subject, ACTIVATION_ON_LOGITS, maker, where, "return logits  # without an activation")
-        else:
-            seen.discard(maker.place)
-    if not seen:
+        defect, fix = ACTIVATION_ON_LOGITS, "return logits  # without an activation"
+        if is_softmax and name in _SOFTMAX:
+            defect, fix = DOUBLE_SOFTMAX, "return logits  # without softmax: the loss applies it"
+        elif not is_softmax and name in _SIGMOID:
+            defect, fix = SIGMOID_BEFORE_LOGITS_LOSS, "return logits  # without the sigmoid: the loss applies it"
+        is_idempotent = is_softmax and name == "log_softmax"  # a second one changes nothing
+        where = f" at line {op.place.line}" if op.place else ""
+        message = f"the result of {maker.name} goes into {op.name}{where}"
+        activations[maker.place] = None if is_idempotent else Finding(defect, _line(subject, maker), message, fix)
+    yield from filter(None, activations.values())
+    if not activations:
         yield "losses over logits get logits"
 
 
@@ -111,9 +88,9 @@ def _is_entropy(record: Record, op: Op) -> bool:
     """Whether a value is picked for each sample from what goes into logsumexp, or comes out of log_softmax."""
     scores = op.inputs[0] if op.name == "logsumexp" else op.out
     picks = [
-        pick
-        for pick in record.named("gather", "take_along_dim", "__getitem__")
-        if pick.inputs and pick.inputs[0] is scores
+        op
+        for op in record.named("gather", "take_along_dim", "__getitem__")
+        if any(leaf is scores for leaf in op.inputs[:1])
     ]
     return any(pick.grad and leaf.dtype == torch.long for pick in picks for leaf in pick.inputs[1:])
 
@@ -130,14 +107,8 @@ def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
     return next((op for op in reversed(made) if any(id(out) in before for out in op.outputs)), None)
 
 
-def _finding(subject: Subject, defect: Defect, maker: Op, loss: Op, fix: str) -> Finding:
-    where = f" at line {loss.place.line}" if loss.place else ""
-    layer = maker.module
-    made = blame.layer(subject.model, layer) if layer is not None and _in_sequence(subject, layer) else None
-    return Finding(defect, made or maker.place, f"the result of {maker.name} goes into {loss.name}{where}", fix)
-
-
-def _in_sequence(subject: Subject, layer: nn.Module) -> bool:
-    """Whether a layer stands in an nn.Sequential, so that no line of forward names it."""
-    containers = [part for part in subject.model.modules() if isinstance(part, nn.Sequential)]
-    return any(layer is child for part in containers for child in part.children())
+def _line(subject: Subject, maker: Op) -> Place | None:
+    """The line that makes the layer, if it stands in an nn.Sequential, so that no line of forward names it."""
+    sequences = [part for part in subject.model.modules() if isinstance(part, nn.Sequential)]
+    layer = next((child for part in sequences for child in part if child is maker.module), None)
+    return (blame.layer(subject.model, layer) if layer is not None else None) or maker.place

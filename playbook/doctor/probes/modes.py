@@ -37,16 +37,13 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
             yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
     stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and _matters(part)]
-    outermost = [
-        name
-        for name, _ in stuck
-        if not any(name.startswith(f"{other}.") or not other for other, _ in stuck if other != name)
-    ]
+    names = [name for name, _ in stuck]
+    outermost = [name for name in names if not any(f"{name}.".startswith(f"{n}.") or not n for n in names if n != name)]
     if not stuck or _is_meant(subject):
         yield "trainable parts are in training mode"
         return
-    names = ", ".join(outermost[:3]) or "the module"
-    message = f"{names}: in evaluation mode at the first training step, with trainable weights"
+    where = ", ".join(outermost[:3]) or "the module"
+    message = f"{where}: in evaluation mode at the first training step, with trainable weights"
     yield Finding(STUCK_IN_EVAL, _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
 
 
@@ -67,12 +64,9 @@ def _depends(part: nn.Module) -> bool:
 
 
 def _is_meant(subject: Subject) -> bool:
-    for cls in source.classes_in(subject.model):
-        for name in _INTENT:
-            found = source.body(vars(cls)[name]) if callable(vars(cls).get(name)) else None
-            if found and ".eval()" in ast.unparse(found[1]):
-                return True
-    return False
+    """Whether train() or a hook of the training calls eval()."""
+    hooks = [vars(cls).get(name) for cls in source.classes_in(subject.model) for name in _INTENT]
+    return source.first_call(filter(callable, hooks), "eval") is not None
 
 
 def _place(subject: Subject) -> Place | None:

@@ -1,6 +1,7 @@
 """Batch norms: biases that they cancel, batches that are too small for them."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from torch import nn
 
@@ -27,14 +28,13 @@ DEFECTS = (BIAS_BEFORE_NORM, NORM_BATCH_SIZE_ONE)
 LIGHT = True
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-_REFUSED = "more than 1"  # value per channel, spatial element
 
 
 def norms(subject: Subject) -> Iterator[Finding | str]:
     """Looks at what the norms get in a step, and at a step with one sample if an epoch has one.
 
     A layer's bias is cancelled if its very output is the input of a norm that subtracts each channel's mean (Ioffe and
-    Szegedy 2015, section 3.2). One value a channel has no variance, and torch refuses it.
+    Szegedy 2015, section 3.2). One value a channel has no variance: torch refuses it, but not in evaluation mode.
     """
     yield from _cancelled(subject)
     yield from _alone(subject)
@@ -45,10 +45,9 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
     cancelled: dict[nn.Module, int] = {}
     for op in record.named("batch_norm", "instance_norm"):
         made = record.producer(op.inputs[0])
-        layer = made.module if made is not None else None
-        bias = layer.bias if isinstance(layer, _LAYERS) else None
-        if layer is not None and bias is not None and bias.requires_grad and op.argument(5, "training"):
-            cancelled[layer] = bias.numel()
+        layer = made.module if made is not None and op.argument(5, "training") else None
+        if isinstance(layer, _LAYERS) and layer.bias is not None and layer.bias.requires_grad:
+            cancelled[layer] = layer.bias.numel()
     for layer, number in cancelled.items():
         name, kind = owner_of(subject.model, layer), type(layer).__name__
         message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
@@ -56,35 +55,32 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:
-    if not any(isinstance(module, _NORMS) for module in subject.model.modules()):
+    normalizations = [module for module in subject.model.modules() if isinstance(module, _NORMS)]
+    batch, rest = subject.batches[0], _remainder(subject)
+    has_one = num_samples(batch) is not None and 1 in (num_samples(batch), rest)
+    if has_one:
+        batch = mapped(batch, lambda leaf: leaf[:1])
+    subject.model.train()
+    error = subject.record(batch).error if normalizations else None
+    for module in normalizations:
+        module.eval()
+    if not isinstance(error, ValueError) or subject.record(batch).error is not None:
         return
-    batch = subject.batches[0]
-    rest = _remainder(subject)
-    size = num_samples(batch)
-    lone = size is not None and 1 in (size, rest)
-    try:
-        subject.model.train()
-        subject.train(mapped(batch, lambda leaf: leaf[:1]) if lone else batch)
-    except ValueError as error:
-        if _REFUSED in str(error) and lone:
-            message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
-            fix = "DataLoader(…, drop_last=True)  # or another batch_size"
-            [(_, places), *_] = blame.loaders(subject, "train")
-            yield Finding(NORM_BATCH_SIZE_ONE, places[0] if places else None, message, fix)
-        elif _REFUSED in str(error):
-            message = f"the step gives its norm one row: {error}"
-            fix = "nn.LayerNorm(…)  # or more samples a step"
-            yield Finding(NORM_BATCH_SIZE_ONE, source.raised_at(error), message, fix)
-    except RuntimeError:
-        return
+    if has_one:
+        message = f"the last batch of an epoch has one sample: {error}" if rest == 1 else f"batches of one: {error}"
+        fix = "DataLoader(…, drop_last=True)  # or another batch_size"
+        [(_, places), *_] = blame.loaders(subject, "train")
+        yield Finding(NORM_BATCH_SIZE_ONE, places[0] if places else None, message, fix)
+    else:
+        message = f"the step gives its norm one row: {error}"
+        fix = "nn.LayerNorm(…)  # or more samples a step"
+        yield Finding(NORM_BATCH_SIZE_ONE, source.raised_at(error), message, fix)
 
 
 def _remainder(subject: Subject) -> int | None:
+    """The number of samples in the last batch of an epoch, if they are not dropped."""
     for loader in subject.loaders("train")[:1]:
-        try:
-            count, size = len(loader.sampler), loader.batch_size  # type: ignore[arg-type]  # a TypeError is caught
-        except TypeError:
-            return None
-        if size and not loader.drop_last:
-            return count % size
+        with suppress(TypeError):  # a sampler or data set without a length
+            size = loader.batch_size
+            return len(loader.sampler) % size if size and not loader.drop_last else None  # type: ignore[arg-type]  # idem
     return None

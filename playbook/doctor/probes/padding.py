@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import change, evaluated, first_where, mapped, outputs
+from playbook.doctor.dependence import change, evaluated, first_where, outputs, row_alone
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.record import Op, tensors
 from playbook.doctor.subject import Subject
+from playbook.doctor.tokens import filler
 
 PADDING_LEAK = Defect(
     "padding-leak",
@@ -35,17 +36,13 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     """
     batch = (subject.val_batches if subject.validates else subject.batches)[0]
     size = num_samples(batch)
-    found = _padded(batch) if size is not None else None
-    if found is None:
+    found = _padded(batch)
+    if size is None or found is None:
         return
     row, length, total = found
 
     def cut(steps: int) -> Any:
-        def of(leaf: Tensor) -> Tensor:
-            alone = leaf[[row, row]]  # two, so that nothing is squeezed away
-            return alone[:, :steps] if leaf.shape[1:2] == (total,) else alone
-
-        return mapped(batch, of)
+        return row_alone(batch, row, size, total, slice(steps))
 
     if not subject.takes(cut(total), training=not subject.validates):
         return
@@ -55,8 +52,9 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
         shorter = evaluated(subject, cut(middle))
     except (RuntimeError, ValueError, IndexError):
         return
-    changes = [_change(a, b, length) for a, b in zip(outputs(whole, 2), outputs(shorter, 2), strict=False)]
-    worst = max([value for value in changes if value is not None], default=None)
+    results = zip(outputs(whole, 2), outputs(shorter, 2), strict=False)
+    pairs = [_real(a, b, length) for a, b in results if a.shape[2:] == b.shape[2:]]
+    worst = max((change(*pair).max().item() for pair in pairs if pair is not None), default=None)
     if worst is None:
         return
     if worst <= _CHANGED:
@@ -76,10 +74,10 @@ def _padded(batch: Any) -> tuple[int, int, int] | None:
         if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or (leaf.is_floating_point() and leaf.dim() == 2):
             continue
         steps = leaf if leaf.dim() == 2 else leaf.flatten(2).abs().sum(2)
-        filler = 0 if leaf.dim() == 3 else _filler(steps)
-        if filler is None:
+        value = 0 if leaf.dim() == 3 else filler(steps)
+        if value is None:
             continue
-        lengths = ((steps != filler) * torch.arange(1, steps.shape[1] + 1)).amax(1)
+        lengths = ((steps != value) * torch.arange(1, steps.shape[1] + 1)).amax(1)
         shortest = int(lengths.clamp(min=1).argmin())
         uneven = lengths.unique().numel() > 2 and steps.unique().numel() > 3  # masks are no sequences
         if uneven and 1 <= lengths[shortest] <= steps.shape[1] - _LEAST:
@@ -87,34 +85,20 @@ def _padded(batch: Any) -> tuple[int, int, int] | None:
     return None
 
 
-def _filler(tokens: Tensor) -> int | None:
-    """The one value that many rows end with and that stands nowhere else."""
-    last, counts = tokens[:, -1].unique(return_counts=True)
-    filler = last[counts.argmax()]
-    ends = (tokens == filler).flip(1).long().cumprod(1).flip(1).bool()
-    alone = torch.equal(ends, tokens == filler)
-    return int(filler) if alone and counts.max() > 1 else None
-
-
-def _change(before: Tensor, after: Tensor, length: int) -> float | None:
-    if before.shape != after.shape:
-        if before.dim() < 2 or before.shape[2:] != after.shape[2:] or min(before.shape[1], after.shape[1]) < length:
-            return None
-        before, after = before[:, :length], after[:, :length]
-    return change(before, after).max().item()
+def _real(before: Tensor, after: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
+    """Two results with their real positions alone, in the dimensions in which they differ; None if they lack some."""
+    if before.dim() != after.dim():
+        return None
+    for dim, sizes in enumerate(zip(before.shape, after.shape, strict=True)):
+        if sizes[0] != sizes[1]:
+            if min(sizes) < length:
+                return None
+            before, after = before.narrow(dim, 0, length), after.narrow(dim, 0, length)
+    return before, after
 
 
 def _lets_in(one: Op, other: Op, length: int) -> bool:
     """Whether the results that belong to real positions differ."""
-    for result, shorter in zip(one.outputs[:1], other.outputs[:1], strict=False):
-        before, after = result, shorter
-        if before.dim() != after.dim() or not before.is_floating_point():
-            continue
-        for dim in range(before.dim()):
-            if before.shape[dim] != after.shape[dim]:
-                if min(before.shape[dim], after.shape[dim]) < length:
-                    return False
-                before, after = before.narrow(dim, 0, length), after.narrow(dim, 0, length)
-        if (change(before, after) > _CHANGED).any():
-            return True
-    return False
+    results = zip(one.outputs[:1], other.outputs[:1], strict=False)
+    pairs = [_real(before, after, length) for before, after in results if before.is_floating_point()]
+    return any(bool((change(*pair) > _CHANGED).any()) for pair in pairs if pair is not None)

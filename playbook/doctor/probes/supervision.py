@@ -1,22 +1,21 @@
 """Labels of sequences: is any of them learnt, and are prompts and padding left out."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from playbook.doctor import replay
-from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import Loss
-from playbook.doctor.probes.padding import _filler
-from playbook.doctor.probes.sequence import _shift
-from playbook.doctor.record import Record, tensors
-from playbook.doctor.steps import supervised
+from playbook.doctor.samples import train_loaders
+from playbook.doctor.steps import Step, supervised
 from playbook.doctor.subject import Subject
+from playbook.doctor.tokens import filler, shift, tokens_read
 
 NO_SUPERVISED_TOKENS = Defect(
     "no-supervised-tokens",
@@ -41,7 +40,6 @@ PADDING_IN_LOSS = Defect(
 DEFECTS = (NO_SUPERVISED_TOKENS, PROMPT_IN_LOSS, PADDING_IN_LOSS)
 _MOST = 0.5  # of the batches' samples, which have no label; of the prompt's places, which have one
 _PADDING = 0.05  # of all labels
-_PROMPT = re.compile(r"prompt|context|source|instruction", re.IGNORECASE)
 
 
 def supervision(subject: Subject) -> Iterator[Finding | str]:
@@ -49,103 +47,107 @@ def supervision(subject: Subject) -> Iterator[Finding | str]:
 
     A batch without any label is a defect if its loss is nan, as the mean over none is, or if more than half of the
     batches are so; samples without any, if they are more than half. A language model learns its prompts if the batch
-    has a mask that marks them (both of its values stand over several tokens) or their length, if the step reads
-    neither, and if scores in both parts have a gradient. It learns padding if more than 5 % of the labels with a
-    gradient are the filler that rows end with, the first of each left out: it may end the text.
+    has a mask that marks them (both of its values stand over several tokens) or their length (the data makes a text of
+    that length, with which a sample begins), if the step reads neither, and if scores in both parts have a gradient.
+    It learns padding if more than 5 % of the labels with a gradient are the filler that rows end with, the first of
+    each left out: it may end the text.
     """
-    empty = nan = rows_without = rows = 0
-    example: tuple[Loss, int] | None = None
+    finding = _without_labels(subject)
+    yield from [finding] if finding else _parts(subject)
+
+
+def _without_labels(subject: Subject) -> Finding | None:
+    empty, is_nan, rows = 0, False, list[bool]()  # for each row, whether it has a label
+    example: Loss | None = None
     for step in subject.steps():
-        for loss in step.losses:
-            if loss.kind != "classes" or loss.target.is_floating_point() or loss.target.numel() < 2:
-                continue
-            ignored = loss.op.argument(4, "ignore_index", -100)
-            counts = loss.target != ignored
-            if not counts.any():
-                empty += 1
-                nan += step.loss is not None and not bool(torch.isfinite(step.loss).all())
-                example = loss, ignored
-            for module_read in _sequences(step.record):
-                if counts.numel() in (module_read.numel(), module_read.numel() - len(module_read)):
-                    by_row = counts.reshape(len(module_read), -1).any(1)
-                    rows, rows_without = rows + len(by_row), rows_without + int((~by_row).sum())
-                    example = example or ((loss, ignored) if not by_row.all() else None)
-                    break
-            break
-    number = len(subject.batches)
-    if example is not None and (nan or empty > _MOST * number or rows_without > _MOST * max(rows, 1)):
-        loss, ignored = example
-        place = _all_ignored(subject, ignored) or loss.op.place
-        what = f"{empty} of {number} batches" if empty else f"{rows_without} of {rows} samples"
-        message = f"{what} have no supervised label: every target is {ignored}" + (", the loss is nan" if nan else "")
-        fix = "assert (labels != -100).any(), 'the prompt fills the context'  # cut the prompt, not the answer"
-        yield Finding(NO_SUPERVISED_TOKENS, place, message, fix)
-        return
-    yield from _parts(subject)
+        indices = (loss for loss in step.losses if loss.kind == "classes" and not loss.target.is_floating_point())
+        loss = next((loss for loss in indices if loss.target.numel() > 1), None)
+        if loss is None:
+            continue
+        counts = loss.target != _ignored(loss)
+        if not counts.any():
+            empty += 1
+            is_nan |= step.loss is not None and not bool(torch.isfinite(step.loss).all())
+        sizes = {read.numel() - cut: len(read) for read in tokens_read(step.record) for cut in (0, len(read))}
+        labelled = counts.reshape(sizes.get(counts.numel(), 1), -1).any(1)
+        rows += labelled.tolist() if counts.numel() in sizes else []
+        example = example or (None if labelled.all() else loss)
+    number, rows_without = len(subject.batches), rows.count(False)
+    if example is None or not (is_nan or empty > _MOST * number or rows_without > _MOST * max(len(rows), 1)):
+        return None
+    ignored = _ignored(example)
+    what = f"{empty} of {number} batches" if empty else f"{rows_without} of {len(rows)} samples"
+    message = f"{what} have no supervised label: every target is {ignored}" + (", the loss is nan" if is_nan else "")
+    fix = "assert (labels != -100).any(), 'the prompt fills the context'  # cut the prompt, not the answer"
+    place = replay.first_line(
+        subject, lambda array, _: array.size > 1 and array.dtype.kind == "i" and bool((array == ignored).all())
+    )
+    return Finding(NO_SUPERVISED_TOKENS, place or example.op.place, message, fix)
+
+
+def _ignored(loss: Loss) -> int:
+    return loss.op.argument(4, "ignore_index", -100)
 
 
 def _parts(subject: Subject) -> Iterator[Finding | str]:
-    batch = subject.batches[0]
-    step = subject.backward(batch)
+    step = subject.backward(subject.batches[0])
     for loss in step.losses:
         moved = supervised(step, loss)
-        read = next((leaf for leaf in _sequences(step.record) if _shift(leaf, loss)[1] == 1), None)
+        read = next((leaf for leaf in tokens_read(step.record) if shift(leaf, loss)[1] == 1), None)
         if moved is None or read is None:
             continue
         moved, target = moved.reshape(len(read), -1), loss.target.reshape(len(read), -1)  # (B, T)
-        name, share = _prompt(batch, step.record, step.loss, moved, target)
-        if name is not None:
-            message = f"{share:.0%} of the places that {name} marks as prompt have a gradient, and no loss reads it"
+        name, prompt_share = _prompt(subject, step, moved, target)
+        if name:
+            message = (
+                f"{prompt_share:.0%} of the places that {name} marks as prompt have a gradient, and no loss reads it"
+            )
             fix = "labels = labels.masked_fill(~is_answer, -100)"
             yield Finding(PROMPT_IN_LOSS, loss.op.place, message, fix)
-        filler = _filler(target)
-        if filler is not None and _filler(F.pad(read, (0, 1), value=filler)) != filler:
-            filler = None  # a token like others, which the text has before its end as well
-        is_filler = target == filler if filler is not None else torch.zeros_like(moved)
-        learnt = moved & is_filler & is_filler.roll(1, 1)
-        learnt[:, 0] = False
-        if (share := learnt.sum().item() / max(int(moved.sum()), 1)) > _PADDING:
-            message = f"{share:.0%} of the labels with a gradient are padding ({filler})"
-            fix = f"loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index={filler})"
+        end = filler(target)
+        if end is None or filler(F.pad(read, (0, 1), value=end)) != end:
+            padded_share = 0.0  # a token like others, which the text has before its end as well
+        else:
+            learnt = moved[:, 1:] & (target[:, 1:] == end) & (target[:, :-1] == end)
+            padded_share = learnt.sum().item() / max(int(moved.sum()), 1)
+        if padded_share > _PADDING:
+            message = f"{padded_share:.0%} of the labels with a gradient are padding ({end})"
+            fix = f"loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index={end})"
             yield Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
-        elif name is None:
+        elif not name:
             yield "prompts and padding are not in the loss"
         return
 
 
-def _sequences(record: Record) -> list[Tensor]:
-    """Tokens (B, T) that modules read."""
-    read = [leaf for _, arguments, _ in record.calls for leaf in tensors(arguments)]
-    return [leaf for leaf in read if leaf.dim() == 2 and leaf.dtype == torch.int64 and leaf.shape[1] > 1]
-
-
-def _prompt(
-    batch: Any, record: Record, value: Tensor | None, moved: Tensor, target: Tensor
-) -> tuple[str | None, float]:
+def _prompt(subject: Subject, step: Step, moved: Tensor, target: Tensor) -> tuple[str, float]:
     """What marks a prompt that is learnt, and the share of it that is."""
-    used = record.ancestors(value) if value is not None else set()
+    used = step.record.ancestors(step.loss) if step.loss is not None else set()
     length = moved.shape[1]
-    for path, leaf in pytree.tree_flatten_with_path(batch)[0]:
+    for path, leaf in pytree.tree_flatten_with_path(step.batch)[0]:
         if not isinstance(leaf, Tensor) or id(leaf) in used or len(leaf) != len(moved) or leaf.is_floating_point():
             continue
-        name = pytree.keystr(path)
-        if leaf.dim() == 1 and _PROMPT.search(name) and int(leaf.min()) > 0 and int(leaf.max()) <= length:
+        is_length = leaf.dim() == 1 and 1 < int(leaf.min()) <= int(leaf.max()) <= length
+        if is_length:
             prompt = torch.arange(1, length + 1) < leaf[:, None]
             answer = ~prompt
         elif leaf.dim() == 2 and leaf.shape[1] - length in (0, 1) and leaf.unique().tolist() == [0, 1]:
-            marked = (leaf != leaf[:, :1])[:, leaf.shape[1] - length :]
-            prompt, answer = marked.cumsum(1) == 0, marked
+            answer = (leaf != leaf[:, :1])[:, leaf.shape[1] - length :]
+            prompt = answer.cumsum(1) == 0
         else:
             continue
         sides = [moved & prompt, moved & answer]
         several = all(bool(side.any()) and target[side].unique().numel() > 2 for side in sides)  # padding is one value
         share = sides[0].sum().item() / max(int(prompt.sum()), 1)
-        if several and share > _MOST:
-            return name, share
-    return None, 0.0
+        if several and share > _MOST and (not is_length or _is_length_of_text(subject, path)):
+            return pytree.keystr(path), share
+    return "", 0.0
 
 
-def _all_ignored(subject: Subject, ignored: int) -> Place | None:
-    return replay.first_line(
-        subject, lambda array, _: array.size > 1 and array.dtype.kind == "i" and bool((array == ignored).all())
-    )
+def _is_length_of_text(subject: Subject, path: Any) -> bool:
+    """Whether the data makes a text that the first sample begins with, of the length that stands in it at a path."""
+    loaders = train_loaders(subject)
+    leaves, _ = pytree.tree_flatten_with_path(loaders[0].dataset[0] if loaders else ())
+    numbers = [int(leaf) for key, leaf in leaves if key == path]
+    texts = [torch.as_tensor(leaf).numpy() for _, leaf in leaves if isinstance(leaf, Tensor | np.ndarray)]
+    begin = [text[:number] for text in texts for number in numbers if text.ndim == 1 and len(text) > number]
+    return replay.first_line(subject, lambda array, _: any(np.array_equal(array, part) for part in begin)) is not None

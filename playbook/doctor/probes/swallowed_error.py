@@ -2,9 +2,7 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
-
-from torch import nn
+from contextlib import nullcontext
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
@@ -26,99 +24,55 @@ class _InjectedError(RuntimeError):
     """Raised in the middle of a step; whoever catches this catches anything."""
 
 
-def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
-    """Injects an error into the first module that a step calls; it must come out of the step.
-
-    So must one in the first call of torch inside each `try` with a broad `except` and each `suppress(Exception)` of
-    the user's classes.
-    """
-    steps = [("training_step", subject.train, subject.batches)]
-    if subject.validates:
-        steps.append(("validation_step", subject.validate, subject.val_batches))
-    swallowed = False
-    for name, step, batches in steps:
-        place = _swallows(subject, name, step, batches[0]) if batches else None
-        if place is not None:
-            swallowed = True
-            message = f"an error raised inside the model does not come out of {name}"
-            fix = "# remove the try, or name the one error that can happen: except torch.cuda.OutOfMemoryError:"
-            yield Finding(SWALLOWED_ERROR, place, message, fix)
-    if not swallowed:
-        yield "errors inside the steps come out of them"
-
-
 class _Fail(Record):
-    """Raises in the calls of torch that come from these lines."""
+    """Raises at the first call of torch that comes from these lines."""
 
-    def __init__(self, file: str, first: int, last: int) -> None:
+    def __init__(self, file: str, lines: range) -> None:
         super().__init__()
-        self.file, self.lines = file, range(first, last + 1)
-        self.raised = False
+        self.file, self.lines = file, lines
+        self.has_raised = False
 
     def before(self, op: Op) -> None:
         if any(place.file == self.file and place.line in self.lines for place in op.places):
-            self.raised = True
+            self.has_raised = True
             raise _InjectedError
 
 
-def _swallows(subject: Subject, name: str, step: Any, batch: Any) -> Place | None:
-    """The line that catches an error inside a step for good, if one does."""
-    if _is_swallowed(subject, step, batch):
-        return _handler(subject, name)
-    classes = source.classes_in(subject.model)
-    for place, node in source.statements(*classes):
-        catcher = _catcher(node)
-        if catcher is None:
-            continue
-        body = node.body  # pyright: ignore[reportAttributeAccessIssue]  # of a Try or a With
-        injected = _Fail(place.file, body[0].lineno, body[-1].end_lineno or 0)
-        with injected:
-            ended = _ends_well(step, batch)
-        if ended and injected.raised:
-            return Place(place.file, catcher)
-    return None
+def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
+    """Injects an error into each `try` with a broad `except` and each `suppress(Exception)` that a step runs through.
+
+    It is raised in the place of the first call of torch there, and must come out of the step.
+    """
+    is_swallowed = False
+    for name, training in (("training_step", True), ("validation_step", False))[: 1 + subject.validates]:
+        batch = (subject.batches if training else subject.val_batches)[0]
+        for place, lines in _catchers(subject.attempt(training=training).record):
+            with nullcontext() if training else subject.evaluating(), _Fail(place.file, lines) as injected:
+                step = subject.record(batch, training)
+            if injected.has_raised and step.error is None:
+                is_swallowed = True
+                message = f"an error raised inside the model does not come out of {name}"
+                fix = "# remove the try, or name the one error that can happen: except torch.cuda.OutOfMemoryError:"
+                yield Finding(SWALLOWED_ERROR, place, message, fix)
+                break
+    if not is_swallowed:
+        yield "errors inside the steps come out of them"
 
 
-def _catcher(node: ast.AST) -> int | None:
-    """The line of a broad handler."""
+def _catchers(record: Record) -> Iterator[tuple[Place, range]]:
+    """Broad handlers around the lines of a step, and the lines that they guard."""
+    for file in dict.fromkeys(place.file for op in record.ops for place in op.places):
+        for node in ast.walk(source.tree(file)):
+            line = _broad_line(node)
+            if line is not None and isinstance(node, ast.Try | ast.With):
+                yield Place(file, line), range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
+
+
+def _broad_line(node: ast.AST) -> int | None:
     if isinstance(node, ast.Try):
-        broad = [
-            handler for handler in node.handlers if handler.type is None or "Exception" in ast.unparse(handler.type)
-        ]
+        broad = [item for item in node.handlers if item.type is None or "Exception" in ast.unparse(item.type)]
         return broad[0].lineno if broad else None
     if isinstance(node, ast.With):
         texts = [ast.unparse(item.context_expr) for item in node.items]
         return node.lineno if any("suppress(" in text and "Exception" in text for text in texts) else None
     return None
-
-
-def _is_swallowed(subject: Subject, step: Any, batch: Any) -> bool:
-    called = []
-
-    def fail(module: nn.Module, args: Any) -> None:
-        if module is not subject.model and next(nn.Module.parameters(module), None) is not None:
-            called.append(module)
-            raise _InjectedError
-
-    hook = nn.modules.module.register_module_forward_pre_hook(fail)
-    try:
-        return _ends_well(step, batch) and bool(called)
-    finally:
-        hook.remove()
-
-
-def _ends_well(step: Any, batch: Any) -> bool:
-    try:
-        step(batch)
-    except Exception:  # the injected one comes out, or another does
-        return False
-    return True
-
-
-def _handler(subject: Subject, step: str) -> Place | None:
-    """The broad `except` of the step, or of another method of its class."""
-    functions = [getattr(type(subject.model), step), *source.classes_of(subject.model)]
-    for place, node in source.statements(*functions):
-        if isinstance(node, ast.ExceptHandler) and (node.type is None or "Exception" in ast.unparse(node.type)):
-            return place
-    return source.definition(functions[0])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import change, evaluated, mapped
+from playbook.doctor.dependence import change, evaluated, with_a_copy
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import Loss
 from playbook.doctor.subject import Subject
@@ -20,7 +20,6 @@ MISORDERED_TARGETS = Defect(
 )
 DEFECTS = (MISORDERED_TARGETS,)
 LIGHT = True
-_ROW = 1  # the sample that is replaced
 _CHANGED, _LEAST = 1e-6, 0.5
 
 
@@ -35,42 +34,33 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
     number = num_samples(batch) or 0
     if number < 3:
         return
-    replaced = mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
-    before, after = (evaluated(subject, each, training=True).losses for each in (batch, replaced))
-    looked = False
-    for one, two in zip(before, after, strict=False):
-        moved, wanted = _moved(one, two), _wanted(one, two)
-        if moved is None or moved.shape != wanted.shape or not moved.any():
-            continue
-        if not 0 < int(wanted.sum()) <= wanted.numel() / number:
-            continue
-        looked = True
+    before, after = (evaluated(subject, each, training=True).losses for each in (batch, with_a_copy(batch)))
+    changes = [(one, *_changes(one, two)) for one, two in zip(before, after, strict=False)]
+    telling = [
+        (loss, moved, wanted)
+        for loss, moved, wanted in changes
+        if moved.shape == wanted.shape and moved.any() and 0 < int(wanted.sum()) <= wanted.numel() / number
+    ]
+    for loss, moved, wanted in telling:
         share, beside = float(moved[wanted].double().mean()), float(wanted[moved].double().mean())
         if max(share, beside) < _LEAST:
             message = (
                 f"of the predictions beside {int(wanted.sum())} targets that change with a sample, {share:.0%} change"
             )
             fix = "# flatten logits and targets in the same order: logits.transpose(0, 1) for (T, B, V) beside (B, T)"
-            yield Finding(MISORDERED_TARGETS, one.op.place, message, fix)
+            yield Finding(MISORDERED_TARGETS, loss.op.place, message, fix)
             return
-    if looked:
+    if telling:
         yield "each target stands beside the prediction of its sample"
 
 
-def _moved(one: Loss, two: Loss) -> Tensor | None:
-    """Which predictions change, in the shape of the target."""
-    if one.prediction.shape != two.prediction.shape or one.op.name != two.op.name:
-        return None
-    moved = change(one.prediction, two.prediction) > _CHANGED
+def _changes(one: Loss, two: Loss) -> tuple[Tensor, Tensor]:
+    """Which predictions and which targets of a loss change, in the shape of the target; nothing of another loss."""
+    shapes = [(loss.op.name, loss.prediction.shape, loss.target.shape) for loss in (one, two)]
+    if shapes[0] != shapes[1]:
+        return torch.zeros(0, dtype=torch.bool), torch.zeros(0, dtype=torch.bool)
+    moved, wanted = change(one.prediction, two.prediction) > _CHANGED, one.target != two.target
     if one.kind == "classes" and moved.dim() > 1:
-        return moved.any(1)
-    return moved
-
-
-def _wanted(one: Loss, two: Loss) -> Tensor:
-    """Which targets change."""
-    if one.target.shape != two.target.shape:
-        return torch.zeros(0, dtype=torch.bool)
-    changed = one.target != two.target
-    is_distribution = one.kind == "classes" and changed.shape == one.prediction.shape and changed.dim() > 1
-    return changed.any(1) if is_distribution else changed
+        wanted = wanted.any(1) if wanted.shape == moved.shape else wanted  # distributions
+        moved = moved.any(1)
+    return moved, wanted

@@ -28,31 +28,24 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     A pickle names functions that are called as it is read: Python's documentation of pickle warns of it, and PyTorch
     made weights_only=True the default in 2.6.
     """
-    found = False
+    findings = []
     for file in _files(subject):
         for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "read_pickle"):
-            name = ast.unparse(call.func)
-            values = {item.arg: item.value for item in call.keywords}
-            place = Place(file, call.lineno)
-            if name.rpartition(".")[2] == "load" and _is_false(values.get("weights_only")):
-                found = True
-                fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
-                yield Finding(UNSAFE_LOAD, place, f"{name} with weights_only=False", fix)
-            elif (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and _is_open(call):
-                found = True
-                message = f"{name} reads a pickle from a path that is given from outside"
-                yield Finding(UNSAFE_LOAD, place, message, "torch.load(path, weights_only=True)  # or safetensors")
-    if not found:
-        yield "no file is loaded in a way that could run its code"
+            if (danger := _danger(call)) is not None:
+                findings.append(Finding(UNSAFE_LOAD, Place(file, call.lineno), *danger))
+    yield from findings or ["no file is loaded in a way that could run its code"]
 
 
-def _is_false(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False
-
-
-def _is_open(call: ast.Call) -> bool:
-    """Whether what is read is not a constant: an argument, an attribute, a computed path."""
-    return not (call.args and isinstance(call.args[0], ast.Constant))
+def _danger(call: ast.Call) -> tuple[str, str] | None:
+    """What is wrong with a call that loads, and what to write in its place."""
+    name, is_constant = ast.unparse(call.func), bool(call.args) and isinstance(call.args[0], ast.Constant)
+    if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
+        fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
+        return f"{name} with weights_only=False", fix
+    if (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and not is_constant:
+        fix = "torch.load(path, weights_only=True)  # or safetensors"
+        return f"{name} reads a pickle from a path that is given from outside", fix
+    return None
 
 
 def _files(subject: Subject) -> list[str]:

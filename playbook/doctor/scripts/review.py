@@ -21,7 +21,7 @@ from playbook.doctor import failure, sandbox, source, subject
 from playbook.doctor.blame import maker, option
 from playbook.doctor.dependence import few
 from playbook.doctor.findings import Finding, Place
-from playbook.doctor.probes.registration import _trainable
+from playbook.doctor.held import held
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
 from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
@@ -269,8 +269,8 @@ def _adapted(name: str, probe: Probe) -> Probe:
         known = {id(module) for module in begun.model.modules()}
         models = [begun.model]
         for module in notes.living(nn.Module):
-            held = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
-            if id(module) not in known and any(id(weight) in weights for weight in _trainable(held, 3)):
+            containers = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
+            if id(module) not in known and any(id(leaf) in weights for leaf in held(containers)):
                 models.append(module)
         begun.attempt()
         for model in models:
