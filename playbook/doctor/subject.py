@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import random
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch import Tensor
@@ -122,8 +124,9 @@ class Subject:
         return (self.step(number) for number in range(len(self.batches[:most])))
 
     def record(self, batch: Any, training: bool = True) -> Step:
-        """A step on any batch with all its calls of torch, until it ends or raises."""
-        torch.manual_seed(0)
+        """A step on any batch with all its calls of torch, until it ends or raises; its random numbers are the same."""
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(0)
         batch, loss, error = self._fresh(batch), None, None
         with Record() as record:
             try:

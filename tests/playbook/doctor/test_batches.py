@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from playbook.doctor.batches import first, num_samples
+from playbook.doctor.batches import first, first_positions, num_samples
 
 
 @dataclass
@@ -58,3 +58,15 @@ def test_num_samples() -> None:
     assert num_samples((X, Y)) == 8
     assert num_samples((X, torch.zeros(2, 30))) is None
     assert num_samples((X, torch.tensor(1.0))) is None
+
+
+def test_sequences_are_cut_where_all_tensors_have_positions() -> None:
+    tokens = torch.arange(24).reshape(2, 12)
+    assert shape(first_positions({"tokens": tokens, "mask": tokens > 3, "y": torch.ones(2)}, 4)) == {
+        "tokens": (2, 4),
+        "mask": (2, 4),
+        "y": (2,),
+    }
+    assert first_positions(tokens, 12) is None
+    assert first_positions((tokens, torch.ones(2, 3)), 4) is None
+    assert first_positions(torch.rand(2, 12), 4) is None
