@@ -23,6 +23,7 @@ LIGHT = True
 
 _FREE = ("__get__", "size", "dim", "__len__", "__iter__", "unbind", "split", "chunk")  # computes nothing
 _READS = ("item", "tolist", "numpy", "cpu", "__array__")  # for what is computed by another library
+_LEAST_GAIN = 1.2  # times fewer calls, if the loop were one call
 
 
 def batch_loop(subject: Subject) -> Iterator[Finding | str]:
@@ -56,9 +57,13 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
     (file, loop), grown = max(vectorizable.items(), key=lambda item: sum(len(whole[call]) for call in item[1]))
     turns, number = min(len(whole[call]) for call in grown), sum(len(whole[call]) for call in grown)
     total = sum(map(len, whole.values()))
+    gain = total / (total - number + number / size)
+    if gain < _LEAST_GAIN:
+        yield "no Python loop over the batch makes many of a step's calls"
+        return
     message = (
         f"this loop turns {turns} times for {size} samples, {turns * half // size} times for {half}: {number} calls of "
-        f"torch, which one vectorized call each could make: {total / (total - number + number / size):.1f} times fewer "
+        f"torch, which one vectorized call each could make: {gain:.1f} times fewer "
         "calls a step, and as much faster where calls are what it waits for"
     )
     fix = f"# without `for {source.loop_target(loop)}`: call it once on the whole batch"
