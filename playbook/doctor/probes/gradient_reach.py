@@ -144,7 +144,9 @@ def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
 
 
 def _matters(subject: Subject, parameter: nn.Parameter) -> bool:
-    """Whether the loss of a step changes with a parameter; so, too, if a step has no loss to compare."""
+    """Whether validation takes a parameter, or the loss of a step changes with it or cannot be compared."""
+    if subject.validates and subject.attempt(training=False).record.takers(parameter):
+        return True
     losses = []
     for change in (0.0, 1.0):
         with subject.unchanged():

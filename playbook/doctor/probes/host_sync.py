@@ -96,7 +96,8 @@ class _Reads(Record):
             tensor = op.inputs[0]
             family = self.ancestors(tensor)
             if tensor.requires_grad or family & weights:
-                counts = bool(family & given) or not self._takes_others(family, known)
+                is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
+                counts = is_kept or bool(family & given) or not self._takes_others(family, known)
             else:
                 counts = bool(family & given) and (tensor.is_floating_point() or name in _BRANCHES)
             is_transfer = name == "cpu" and "cpu" not in place.code  # `.to(device)`, which is the CPU only here
