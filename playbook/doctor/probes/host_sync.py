@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
@@ -109,7 +110,13 @@ class _Reads(Record):
         """Whether tensors were computed from such that neither a call of torch made nor the model or the batch has."""
         leaves = [leaf for op in self.ops for leaf in op.inputs if id(leaf) in family and id(leaf) not in known]
         made = [out for op in self.named("tensor", "as_tensor", "asarray") for out in op.outputs if out.dim()]
-        return any(not self.makers(leaf) for leaf in leaves) or any(id(out) in family for out in made)
+        inner = {_memory(leaf) for op in self.ops for leaf in op.inputs if id(leaf) in known or self.makers(leaf)}
+        is_outer = any(not self.makers(leaf) and _memory(leaf) not in inner for leaf in leaves)  # Variable(x) shares x
+        return is_outer or any(id(out) in family for out in made)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.data_ptr() if tensor.layout == torch.strided else id(tensor)
 
 
 def _is_own(frame: FrameType | None) -> bool:
