@@ -153,9 +153,12 @@ class Subject:
         finally:
             del self.model.manual_backward
         step.checked().likelihoods = values
-        if not self.model.automatic_optimization:
-            step.loss = given_losses[0] if given_losses else None
-        step.go_backwards()
+        if self.model.automatic_optimization:
+            step.go_backwards()
+            return step
+        step.loss = given_losses[0] if given_losses else None
+        with suppress(RuntimeError):  # tensors may be changed in place since, as the step's own backward pass was over
+            step.go_backwards()
         return step
 
     def rehearse(self, kinds: Iterable[type["Watch"]]) -> None:
