@@ -61,6 +61,7 @@ class Rehearsal:
         self.keeper: tuple[str, Place] | None = None
         self.calls: dict[LRScheduler, list[int]] = {}  # of each schedule: the number of steps before each call
         self.eval_places: dict[int, Place] = {}
+        self.imported_before = set(sys.modules) - {"__main__"}
 
     def watch(self) -> None:
         """Begins to take notes in this process, for good."""
@@ -163,7 +164,7 @@ class Rehearsal:
         for schedule, calls in self.calls.items():
             place = blame.maker(schedule)
             name = type(schedule).__name__
-            unused = not calls and schedule.optimizer in self.steps and not _is_called(place)
+            unused = not calls and schedule.optimizer in self.steps and not self._is_called(place)
             if has_ended and unused and not nested:
                 return Finding(SCHEDULER_CADENCE, place, f"{name} is made, and never stepped", "scheduler.step()")
             per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
@@ -178,25 +179,16 @@ class Rehearsal:
                 return Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
         return "schedules are stepped" if self.calls and has_ended and not nested else None
 
-
-def _is_called(place: Place | None) -> bool:
-    """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
-    if place is None:
-        return True
-    made = [
-        node for node in ast.walk(source.tree(place.file)) if isinstance(node, ast.Assign) and node.lineno == place.line
-    ]
-    names = {_last_name(target) for node in made for target in node.targets}
-    files = {getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]}
-    calls = [
-        call
-        for file in files
-        if file.endswith(".py") and source.is_user(file)
-        for call in source.calls(source.tree(file), "step")
-    ]
-    return not names or any(
-        _last_name(call.func.value) in names for call in calls if isinstance(call.func, ast.Attribute)
-    )
+    def _is_called(self, place: Place | None) -> bool:
+        """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
+        if place is None:
+            return True
+        names = {_last_name(target) for node in source.around(place, ast.Assign) for target in node.targets}
+        modules = [module for name, module in sys.modules.items() if name not in self.imported_before]
+        files = {getattr(module, "__file__", None) or "" for module in modules}
+        users = [file for file in files if file.endswith(".py") and source.is_user(file)]
+        calls = [call.func for file in users for call in source.calls(source.tree(file), "step")]
+        return not names or any(isinstance(call, ast.Attribute) and _last_name(call.value) in names for call in calls)
 
 
 def _last_name(node: ast.expr) -> str:
