@@ -1,6 +1,7 @@
 """doctor: reviews a model and its data by running them."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -64,7 +65,12 @@ class Doctor(ModelVerb):
 
         with review_errors():
             names = batch.names_in(invocation.args)
-            return batch.run(names) if names else None
+            if names:
+                return batch.run(names)
+        self._stdout = sys.stdout
+        if any(arg.startswith("--format") for arg in invocation.args):
+            sys.stdout = sys.stderr  # what the program prints stays out of a report that programs read
+        return None
 
     def build_failed(self, session: "Session", error: Exception) -> int | None:
         from playbook.command.messages import origin
@@ -72,6 +78,7 @@ class Doctor(ModelVerb):
 
         if source.raised_at(error) is None:
             return None
+        sys.stdout = self._stdout
         # what the user's own class raises, without what jsonargparse says of it
         command.show_failure(origin(error), session.options.format, session.title)
         return 1
@@ -115,6 +122,7 @@ class Doctor(ModelVerb):
                 own = ["--only", ",".join(sorted({*ids, "crash"})), "--format", "json"]
                 again = patch.reviewer([*written_tests.repeated(arguments), *own])
                 report = patch.write_patches(report, again, _write)
+            sys.stdout = self._stdout
             command.show(report, format, session.title, write_tests, arguments)
         return int(report.is_critical)
 

@@ -207,6 +207,17 @@ def test_the_verb(cli: Cli, workdir: Path) -> None:
     assert cli("doctor", *PROGRAM, "--only", "double-softmax", "--severity", "critical").code == 1
 
 
+def test_what_a_program_prints_is_not_in_its_report(cli: Cli, workdir: Path) -> None:
+    Path("speaking.py").write_text(
+        'from tests.playbook.doctor.cases.double_softmax import Data, Model\nprint("imported")\n', encoding="utf-8"
+    )
+    done = cli(
+        "doctor", "--model", "speaking.Model", "--data", "speaking.Data", "--only", "batch-mixing", "--format=json"
+    )
+    assert json.loads(done.out)["findings"] == []
+    assert "imported" in done.err
+
+
 @pytest.mark.slow
 def test_written_tests_pass_until_the_defect_comes_back(workdir: Path) -> None:
     """In processes of their own, by the command that the caller named."""
