@@ -15,7 +15,7 @@ BATCH_MIXING = Defect(
     "batch-mixing",
     "critical",
     "A sample's result depends on its neighbours: metrics are wrong, serving is random.",
-    explains=("crash",),
+    explains=("crash", "misordered-targets"),
     shown_by=Evidence("experiment", "one sample was replaced, and the results of the others were compared"),
 )
 DEFECTS = (BATCH_MIXING,)
