@@ -27,11 +27,17 @@ class _Hooked(Classifier):
         return (x + 1000 if self.training else x), y
 
 
+def compute(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
 class _Slow(Classifier):
     seconds = 0.3
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        time.sleep(self.seconds)
+        compute(self.seconds)
         return super().training_step(batch, batch_idx)
 
 
@@ -80,7 +86,7 @@ def test_slow_steps_on_bare_tensors_see_fewer_samples(monkeypatch: pytest.Monkey
         outputs = 8
 
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            time.sleep(self.seconds)
+            compute(self.seconds)
             sizes.append(len(batch))
             return (self(batch) - batch).square().mean()
 
