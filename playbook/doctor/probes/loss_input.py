@@ -45,7 +45,8 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     Cross-entropy applies log-softmax and binary cross-entropy with logits applies the sigmoid themselves (torch's
     documentation of both); softmax before a log-softmax of one's own is the same mistake. Log-probabilities are logits
     as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked through.
-    Dropout there takes logits away at random. Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
+    Dropout there takes logits away at random. Soft-capping, as 30 · tanh(x / 30), ends in a product and is no
+    activation.
     """
     record = subject.step().record
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
