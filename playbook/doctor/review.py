@@ -10,9 +10,10 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from playbook.doctor import blame, failure, sandbox, subject
+from playbook.doctor import blame, failure, sandbox
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
+from playbook.doctor.opening import open_subject
 from playbook.doctor.registry import Probe, all_defects, all_probes
 from playbook.doctor.report import Report, select_findings
 from playbook.doctor.subject import Subject
@@ -73,7 +74,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
     try:
         pl.seed_everything(0, verbose=False)
         model, data = build()
-        subject.open_subject(model, data, settings, look)
+        open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
         finding = failure.as_finding(error)
         answer["findings"].append(finding.as_dict() | {"probe": "start"})

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from playbook.doctor import replay, subject
+from playbook.doctor.opening import open_subject
 from playbook.doctor.samples import owner
 from playbook.doctor.subject import Subject
 from tests.playbook.doctor.programs import Blobs, Classifier
@@ -17,7 +18,7 @@ from tests.playbook.doctor.programs import Blobs, Classifier
 def looked(model: Classifier, data: Blobs) -> Subject:
     """The subject, after the look at it has ended."""
     found: list[Subject] = []
-    subject.open_subject(model, data, {"max_epochs": 3}, found.append)
+    open_subject(model, data, {"max_epochs": 3}, found.append)
     return found[0]
 
 
