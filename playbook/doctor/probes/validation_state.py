@@ -29,9 +29,9 @@ _WRITING = ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
 def validation_state(subject: Subject) -> Iterator[Finding | str]:
     """Compares weights, statistics of norms and other saved buffers before and after a validation step.
 
-    Weights and statistics must stay as a training step without its optimizer leaves them: a masked convolution writes
-    its mask into its weights in every forward pass. Another buffer may change (a best score, a counter) as long as a second
-    validation of the same batch gives the same outputs. Metrics keep their states for themselves.
+    Weights and statistics must stay as a training step without its optimizer leaves them: a masked convolution
+    writes its mask into its weights in every forward pass. Another buffer may change (a best score, a counter) as
+    long as a second validation of the same batch gives the same outputs. Metrics keep their states for themselves.
     """
     if not subject.validates:
         return
