@@ -28,6 +28,7 @@ from playbook.doctor.registry import Probe, all_probes
 from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
+from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.hold import Held
 from playbook.doctor.scripts.module import Script, Step, ValidatedScript, find_parts, keep_weights, living_things
 from playbook.doctor.scripts.notes import Backward, Loading
@@ -109,7 +110,8 @@ def review_held(request: Request) -> NoReturn:
             finish({"exit": stop.code if isinstance(stop.code, int | None) else 1})
     except BaseException as error:  # of the script
         if not is_copy:
-            finish({"crash": failure.as_finding(error).as_dict() | {"probe": "start"}})
+            crash = failure.as_finding(error).as_dict() | {"probe": "start"}
+            finish({"forbidden" if is_forbidden(error) else "crash": crash})
     if not is_copy:
         finish({"exit": 0})
     os._exit(0)
