@@ -50,7 +50,7 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     middle = (length + total + 1) // 2 if any(whole.record.named(*_LOCAL)) else length + 2
     try:
         shorter = evaluated(subject, cut(middle))
-    except (RuntimeError, ValueError, IndexError):
+    except (AssertionError, RuntimeError, ValueError, IndexError):
         return
     results = zip(outputs(whole, 2), outputs(shorter, 2), strict=False)
     pairs = [_real(a, b, length) for a, b in results if a.shape[2:] == b.shape[2:]]
