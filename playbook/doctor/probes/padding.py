@@ -71,7 +71,9 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
 def _padded(batch: Any) -> tuple[int, int, int] | None:
     """The shortest sample of a padded batch: its index, its length, and the length of all."""
     for leaf in tensors(batch):
-        if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or (leaf.is_floating_point() and leaf.dim() == 2):
+        if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or leaf.dtype == torch.bool:
+            continue
+        if leaf.is_floating_point() and leaf.dim() == 2:
             continue
         steps = leaf if leaf.dim() == 2 else leaf.flatten(2).abs().sum(2)
         value = 0 if leaf.dim() == 3 else filler(steps)
