@@ -234,6 +234,18 @@ def test_a_layer_that_nothing_calls_is_unused_and_not_cut_off(tmp_path: Path) ->
     assert lines(report) == [("unused-parameter", "self.third = nn.Linear(32, 3)")]
 
 
+def test_a_layer_that_chance_leaves_out_of_some_steps(tmp_path: Path) -> None:
+    text = changed(
+        ("import torch\n", "import random\nimport torch\n"),
+        ("self.second = nn.Linear(32, 3)", "self.second = nn.ModuleList([nn.Linear(32, 3) for _ in range(4)])"),
+        ("self.second(x)", "random.choice(self.second)(x)"),
+        ("        self.dropout = nn.Dropout(0.1)\n", ""),
+        ("self.dropout(F.relu(self.first(x)))", "F.relu(self.first(x))"),
+        ("    for inputs, target in train_loader:", "    for inputs, target in [(x, y)] * 9:"),
+    )
+    assert not reviewed(tmp_path, text, only="unused-parameter,detached-graph").findings
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("move", "severity"), [(".to(device)", "critical"), ("", "advice")])
 def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, severity: str) -> None:
