@@ -246,6 +246,14 @@ def test_a_layer_that_chance_leaves_out_of_some_steps(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, text, only="unused-parameter,detached-graph").findings
 
 
+def test_a_loop_over_an_iterator_that_was_made_before(tmp_path: Path) -> None:
+    loop = "batches = enumerate(train_loader)\n    for number, (inputs, target) in batches:"
+    text = changed(("    for inputs, target in train_loader:", f"    {loop}"))
+    report = reviewed(tmp_path, text, only="train-not-shuffled,bad-initial-loss")
+    assert not report.notes, report
+    assert "the training loader has a random order, or one of the user's own" in report.checked, report
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("move", "severity"), [(".to(device)", "critical"), ("", "advice")])
 def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, severity: str) -> None:
