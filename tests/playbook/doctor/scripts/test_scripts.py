@@ -257,12 +257,12 @@ def test_a_loop_over_an_iterator_that_was_made_before(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("move", "severity"), [(".to(device)", "critical"), ("", "advice")])
 def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, severity: str) -> None:
-    layers = "self.first = nn.LSTM(8, 32)"
+    layers, first = "self.first = nn.LSTM(8, 32)", 'device = torch.device("cpu")' if move else "from json import dumps"
     recurrent = changed(
         ("self.first = nn.Linear(8, 32)", layers),
         ("F.relu(self.first(x))", "self.first(x[:, None])[0][:, 0]"),
         ("for inputs, target in train_loader:", f"for inputs, target in train_loader:\n        inputs = inputs{move}"),
-        ("model, losses =", 'device = torch.device("cpu")\nmodel, losses =' if move else "model, losses ="),
+        ("model, losses =", f"{first}\nmodel, losses ="),
     )
     assert not reviewed(tmp_path, recurrent, only="device-unsafe-tensor").findings
     spoiled = recurrent.replace("return self.second(x)", "return self.second(x) + torch.zeros(len(x), 3)")
