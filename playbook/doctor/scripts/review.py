@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -57,8 +58,10 @@ _OF_LOADER = {
     "duplicate-worker-rng": "num_workers",
     "slow-loader": "num_workers",
 }
-_DEVICES = ("cuda", "device", "mps", "xpu", "accelerat")
-_OF_LATER = ((("amp-unsafe",), ("autocast",)), (("device-unsafe-tensor", "host-sync"), _DEVICES))
+_OF_LATER = {  # what the source says of a precision or an accelerator, if the script uses one
+    "amp-unsafe": r"autocast",
+    **dict.fromkeys(["device-unsafe-tensor", "host-sync"], r"cuda|device|xpu|accelerat|\bmps\b"),
+}
 _FACTORIES = ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm")
 _FACTORIES += ("tensor", "as_tensor", "from_numpy")
 
@@ -229,8 +232,8 @@ def _review(
         if not _is_of_device(item) and not (optimised and item["id"] == "parameter-not-optimized")
     ]
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
-    for item in answer["findings"]:  # of a precision or an accelerator that the script does not use yet
-        if any(item["id"] in ids and not any(word in text for word in words) for ids, words in _OF_LATER):
+    for item in answer["findings"]:
+        if not re.search(_OF_LATER.get(item["id"], ""), text):
             item["severity"] = "advice"
     return answer
 
