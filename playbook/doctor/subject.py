@@ -249,7 +249,7 @@ class Subject:
     @contextmanager
     def dense_gradients(self) -> Iterator[None]:
         """Embeddings whose gradients are sparse get dense ones, of the same values."""
-        sparse = [module for module in self.model.modules() if getattr(module, "sparse", False) is True]
+        sparse: list[Any] = [module for module in self.model.modules() if getattr(module, "sparse", False) is True]
         for module in sparse:
             module.sparse = False
         try:
