@@ -216,6 +216,23 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_for_what_nobody_reads_carries_no_state(tmp_path: Path) -> None:
+    feed = "feed = cycle([((a, None), b) for a, b in zip(x.split(20), y.split(20))])"
+    text = changed(
+        ("import torch\n", "from itertools import cycle\nimport torch\n"),
+        ("for epoch", f"{feed}\nfor epoch"),
+        ("for inputs, target in train_loader:", "for _ in range(9):\n        (inputs, _), target = next(feed)"),
+        ("return self.second(x)", "return self.second(x), x"),
+        (
+            "loss = F.cross_entropy(model(inputs), target)",
+            "scores, _ = model(inputs)\n        loss = F.cross_entropy(scores, target)",
+        ),
+        ("model(inputs).argmax(1)", "model(inputs)[0].argmax(1)"),
+    )
+    notes = reviewed(tmp_path, text, only="bad-initial-loss").notes
+    assert not [note for note in notes if "needs a batch" in note], notes
+
+
 @pytest.mark.slow
 def test_an_optimizer_that_steps_in_some_turns_only(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, CRITIC, only="parameter-not-optimized").findings
