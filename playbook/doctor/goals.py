@@ -82,7 +82,8 @@ def _of_losses(step: Step, labels: dict[int, Tensor]) -> list[Goal]:
 
 def _by_hand(record: Record, labels: dict[int, Tensor]) -> list[Goal]:
     found = []
-    integers = [leaf for leaf in labels.values() if not leaf.is_floating_point() and leaf.numel() > 1]
+    whole = [leaf for leaf in labels.values() if leaf.numel() > 1 and not leaf.is_floating_point()]
+    integers = [leaf for leaf in whole if leaf.dtype != torch.bool]
     for op in record.ops:
         if not op.inputs or not op.inputs[0].requires_grad or not op.outputs or not op.direct:
             continue

@@ -376,6 +376,13 @@ def test_writing_elsewhere_and_the_network_are_refused(tmp_path: Path) -> None:
     assert not list(other.iterdir())
     report = reviewed(folder, CLEAN + "import urllib.request as r\nr.urlopen('http://localhost:1')\n", only="crash")
     assert any("blocks the network" in note for note in report.notes), report.notes
+    first = (
+        f"try:\n    open({str(other / 'model.pt')!r}, 'w')\nexcept OSError as error:\n    raise ValueError from error\n"
+    )
+    with pytest.raises(
+        ReviewError, match=r"train\.py:4: a review runs without a network .*; run the script once before"
+    ):
+        reviewed(folder, first + CLEAN)
 
 
 def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
@@ -383,6 +390,8 @@ def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
     assert lines(report) == [("crash", "print(accuracy)")]
     assert "NameError" in report.findings[0]["message"]
     assert lines(reviewed(tmp_path, "1 / 0\n" + CLEAN, only="crash")) == [("crash", "1 / 0")]
+    notes = ["the script does not start: ZeroDivisionError: division by zero"]
+    assert review_script(tmp_path / "train.py", [], select_ids("host-sync")).notes == notes
 
 
 @pytest.mark.slow
