@@ -313,6 +313,18 @@ def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     assert not report.notes, report
 
 
+def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:
+    i = CLEAN.index("        for inputs, target in val_loader:")
+    text = CLEAN[:i] + CLEAN[i:].replace(
+        "    print(epoch", "        [model(inputs) for inputs, _ in val_loader]\n    print(epoch"
+    )
+    text = text.replace("        for inputs, target in val_loader:", "        for inputs, target in train_loader:")
+    report = reviewed(tmp_path, text, only="train-val-overlap")
+    assert not report.findings, report
+    whole = changed(("in val_loader", "in DataLoader(train_loader.dataset, batch_size=20)"))
+    assert [name for name, _ in lines(reviewed(tmp_path, whole, only="train-val-overlap"))] == ["train-val-overlap"]
+
+
 def test_validation_in_the_loop_of_the_training(tmp_path: Path) -> None:
     i = CLEAN.index("for epoch")
     phases = """
