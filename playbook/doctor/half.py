@@ -92,7 +92,7 @@ class Half(TorchDispatchMode):
             return func(*args, **kwargs)
         except RuntimeError:
             is_large = any(LARGEST < abs(number) < math.inf for number in _numbers((args, kwargs)))
-            args, kwargs = _cast((args, kwargs), torch.float32)
+            args, kwargs = pytree.tree_map_only(torch.dtype, _single, _cast((args, kwargs), torch.float32))
             out = func(*args, **kwargs)
             if is_large and place is not None and self.refused is None:
                 self.refused = place, func._schema.name.partition("::")[2]
@@ -115,6 +115,10 @@ def _numbers(arguments: Any) -> list[float]:
     scalars = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.dim() and leaf.is_floating_point()]
     numbers = [leaf for leaf in leaves if isinstance(leaf, int | float) and not isinstance(leaf, bool)]
     return [float(number) for number in (*numbers, *scalars)]
+
+
+def _single(kind: torch.dtype) -> torch.dtype:
+    return torch.float32 if kind == torch.float16 else kind
 
 
 def _cast(tree: Any, kind: torch.dtype) -> Any:

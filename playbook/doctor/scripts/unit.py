@@ -198,14 +198,14 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, [], variables, [], [only], carried)
     statements = spot.loop.body if spot.loop is not None else _body(spot.function)
     before, after = _split(statements, spot.first)
-    started = [
-        statement for statement in before if isinstance(statement, ast.Assign) and _assigned(statement) & carried
-    ]
+    states = carried & _names(after, ast.Load)
+    started = [part for part in before if isinstance(part, ast.Assign) and _names([part], ast.Store) & states]
     return Unit(spot, [], variables, before, [*started, *after], carried)
 
 
-def _assigned(statement: ast.stmt) -> set[str]:
-    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 def _body(function: ast.AST) -> list[ast.stmt]:
@@ -220,7 +220,9 @@ def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
     if not isinstance(loop, ast.For):
         return [], []
     read = {part.id for part in (loop.iter, *getattr(loop.iter, "args", [])) if isinstance(part, ast.Name)}
-    assigned = [node for node in own_nodes(spot.function) if isinstance(node, ast.Assign) and _assigned(node) & read]
+    assigned = [
+        node for node in own_nodes(spot.function) if isinstance(node, ast.Assign) and _names([node], ast.Store) & read
+    ]
     earlier = sorted((node for node in assigned if node.lineno < loop.lineno), key=lambda node: node.lineno)
     begun = {statement: begun_at(statement, spot.frame) for statement in (*earlier, loop)}
     loaders = {id(loader): loader for some in begun.values() for loader in some}

@@ -75,7 +75,11 @@ class ValidationWatch(TorchFunctionMode):
         if not self.unit.loaders or not self._is_turned:
             return []
         last = begun_at(self.unit.after[-1], spot.frame)[-1:]
-        return [loader for loader in last if all(loader is not own for own in self.unit.loaders)]
+        return [loader for loader in last if self._is_new(loader)]
+
+    def _is_new(self, loader: DataLoader) -> bool:
+        """Whether the training does not go through it: else it tells how well the training data are learned."""
+        return all(loader is not own for own in self.unit.loaders)
 
     def _caller(self, frame: FrameType | None) -> FrameType | None:
         """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
@@ -100,7 +104,8 @@ class ValidationWatch(TorchFunctionMode):
             if loop is not None and (others or loop is not self.unit.spot.loop):
                 unit = make_unit(Spot(frame, function_of(frame), loop, line))
                 if unit.loaders:
-                    return replace(unit, loaders=others or unit.loaders)
+                    is_new = bool(others) or any(self._is_new(loader) for loader in unit.loaders)
+                    return replace(unit, loaders=others or unit.loaders) if is_new else None
         frame, line = stack[-1]
         loop, function = _loop(frame, line), function_of(frame)
         if id(frame) not in self.frames:

@@ -216,6 +216,23 @@ def test_a_loop_without_a_loader(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_for_what_nobody_reads_carries_no_state(tmp_path: Path) -> None:
+    feed = "feed = cycle([((a, None), b) for a, b in zip(x.split(20), y.split(20))])"
+    text = changed(
+        ("import torch\n", "from itertools import cycle\nimport torch\n"),
+        ("for epoch", f"{feed}\nfor epoch"),
+        ("for inputs, target in train_loader:", "for _ in range(9):\n        (inputs, _), target = next(feed)"),
+        ("return self.second(x)", "return self.second(x), x"),
+        (
+            "loss = F.cross_entropy(model(inputs), target)",
+            "scores, _ = model(inputs)\n        loss = F.cross_entropy(scores, target)",
+        ),
+        ("model(inputs).argmax(1)", "model(inputs)[0].argmax(1)"),
+    )
+    notes = reviewed(tmp_path, text, only="bad-initial-loss").notes
+    assert not [note for note in notes if "needs a batch" in note], notes
+
+
 @pytest.mark.slow
 def test_an_optimizer_that_steps_in_some_turns_only(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, CRITIC, only="parameter-not-optimized").findings
@@ -294,6 +311,18 @@ def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     report = reviewed(tmp_path, with_gradients, only="train-val-overlap")
     assert not report.findings, report
     assert not report.notes, report
+
+
+def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:
+    i = CLEAN.index("        for inputs, target in val_loader:")
+    text = CLEAN[:i] + CLEAN[i:].replace(
+        "    print(epoch", "        [model(inputs) for inputs, _ in val_loader]\n    print(epoch"
+    )
+    text = text.replace("        for inputs, target in val_loader:", "        for inputs, target in train_loader:")
+    report = reviewed(tmp_path, text, only="train-val-overlap")
+    assert not report.findings, report
+    whole = changed(("in val_loader", "in DataLoader(train_loader.dataset, batch_size=20)"))
+    assert [name for name, _ in lines(reviewed(tmp_path, whole, only="train-val-overlap"))] == ["train-val-overlap"]
 
 
 def test_validation_in_the_loop_of_the_training(tmp_path: Path) -> None:
