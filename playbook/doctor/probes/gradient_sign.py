@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 
 from playbook.doctor import source
 from playbook.doctor.findings import Finding
+from playbook.doctor.graph import nodes
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.subject import Subject
 
@@ -34,10 +34,8 @@ def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
     for batch in subject.batches[:3]:
         subject.model.zero_grad()
         loss = _loss(subject, batch)
-        if loss is None or not loss.requires_grad:
-            return
-        kinds |= _written_by_hand(loss)
-        if not kinds:
+        kinds |= _written_by_hand(loss) if loss is not None else {}
+        if loss is None or not kinds:
             return
         loss.backward()
         ratio = _measured(subject, batch, float(loss))
@@ -54,7 +52,7 @@ def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(LOSS_NOT_DECREASING, place, message, "return -grad  # torch.autograd.gradcheck(…) tells")
 
 
-def _loss(subject: Subject, batch: Any) -> Tensor | None:
+def _loss(subject: Subject, batch: Any) -> Any:
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(0)
     loss = subject.train(batch)
@@ -63,17 +61,8 @@ def _loss(subject: Subject, batch: Any) -> Tensor | None:
 
 def _written_by_hand(loss: Tensor) -> dict[str, type]:
     """The user's autograd functions that a loss is made with, by name."""
-    found, seen, todo = {}, set(), [loss.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        todo += [following for following, _ in node.next_functions]
-        kind = getattr(type(node), "_forward_cls", None)
-        if isinstance(node, BackwardCFunction) and kind is not None and source.definition(kind) is not None:
-            found[kind.__name__] = kind
-    return found
+    kinds = [getattr(type(node), "_forward_cls", None) for node in nodes(loss.grad_fn)]
+    return {kind.__name__: kind for kind in kinds if kind is not None and source.definition(kind) is not None}
 
 
 def _measured(subject: Subject, batch: Any, loss: float) -> float | None:
@@ -89,8 +78,5 @@ def _measured(subject: Subject, batch: Any, loss: float) -> float | None:
         with torch.no_grad():
             for weight, grad in zip(weights, grads, strict=True):
                 weight.add_(grad, alpha=sign * distance)
-        end = _loss(subject, batch)
-        if end is None:
-            return None
-        ends.append(float(end))
+        ends.append(float(_loss(subject, batch)))
     return (ends[0] - ends[1]) / (2 * distance * square)
