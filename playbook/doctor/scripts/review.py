@@ -17,11 +17,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from playbook.doctor import failure, sandbox, source, subject
+from playbook.doctor import failure, sandbox, source
 from playbook.doctor.blame import maker, option
 from playbook.doctor.dependence import few
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.held import held
+from playbook.doctor.opening import open_subject
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
 from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
@@ -215,7 +216,7 @@ def _review(
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & request.ids)
 
-    subject.open_subject(model, None, {}, look)
+    open_subject(model, None, {}, look)
     optimizers = notes.living(Optimizer)
     owned = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     # without an optimizer they are updated by hand, on purpose; another part of the script may have one
