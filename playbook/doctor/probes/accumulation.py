@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import mapped
+from playbook.doctor.dependence import cut
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
@@ -97,8 +97,7 @@ def _is_mean(subject: Subject, batch: Any, whole: _Part) -> bool:
     number = num_samples(batch) or 0
     if number < 2:
         return False
-    halves = (slice(None, number // 2), slice(number // 2, None))
-    one, two = (_measured(subject, mapped(batch, lambda leaf, half=half: leaf[half])) for half in halves)
+    one, two = (_measured(subject, half) for half in cut(batch, number // 2))
     if one is None or two is None or one.count + two.count != whole.count:
         return False
     mean = (one.loss * one.count + two.loss * two.count) / whole.count

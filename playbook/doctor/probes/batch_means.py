@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from playbook.doctor import source
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import mapped
+from playbook.doctor.dependence import cut
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
@@ -37,9 +37,9 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
     places: dict[str, Place | None] = {}
     for batch in subject.val_batches[:2]:
         number = num_samples(batch) or 0
-        if not (cut := number // 3):
+        if number < 3:
             return
-        parts = [mapped(batch, lambda leaf, end=end: leaf[end]) for end in (slice(None, cut), slice(cut, None))]
+        share, parts = number // 3 / number, list(cut(batch, number // 3))
         try:
             logged = [_logged(subject, run) for run in ([batch], parts[:1], parts[1:], parts)]
         except Exception:  # of a step that needs the whole batch: nothing can be told
@@ -48,8 +48,8 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
             whole, one, two, both = (values[name][0] for values in logged)
             if abs(one - two) > 1e-4 * max(abs(one), abs(two)):
                 is_mean = any(
-                    abs(number * whole**power - cut * one**power - (number - cut) * two**power)
-                    < number * _EXACT * abs(one**power - two**power)
+                    abs(whole**power - share * one**power - (1 - share) * two**power)
+                    < _EXACT * abs(one**power - two**power)
                     for power in (1, 2)
                 )
                 is_plain = is_mean and abs(both - (one + two) / 2) < _EXACT * abs(one - two)

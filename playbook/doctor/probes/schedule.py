@@ -6,16 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from torch.optim import lr_scheduler
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    CyclicLR,
-    LambdaLR,
-    LinearLR,
-    LRScheduler,
-    OneCycleLR,
-    PolynomialLR,
-    ReduceLROnPlateau,
-)
+from torch.optim.lr_scheduler import LRScheduler
 
 from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
@@ -32,7 +23,7 @@ DEFECTS = (SCHEDULER_CADENCE,)
 _GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
 _LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
 _DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
-_WITH_END = (CosineAnnealingLR, LambdaLR, LinearLR, PolynomialLR)
+_WITH_END = (lr_scheduler.LambdaLR, lr_scheduler.LinearLR, lr_scheduler.PolynomialLR)
 _LONGEST = 100_000  # updates that are followed to see a schedule's end
 _STEPS = ("step", "batch", "iter", "update")  # what updates are called
 
@@ -100,7 +91,7 @@ def _key(subject: Subject, key: str) -> Place | None:
 
 def _problem(subject: Subject, config: Any) -> str | None:
     """What a schedule does that it cannot have been made for."""
-    if isinstance(config.scheduler, ReduceLROnPlateau) or config.frequency != 1:
+    if isinstance(config.scheduler, lr_scheduler.ReduceLROnPlateau) or config.frequency != 1:
         return None
     batches = subject.trainer.num_training_batches
     per_epoch = int(batches) if batches != float("inf") else 10**6
@@ -109,9 +100,9 @@ def _problem(subject: Subject, config: Any) -> str | None:
 
 
 def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
-    if isinstance(scheduler, OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
+    if isinstance(scheduler, lr_scheduler.OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
         return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
-    if isinstance(scheduler, CyclicLR) and scheduler.total_size >= per_epoch:
+    if isinstance(scheduler, lr_scheduler.CyclicLR) and scheduler.total_size >= per_epoch:
         return f"a cycle takes {scheduler.total_size:g} epochs"
     if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
         return f"the rate is 0 in all {per_epoch} batches of the first epoch"
@@ -156,7 +147,7 @@ def _by_step(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
     horizon, epochs = getattr(scheduler, "T_max", None), subject.settings.get("max_epochs")
     if horizon and (2 * horizon <= per_epoch or (horizon < 2 * per_epoch and horizon % per_epoch)) and epochs != 1:
         return f"after {horizon} steps, {horizon / per_epoch:.2g} epochs, the rate rises again"
-    if epochs == 1 or per_epoch > 5000 or horizon or isinstance(scheduler, OneCycleLR):
+    if epochs == 1 or per_epoch > 5000 or horizon or isinstance(scheduler, lr_scheduler.OneCycleLR):
         return None
     rates = _rates(scheduler, per_epoch // 2)
     if 0 < rates[-1] < _GONE * max(rates):
