@@ -94,7 +94,8 @@ def _classes(record: Record, op: Op, labels: list[Tensor]) -> Goal | None:
     shape, num_classes = out.select(dim, 0).shape, out.shape[dim]
     for label in labels:
         alike = label.numel() == shape.numel() > 1 and label.shape[:1] == out.shape[:1]
-        if not alike or label.is_floating_point() or not 0 <= int(label.min()) <= int(label.max()) < num_classes:
+        is_index = not label.is_floating_point() and label.dtype != torch.bool
+        if not alike or not is_index or not 0 <= int(label.min()) <= int(label.max()) < num_classes:
             continue
         if _meet(record, out, label):
             target = label.detach().reshape(shape)

@@ -35,10 +35,10 @@ def autocast_on_cpu() -> Iterator[list[bool]]:
     states, kept = [True], (torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__)
 
     def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
-        self.asked = enabled
+        self._enabled = enabled  # torch's own name: decorators were made before
 
     def enter(self: Any) -> Any:
-        states.append(self.asked)
+        states.append(self._enabled)
         return self
 
     def leave(self: Any, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:

@@ -21,6 +21,7 @@ import torch
 from playbook.doctor.errors import ReviewError
 
 _POLL_S = 0.05
+_LONGEST = 300  # characters of an error: torch lists all its backends
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 
 
@@ -155,7 +156,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, SandboxError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+    text = " ".join(str(error).split())[:_LONGEST]
+    return f"{type(error).__name__}: {text} ({os.path.basename(last.filename)}:{last.lineno})"
 
 
 def _receive(process: int, reader: int, deadline: float) -> tuple[bytes, int | None]:

@@ -143,7 +143,7 @@ class Subject:
         given_losses: list[Tensor] = []
         self.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
         try:
-            with likelihoods() as values:
+            with self.dense_gradients(), likelihoods() as values:
                 step = self.record(batch)
         finally:
             del self.model.manual_backward
@@ -245,6 +245,18 @@ class Subject:
         finally:
             torch.set_rng_state(state)
             self.model.zero_grad()
+
+    @contextmanager
+    def dense_gradients(self) -> Iterator[None]:
+        """Embeddings whose gradients are sparse get dense ones, of the same values."""
+        sparse: list[Any] = [module for module in self.model.modules() if getattr(module, "sparse", False) is True]
+        for module in sparse:
+            module.sparse = False
+        try:
+            yield
+        finally:
+            for module in sparse:
+                module.sparse = True
 
     @contextmanager
     def not_optimized(self) -> Iterator[None]:

@@ -40,11 +40,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     batch, part = subject.batches[0], first(subject.batches[0], _SAMPLES)
     if part is not None and subject.takes(part):
         batch = part
-    for module in subject.model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0
-        if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-            module.dropout = 0.0
+    _prepare(subject.model)
 
     def own() -> Tensor | None:
         torch.manual_seed(0)
@@ -72,6 +68,17 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
     place = goals(subject.record(batch).checked())[-1].op.place
     yield Finding(LOSS_NOT_DECREASING, place, message, fix)
+
+
+def _prepare(model: nn.Module) -> None:
+    """Leaves out dropout, and sparse gradients, which Adam does not take."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+            module.dropout = 0.0
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False
 
 
 def _learn(subject: Subject, compute: Callable[[], Tensor | None], aim: float) -> list[float]:

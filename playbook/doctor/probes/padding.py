@@ -50,7 +50,7 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     middle = (length + total + 1) // 2 if any(whole.record.named(*_LOCAL)) else length + 2
     try:
         shorter = evaluated(subject, cut(middle))
-    except (RuntimeError, ValueError, IndexError):
+    except (AssertionError, RuntimeError, ValueError, IndexError):
         return
     results = zip(outputs(whole, 2), outputs(shorter, 2), strict=False)
     pairs = [_real(a, b, length) for a, b in results if a.shape[2:] == b.shape[2:]]
@@ -71,7 +71,9 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
 def _padded(batch: Any) -> tuple[int, int, int] | None:
     """The shortest sample of a padded batch: its index, its length, and the length of all."""
     for leaf in tensors(batch):
-        if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or (leaf.is_floating_point() and leaf.dim() == 2):
+        if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or leaf.dtype == torch.bool:
+            continue
+        if leaf.is_floating_point() and leaf.dim() == 2:
             continue
         steps = leaf if leaf.dim() == 2 else leaf.flatten(2).abs().sum(2)
         value = 0 if leaf.dim() == 3 else filler(steps)

@@ -34,7 +34,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     Ordered by class: changes below a tenth of those of a random order while the samples within a batch differ less
     often too, or below half while those within a batch differ less than half as often. A loader without a shuffle
     whose data are already mixed is fine, and so is a sampler of the user's, who then meant the order; but not one whose
-    batches are neighbours in the data.
+    batches are neighbours in the data. Batches of one sample cannot tell.
     """
     loaders = train_loaders(subject)
     if len(loaders) != 1 or not _is_in_order(loaders[0]):
@@ -45,7 +45,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
     labels = torch.cat(batches) if batches else torch.empty(0)
     _, counts = labels.unique(return_counts=True)
-    if len(batches) < 3 or len(counts) < 2 or len(labels) < 4 * len(counts):
+    if len(batches) < 3 or len(batches) == len(labels) or len(counts) < 2 or len(labels) < 4 * len(counts):
         return
     differ = 1 - (counts / len(labels)).square().sum().item()
     changes = (labels[1:] != labels[:-1]).double().mean().item() / differ

@@ -163,11 +163,16 @@ def _run(
     output = (places[0] / "output").read_text(encoding="utf-8", errors="replace")
     if "exit" in review:
         raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
+    if "forbidden" in review:
+        crash = review["forbidden"]
+        reason = "a review runs without a network and writes in the script's folder alone"
+        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
     if "crash" in review:
         crash = review["crash"]
         if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
             raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
-        return [review]
+        unsaid = [] if "crash" in ids else [f"the script does not start: {crash['message']}"]
+        return [review | {"notes": unsaid}]
     if "crash" in real:  # was it for the loaders that were cut short?
         sandbox.gather([rehearsing(places[2], None)], _REHEARSAL * limit_s + _LATE_S)
         whole = answer(places[2])
