@@ -24,6 +24,11 @@ def mapped(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return pytree.tree_map_only(Tensor, change, batch)
 
 
+def cut(batch: Any, number: int) -> tuple[Any, Any]:
+    """The first samples of a batch, and the others."""
+    return mapped(batch, lambda leaf: leaf[:number]), mapped(batch, lambda leaf: leaf[number:])
+
+
 def with_a_copy(batch: Any) -> Any:
     """The batch with sample 0 in the place of sample COPY."""
     return mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
@@ -67,11 +72,9 @@ def evaluated(subject: Subject, batch: Any, training: bool = False) -> Step:
 
 def outputs(step: Step, size: int) -> list[Tensor]:
     """What modules with parameters gave to the step that called them, a row a sample."""
-    found = []
-    for module, _, output in step.record.calls:
-        if next(nn.Module.parameters(module), None) is not None:  # `parameters` may be the user's own
-            found += [leaf for leaf in tensors(output) if leaf.dim() and len(leaf) == size and leaf.is_floating_point()]
-    return found
+    calls = step.record.calls  # `parameters` may be the user's own
+    given = [output for module, _, output in calls if next(nn.Module.parameters(module), None) is not None]
+    return [leaf for leaf in tensors(given) if leaf.dim() and len(leaf) == size and leaf.is_floating_point()]
 
 
 def predictions(step: Step) -> list[Tensor]:

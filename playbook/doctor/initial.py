@@ -1,16 +1,23 @@
-"""Where the user's source gives a layer its first values."""
+"""Where the user's source gives a layer its first values, and how far these stretch what passes."""
 
 import ast
 import inspect
+import math
 import re
 from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 from playbook.doctor import blame, source
+from playbook.doctor.dependence import owner_of
 from playbook.doctor.findings import Place
 
 _FILL = ("normal_", "uniform_", "fill_", "zero_", "mul_", "copy_", "constant_", "zeros_", "ones_", "trunc_normal_")
+
+
+def gain(weight: Tensor) -> float:
+    """The length of what a matrix makes of a vector of independent values, over that of the vector."""
+    return float(weight.detach().square().mean().sqrt()) * math.sqrt(weight[0].numel())
 
 
 def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
@@ -21,20 +28,14 @@ def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> P
         part: the layer.
         kind: weight or bias.
     """
-    path = next((name for name, module in model.named_modules() if module is part), "")
-    names, best = path.split("."), (0, None)
-    owners = [model.get_submodule(".".join(names[:depth])) for depth in range(len(names) - 1, -1, -1)]
-    for depth, owner in enumerate(owners):
-        below = names[len(names) - 1 - depth :]
-        for cls in source.classes_of(owner):
-            for place, text, filled in _statements(cls):
-                other = "bias" if kind == "weight" else "weight"
-                if kind not in text and other in text:
-                    continue
-                mine = _is_within(filled, owner, below)
-                if filled.startswith("self.") and not mine:
-                    continue
-                score = 8 * mine + 2 * (kind in text) + 1 + (depth == 0)
+    names, best = owner_of(model, part).split("."), (0, None)
+    for depth in reversed(range(len(names))):
+        owner, below = model.get_submodule(".".join(names[:depth])), names[depth:]
+        for place, text, filled in (item for cls in source.classes_of(owner) for item in _statements(cls)):
+            mine = _is_within(filled, owner, below)
+            of_other = kind not in text and ("bias" if kind == "weight" else "weight") in text
+            if not of_other and (mine or not filled.startswith("self.")):
+                score = 8 * mine + 2 * (kind in text) + 1 + (depth == len(names) - 1)
                 best = max(best, (score, place), key=lambda item: item[0])
     return best[1] or blame.layer(model, part)
 
@@ -64,16 +65,13 @@ def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
 
 def _filled(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
     """What a statement fills, empty if nothing: the first argument of nn.init, the owner of an in-place call."""
-    for call in ast.walk(node) if isinstance(node, ast.Expr) else ():
-        if isinstance(call, ast.Call):
-            name = ast.unparse(call.func)
-            if "init." in name and call.args:
-                return ast.unparse(call.args[0])
-            if isinstance(call.func, ast.Attribute) and call.func.attr in _FILL:
-                return ast.unparse(call.func.value)
-            if name in _FILL and call.args:
-                return ast.unparse(call.args[0])
-    if isinstance(node, ast.Expr):
-        return ""
-    targets = map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
-    return next((text for text in targets if text.endswith((".data", ".weight", ".bias"))), "")
+    if not isinstance(node, ast.Expr):
+        targets = map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
+        return next((text for text in targets if text.endswith((".data", ".weight", ".bias"))), "")
+    for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
+        owner, _, name = ast.unparse(call.func).rpartition(".")
+        if call.args and (owner.endswith("init") or (name in _FILL and not owner)):
+            return ast.unparse(call.args[0])
+        if name in _FILL:
+            return owner
+    return ""

@@ -12,51 +12,14 @@ from playbook.doctor.record import Op, Record
 CLASSES = ("cross_entropy", "nll_loss")
 BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
 REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_KINDS = {"classes": CLASSES, "binary": BINARY, "regression": REGRESSION}
 
-# calls that change a tensor's shape, place or type, but not its values
-SHAPE_ONLY = frozenset(
-    [
-        "view",
-        "view_as",
-        "reshape",
-        "reshape_as",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "squeeze_",
-        "unsqueeze",
-        "unsqueeze_",
-        "transpose",
-        "t",
-        "T",
-        "mT",
-        "permute",
-        "movedim",
-        "swapaxes",
-        "contiguous",
-        "clone",
-        "expand",
-        "expand_as",
-        "to",
-        "type",
-        "float",
-        "double",
-        "half",
-        "bfloat16",
-        "cpu",
-        "cuda",
-        "__getitem__",
-        "select",
-        "narrow",
-        "index_select",
-        "masked_select",
-        "chunk",
-        "split",
-        "unbind",
-        "stack",
-        "cat",
-    ]
-)
+_VIEWS = {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "squeeze_", "unsqueeze"}
+_VIEWS |= {"unsqueeze_", "transpose", "t", "T", "mT", "permute", "movedim", "swapaxes", "expand", "expand_as"}
+_PARTS = {"__getitem__", "select", "narrow", "index_select", "masked_select", "chunk", "split", "unbind", "stack"}
+_PARTS |= {"cat"}
+_COPIES = {"contiguous", "clone", "to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"}
+SHAPE_ONLY = frozenset(_VIEWS | _PARTS | _COPIES)  # change a tensor's shape, place or type, but not its values
 
 
 @dataclass
@@ -92,14 +55,13 @@ class Loss:
 
 def losses(record: Record) -> list[Loss]:
     """The losses of torch.nn.functional in a recorded step, in order, however they were called."""
+    kinds = {name: kind for kind, names in _KINDS.items() for name in names}
     found = []
-    for kind, names in (("classes", CLASSES), ("binary", BINARY), ("regression", REGRESSION)):
-        for op in record.named(*names):
-            prediction, target = op.argument(0, "input"), op.argument(1, "target")
-            if isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad:
-                found.append(Loss(op, kind, prediction, target))
-    order = {id(op): index for index, op in enumerate(record.ops)}
-    return sorted(found, key=lambda loss: order[id(loss.op)])
+    for op in record.named(*kinds):
+        prediction, target = op.argument(0, "input"), op.argument(1, "target")
+        if isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad:
+            found.append(Loss(op, kinds[op.name], prediction, target))
+    return found
 
 
 @contextmanager

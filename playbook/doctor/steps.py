@@ -62,10 +62,14 @@ class Step:
             return
         ops = self.record.ops
         leaves = {id(leaf): leaf for op in ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
-        hooks = [leaf.register_hook(partial(self.grads.__setitem__, key)) for key, leaf in leaves.items()]
+        hooks = [leaf.register_hook(partial(self._keep_gradient, key)) for key, leaf in leaves.items()]
         self.loss.sum().backward(retain_graph=True)
         for hook in hooks:
             hook.remove()
+
+    def _keep_gradient(self, key: int, gradient: Tensor | None) -> None:
+        if gradient is not None:  # of a result that nobody uses, as the last cell of an LSTM
+            self.grads[key] = gradient
 
 
 def supervised(step: Step, loss: Loss) -> Tensor | None:

@@ -3,8 +3,8 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -17,31 +17,31 @@ from playbook.doctor.subject import Subject
 _LONGEST = 1000  # steps of a schedule that are looked at for its peak
 
 
+def weights_of(optimizer: torch.optim.Optimizer) -> set[int]:
+    """The weights of an optimizer, by identity."""
+    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+
+
 def peaks(subject: Subject) -> list[list[float]]:
     """The highest learning rate that each parameter group of each optimizer gets from its schedule."""
-    scheduled = any(
-        not isinstance(config.scheduler, ReduceLROnPlateau) for config in subject.trainer.lr_scheduler_configs
-    )
-    return sandbox.call(lambda: _peaks(subject), 5.0) if scheduled else _rates(subject)
+    schedules = [config.scheduler for config in subject.trainer.lr_scheduler_configs]
+    schedules = [schedule for schedule in schedules if not isinstance(schedule, ReduceLROnPlateau)]
+    return sandbox.call(lambda: _peaks(subject, schedules), 5.0) if schedules else _rates(subject)
 
 
 def _rates(subject: Subject) -> list[list[float]]:
     return [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in subject.trainer.optimizers]
 
 
-def _peaks(subject: Subject) -> list[list[float]]:
-    highest = _rates(subject)
+def _peaks(subject: Subject, schedules: list[Any]) -> list[list[float]]:
+    seen = [_rates(subject)]
     warnings.simplefilter("ignore")  # no optimizer steps before the schedule does
-    for _ in range(_LONGEST):
-        try:
-            for config in subject.trainer.lr_scheduler_configs:
-                if not isinstance(config.scheduler, ReduceLROnPlateau):
-                    config.scheduler.step()
-        except Exception:  # a schedule that ends, as OneCycleLR does
-            break
-        pairs = zip(highest, _rates(subject), strict=True)
-        highest = [[max(pair) for pair in zip(*both, strict=True)] for both in pairs]
-    return highest
+    with suppress(Exception):  # of a schedule that ends, as OneCycleLR does
+        for _ in range(_LONGEST):
+            for schedule in schedules:
+                schedule.step()
+            seen.append(_rates(subject))
+    return [[max(rates) for rates in zip(*groups, strict=True)] for groups in zip(*seen, strict=True)]
 
 
 def budget(limit_s: float) -> Callable[[], bool]:
@@ -50,51 +50,47 @@ def budget(limit_s: float) -> Callable[[], bool]:
     return lambda: time.process_time() > own or time.monotonic() > all_together
 
 
-@contextmanager
-def losses_of(subject: Subject) -> Iterator[list[Tensor]]:
-    """The losses that manual optimization calls backward on while the context lasts, detached."""
-    found: list[Tensor] = []
-    original = subject.model.manual_backward
-
-    def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        found.append(loss.detach())
-        original(loss, *args, **kwargs)
-
-    subject.model.manual_backward = backward
-    try:
-        yield found
-    finally:
-        del subject.model.manual_backward
-
-
 def step(subject: Subject, batches: list[Any], index: int) -> float | None:
     """One step of the user's optimizer over the batches given, and the mean loss before it."""
-    model = subject.model
-    if not model.automatic_optimization:
-        with losses_of(subject) as found:
-            returned = [subject.train(batch, index) for batch in batches]
-        values = found or [loss.detach() for loss in returned if loss is not None]
-        return float(torch.stack([value.double().mean() for value in values]).mean()) if values else None
-    optimizer, seen = subject.trainer.optimizers[0], []
+    if not subject.model.automatic_optimization:
+        return _manual_step(subject, batches[0], index)
+    model, optimizer, seen = subject.model, subject.trainer.optimizers[0], list[Any]()
 
     def closure() -> Any:
         optimizer.zero_grad()
-        total = None
-        for batch in batches:
-            loss = subject.train(batch, index)
-            if loss is None:
-                continue
-            (loss / len(batches)).backward()
-            total = loss.detach() / len(batches) + (0 if total is None else total)
-        seen.append(None if total is None else float(total))
+        losses = []
+        for loss in (subject.train(batch, index) for batch in batches):
+            if loss is not None:
+                (loss / len(batches)).backward()
+                losses.append(loss.detach() / len(batches))
+        seen.append(sum(losses) if losses else None)
         model.on_after_backward()
         model.on_before_optimizer_step(optimizer)
         clip = subject.settings.get("gradient_clip_val"), subject.settings.get("gradient_clip_algorithm")
         model.configure_gradient_clipping(optimizer, *clip)
-        return total
+        return seen[-1]
 
     optimizer.step(closure)
-    return seen[0]
+    return None if seen[0] is None else float(seen[0])
+
+
+def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:
+    """A step that optimises by itself, and the mean of the losses it goes backwards from, or of what it returns."""
+    losses, model = list[Tensor](), subject.model
+    original = model.manual_backward
+
+    def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        losses.append(loss.detach().double().mean())
+        original(loss, *args, **kwargs)
+
+    model.manual_backward = backward
+    try:
+        returned = subject.train(batch, index)
+    finally:
+        del model.manual_backward
+    if not losses and returned is not None:
+        losses.append(returned.detach().double().mean())
+    return float(torch.stack(losses).mean()) if losses else None
 
 
 def train(
@@ -121,10 +117,10 @@ def train(
     together = max(1, min(together, len(subject.batches))) if subject.model.automatic_optimization else 1
     torch.manual_seed(0)
     for number in range(steps):
-        risen = min(1.0, (number + 1) / max(1, ramp))
-        for optimizer, top in zip(subject.trainer.optimizers, highest, strict=True):
-            for group, peak in zip(optimizer.param_groups, top, strict=True):
-                group["lr"] = scale * peak * risen
+        risen = scale * min(1.0, (number + 1) / max(1, ramp))
+        for optimizer, tops in zip(subject.trainer.optimizers, highest, strict=True):
+            for group, top in zip(optimizer.param_groups, tops, strict=True):
+                group["lr"] = top * risen
         taken = [subject.batches[(number * together + i) % len(subject.batches)] for i in range(together)]
         found.append(step(subject, taken, number))
         after()

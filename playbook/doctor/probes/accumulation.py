@@ -1,15 +1,16 @@
 """Accumulated gradients: does every token count the same, whichever batch it came in."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import mapped
-from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.losses import Loss
+from playbook.doctor.dependence import cut
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.steps import supervised
 from playbook.doctor.subject import Subject
 
@@ -35,19 +36,13 @@ def accumulation(subject: Subject) -> Iterator[Finding | str]:
     batches = subject.batches[:together]
     if together < 2 or len(batches) < 2:
         return
-    model = subject.model.eval()  # without dropout, halves and wholes compare
-    gradients, counts, loss = [], [], None
-    for batch in batches:
-        measured = _measured(subject, batch)
-        if measured is None:
-            return
-        _, count, loss = measured
-        gradients.append(_gradient(subject))
-        counts.append(count)
-    if loss is None or not _is_mean(subject, batches[0]) or _weighs(model, batches, counts):
+    subject.model.eval()  # without dropout, halves and wholes compare
+    parts = [part for batch in batches if (part := _measured(subject, batch))]
+    counts = [part.count for part in parts]
+    if len(parts) < len(batches) or not _is_mean(subject, batches[0], parts[0]) or _weighs(subject, batches, counts):
         return
     weights = torch.tensor(counts, dtype=torch.float64) / sum(counts)
-    stacked = torch.stack(gradients)
+    stacked = torch.stack([part.gradient for part in parts])
     exact = weights @ stacked
     apart = ((stacked.mean(0) - exact).norm() / exact.norm().clamp(min=1e-12)).item()
     if apart <= _APART:
@@ -56,7 +51,17 @@ def accumulation(subject: Subject) -> Iterator[Finding | str]:
     numbers = ", ".join(map(str, counts))
     message = f"{together} batches of {numbers} labels count the same: the gradient is off by {apart:.0%} of its size"
     fix = "loss = F.cross_entropy(logits, labels, reduction='sum') / labels_of_the_step * accumulate_grad_batches"
-    yield Finding(UNEQUAL_ACCUMULATION, loss.op.place, message, fix)
+    yield Finding(UNEQUAL_ACCUMULATION, parts[-1].place, message, fix)
+
+
+@dataclass
+class _Part:
+    """A batch of a step: its loss, the labels in it, the gradient of all weights, and the line of the loss."""
+
+    loss: float
+    count: int
+    gradient: Tensor
+    place: Place | None
 
 
 def _together(subject: Subject) -> int:
@@ -67,56 +72,40 @@ def _together(subject: Subject) -> int:
     hooks = [item.register_step_pre_hook(lambda *_: stepped.append(True)) for item in subject.trainer.optimizers]
     number = 0
     with subject.unchanged():
-        for index, batch in enumerate(subject.batches):
-            subject.train(batch, index)
-            number = index + 1
-            if stepped:
-                break
+        while not stepped and number < len(subject.batches):
+            subject.train(subject.batches[number], number)
+            number += 1
     for hook in hooks:
         hook.remove()
-    subject.model.zero_grad()
     return number if stepped else 0
 
 
-def _measured(subject: Subject, batch: Any) -> tuple[float, int, Loss] | None:
-    """The loss of a batch, the labels in it, and the call that makes it; gradients stay in the weights."""
+def _measured(subject: Subject, batch: Any) -> _Part | None:
     step = subject.backward(batch)
     if step.loss is None:
         return None
     for loss in step.losses:
         moved = supervised(step, loss)
         if moved is not None and moved.any():
-            return float(step.loss), int(moved.sum()), loss
+            weights = [weight for weight in subject.model.parameters() if weight.requires_grad]
+            grads = [(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in weights]
+            return _Part(float(step.loss), int(moved.sum()), torch.cat(grads).double(), loss.op.place)
     return None
 
 
-def _gradient(subject: Subject) -> Tensor:
-    weights = [weight for weight in subject.model.parameters() if weight.requires_grad]
-    return torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in weights]).double()
-
-
-def _is_mean(subject: Subject, batch: Any) -> bool:
-    number = num_samples(batch)
-    if number is None or number < 2:
+def _is_mean(subject: Subject, batch: Any, whole: _Part) -> bool:
+    number = num_samples(batch) or 0
+    if number < 2:
         return False
-    halves = [mapped(batch, lambda leaf, part=part: leaf[part]) for part in _cuts(number)]
-    whole, one, two = (_measured(subject, part) for part in (batch, *halves))
-    if whole is None or one is None or two is None or one[1] + two[1] != whole[1]:
+    one, two = (_measured(subject, half) for half in cut(batch, number // 2))
+    if one is None or two is None or one.count + two.count != whole.count:
         return False
-    mean = (one[0] * one[1] + two[0] * two[1]) / whole[1]
-    return abs(whole[0] - mean) < max(_EXACT * abs(one[0] - two[0]), 1e-5 * abs(mean))
+    mean = (one.loss * one.count + two.loss * two.count) / whole.count
+    return abs(whole.loss - mean) < max(_EXACT * abs(one.loss - two.loss), 1e-5 * abs(mean))
 
 
-def _cuts(number: int) -> tuple[slice, slice]:
-    return slice(None, number // 2), slice(number // 2, None)
-
-
-def _weighs(model: Any, batches: list[Any], counts: list[int]) -> bool:
-    method: Any = getattr(model, "weight", None)
-    if not callable(method):
-        return False
-    try:
-        weights: list[Any] = [method(batch) for batch in batches]
-        return [float(weight) for weight in weights] == counts
-    except Exception:  # of a method that means something else
-        return False
+def _weighs(subject: Subject, batches: list[Any], counts: list[int]) -> bool:
+    method: Any = getattr(subject.model, "weight", None)
+    with suppress(Exception):  # of a method that means something else
+        return [float(method(batch)) for batch in batches] == counts
+    return False

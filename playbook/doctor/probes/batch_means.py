@@ -1,6 +1,7 @@
 """Averages over a validation that count its shorter last batch as much as the others."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from numbers import Real
 from sys import _getframe
@@ -12,7 +13,7 @@ from torchmetrics import Metric
 
 from playbook.doctor import source
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import mapped
+from playbook.doctor.dependence import cut
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
@@ -32,31 +33,29 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.validates or not _is_uneven(subject):
         return
-    told: dict[str, bool] = {}
+    are_plain: dict[str, list[bool]] = {}
     places: dict[str, Place | None] = {}
     for batch in subject.val_batches[:2]:
         number = num_samples(batch) or 0
-        if not (cut := number // 3):
+        if number < 3:
             return
-        ends = (slice(None, cut), slice(cut, None))
-        parts = [mapped(batch, lambda leaf, end=end: leaf[end]) for end in ends]
+        share, parts = number // 3 / number, list(cut(batch, number // 3))
         try:
-            whole, one, two, both = (_logged(subject, run) for run in ([batch], parts[:1], parts[1:], parts))
+            logged = [_logged(subject, run) for run in ([batch], parts[:1], parts[1:], parts)]
         except Exception:  # of a step that needs the whole batch: nothing can be told
             return
-        for name in whole.keys() & one.keys() & two.keys() & both.keys():
-            (first, _), (second, _), (total, _), (mixed, place) = one[name], two[name], whole[name], both[name]
-            apart = abs(first - second)
-            if not apart > 1e-4 * max(abs(first), abs(second)):
-                continue
-            is_mean = any(
-                abs(total**power - (cut * first**power + (number - cut) * second**power) / number)
-                < _EXACT * abs(first**power - second**power)
-                for power in (1, 2)
-            )
-            told[name] = told.get(name, True) and is_mean and abs(mixed - (first + second) / 2) < _EXACT * apart
-            places[name] = place
-    for name in sorted(name for name, unweighted in told.items() if unweighted):
+        for name in set.intersection(*map(set, logged)):
+            whole, one, two, both = (values[name][0] for values in logged)
+            if abs(one - two) > 1e-4 * max(abs(one), abs(two)):
+                is_mean = any(
+                    abs(whole**power - share * one**power - (1 - share) * two**power)
+                    < _EXACT * abs(one**power - two**power)
+                    for power in (1, 2)
+                )
+                is_plain = is_mean and abs(both - (one + two) / 2) < _EXACT * abs(one - two)
+                are_plain.setdefault(name, []).append(is_plain)
+                places[name] = logged[-1][name][1]
+    for name in sorted(name for name, answers in are_plain.items() if all(answers)):
         message = f"{name} is a plain mean of batch means: the shorter last batch counts as much as the others"
         fix = f'self.log("{name}", value, on_epoch=True)  # in the step: weighs by batch size; or update(value, len(x))'
         yield Finding(METRIC_MISUSE, places[name], message, fix)
@@ -74,8 +73,7 @@ def _logged(subject: Subject, batches: list[Any]) -> Logged:
     numbers: Logged = {}
 
     def log(in_step: bool, name: str, value: Any, *_: Any, **__: Any) -> None:
-        places, _direct = source.callers(_getframe(1))
-        place = places[0] if places else None
+        place = next(iter(source.callers(_getframe(1))[0]), None)
         if isinstance(value, Metric):
             objects[name] = value, place
         elif not in_step and _is_number(value):
@@ -109,11 +107,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_uneven(subject: Subject) -> bool:
+    """Whether the last validation batch is a shorter one."""
     for loader in subject.loaders("val")[:1]:
-        try:
-            sampler: Any = loader.sampler
-            size, number = loader.batch_size or 0, len(sampler)
-            return bool(size) and not loader.drop_last and number > size and number % size > 0
-        except TypeError:
-            return False
+        with suppress(TypeError):  # of a sampler without a length
+            size: Any = loader.batch_size or 0
+            number = len(loader.sampler)  # type: ignore[arg-type]  # tried
+            return number > size > 0 and number % size > 0 and not loader.drop_last
     return False

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import mapped
+from playbook.doctor.dependence import evaluated, mapped
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.record import Op, Record
+from playbook.doctor.record import Record
 from playbook.doctor.steps import is_scalar, last_line
 from playbook.doctor.subject import Subject
 
@@ -31,41 +31,29 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.model.automatic_optimization:
         return
-    ratios = []
     for batch in subject.batches[:2]:
         number = num_samples(batch)
-        if number is None:
-            return
         doubled = mapped(batch, lambda leaf: torch.cat([leaf, leaf]))
-        if not subject.takes(doubled):
+        if number is None or not subject.takes(doubled):
             return
-        record, once = _run(subject, batch)
-        _, twice = _run(subject, doubled)
-        if once is None or twice is None or not abs(once) > 1e-9:
+        steps = [evaluated(subject, given, training=True) for given in (batch, doubled)]
+        once, twice = (0.0 if step.loss is None else float(step.loss.detach().sum()) for step in steps)
+        if not abs(once) > 1e-9:
             return
-        ratios.append(twice / once)
-        if abs(ratios[-1] - 0.5) > _EXACT:
+        if not abs(twice / once - 0.5) < _EXACT:
             yield "the loss of a batch does not shrink with its size"
             return
     message = "the loss of a batch is halved when the batch is given twice: a mean is divided by the batch size again"
-    yield Finding(
-        MEAN_DIVIDED_AGAIN, _division(record, number) or last_line(record), message, "# leave the division out"
-    )
-
-
-def _run(subject: Subject, batch: object) -> tuple[Record, float | None]:
-    with subject.unchanged(), subject.evaluating(), torch.enable_grad():
-        step = subject.record(batch).checked()
-    loss = step.loss
-    return step.record, None if loss is None or loss.numel() != 1 else float(loss.detach())
+    place = _division(steps[0].record, number) or last_line(steps[0].record)
+    yield Finding(MEAN_DIVIDED_AGAIN, place, message, "# leave the division out")
 
 
 def _division(record: Record, number: int) -> Place | None:
     """The last line that divides a single number by the number of samples."""
-
-    def divides(op: Op) -> bool:
-        other = op.argument(1, "other")
-        size = float(other) if isinstance(other, int | float) or (isinstance(other, Tensor) and not other.dim()) else 0
-        return is_scalar(op.out) and size == number
-
-    return next((op.place for op in reversed(list(record.named(*_DIVISIONS))) if divides(op)), None)
+    places = []
+    for op in record.named(*_DIVISIONS):
+        divisor = op.argument(1, "other")
+        is_number = isinstance(divisor, int | float) or (isinstance(divisor, Tensor) and not divisor.dim())
+        if is_scalar(op.out) and is_number and float(divisor) == number:
+            places.append(op.place)
+    return places[-1] if places else None

@@ -1,8 +1,7 @@
 """NaN and Inf in losses and gradients."""
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -22,22 +21,10 @@ NON_FINITE = Defect(
 DEFECTS = (NON_FINITE,)
 
 _LIMIT_S = 1.0
-_MASKS = (
-    "masked_fill",
-    "masked_fill_",
-    "where",
-    "full",
-    "full_like",
-    "new_full",
-    "fill_",
-    "__setitem__",
-    "tensor",
-    "triu",
-    "zeros",
-)
+_MASKS = {"masked_fill", "masked_fill_", "where", "full", "full_like", "new_full", "fill_", "__setitem__", "tensor"}
+_MASKS |= {"triu", "zeros"}
 _FIXES = {
     "log": "torch.log(x.clamp(min=1e-6))  # or log_softmax, logsigmoid, xlogy",
-    "log_": "torch.log(x.clamp(min=1e-6))",
     "log2": "torch.log2(x.clamp(min=1e-6))",
     "log10": "torch.log10(x.clamp(min=1e-6))",
     "sqrt": "torch.sqrt(x + 1e-8)  # the gradient of sqrt is infinite at 0",
@@ -62,60 +49,64 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
     """
     deadline = time.monotonic() + _LIMIT_S
     for number, batch in enumerate(subject.batches):
-        if any(leaf.is_floating_point() and not leaf.isfinite().all() for leaf in tensors(batch)):
+        if not _are_finite(tensors(batch)):
             return  # the data's own
         step = subject.backward(batch)
         if what := _broken(subject, step):
-            found = _origin(step)
-            place, name = (found.place, found.name.strip("_")) if found else (None, "")
+            op = _origin(step)
+            name = op.name.strip("_") if op else ""
             message = f"{what} in batch {number}" + (f"; {name} makes the first one, of finite values" if name else "")
-            yield Finding(
-                NON_FINITE, place, message, _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
-            )
+            fix = _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
+            yield Finding(NON_FINITE, op.place if op else None, message, fix)
             return
         if time.monotonic() > deadline:
             break
     yield "losses and gradients are finite"
 
 
+def _are_finite(leaves: list[Tensor]) -> bool:
+    return all(bool(leaf.detach().isfinite().all()) for leaf in leaves if leaf.is_floating_point())
+
+
 def _broken(subject: Subject, step: Step) -> str:
     """What is not finite in a step, if anything."""
-    if step.loss is not None and not step.loss.detach().isfinite().all():
+    if step.loss is not None and not _are_finite([step.loss]):
         return f"the loss is {float(step.loss.detach().flatten()[0])}"
     grads = [weight.grad for weight in subject.model.parameters() if weight.grad is not None]
-    bad = [grad for grad in grads if not grad.isfinite().all()]
+    bad = [grad for grad in grads if not _are_finite([grad])]
     return f"the gradients of {len(bad)} of {len(grads)} parameters are not finite" if bad else ""
 
 
 def _origin(step: Step) -> Op | None:
+    """The call that makes the first NaN or, unless it is a mask's, the first Inf; or whose backward makes it."""
     ops = [op for op in step.record.ops if op.place is not None and op.outputs]
     for op in ops:
-        if _spoils(op.inputs, op.outputs, torch.isnan):
-            infinite = [_maker(ops, leaf) for leaf in op.inputs if leaf.is_floating_point() and leaf.isinf().any()]
-            return next((maker for maker in infinite if maker is not None), op)
-    if step.loss is None or not step.loss.detach().isfinite().all():
-        return next((op for op in ops if op.name not in _MASKS and _spoils(op.inputs, op.outputs, torch.isinf)), None)
-    return _backwards(step)
+        if _has(torch.isnan, op.outputs) and not _has(torch.isnan, _taken(op)):
+            return next(filter(None, (_maker(ops, leaf) for leaf in op.inputs)), op)
+    if step.loss is not None and _are_finite([step.loss]):
+        return _backwards(step)
+    unmasked = (op for op in ops if op.name not in _MASKS)
+    return next((op for op in unmasked if _has(torch.isinf, op.outputs) and not _has(torch.isinf, _taken(op))), None)
+
+
+def _has(test: Callable[[Tensor], Tensor], leaves: list[Tensor]) -> bool:
+    return any(leaf.is_floating_point() and bool(test(leaf.detach()).any()) for leaf in leaves)
+
+
+def _taken(op: Op) -> list[Tensor]:
+    """What a call takes and does not change in place."""
+    return [leaf for leaf in op.inputs if not any(leaf is out for out in op.outputs)]
 
 
 def _maker(ops: list[Op], tensor: Tensor) -> Op | None:
-    """The call that made the Inf in a tensor, of finite values; nothing if it is a mask's."""
+    """The call that made the Inf in a tensor, of finite values; nothing if there is none, or it is a mask's."""
+    if not _has(torch.isinf, [tensor]):
+        return None
     for op in ops:
         if any(out is tensor for out in op.outputs):
-            before = [
-                leaf for leaf in op.inputs if leaf.is_floating_point() and leaf.isinf().any() and leaf is not tensor
-            ]
-            if before:
-                return _maker(ops, before[0])
-            return None if op.name in _MASKS else op
+            before = [leaf for leaf in _taken(op) if _has(torch.isinf, [leaf])]
+            return _maker(ops, before[0]) if before else None if op.name in _MASKS else op
     return None
-
-
-def _spoils(inputs: list[Tensor], outputs: list[Tensor], test: Any) -> bool:
-    def any_bad(leaves: list[Tensor]) -> bool:
-        return any(leaf.is_floating_point() and bool(test(leaf.detach()).any()) for leaf in leaves)
-
-    return any_bad(outputs) and not any_bad([leaf for leaf in inputs if not any(leaf is out for out in outputs)])
 
 
 def _backwards(step: Step) -> Op | None:
@@ -123,20 +114,16 @@ def _backwards(step: Step) -> Op | None:
     grads = step.grads
     for op in reversed(step.record.ops):
         after = [grads[id(leaf)] for leaf in op.outputs if id(leaf) in grads]
-        before = [
-            grads[id(leaf)] for leaf in op.inputs if id(leaf) in grads and not any(leaf is out for out in op.outputs)
-        ]
-        if not before or not after or not all(grad.isfinite().all() for grad in after):
-            continue
-        if not all(grad.isfinite().all() for grad in before) and _is_guilty(op, grads):
+        before = [grads[id(leaf)] for leaf in _taken(op) if id(leaf) in grads]
+        if after and _are_finite(after) and not _are_finite(before) and not _are_finite(_own_grads(op, grads)):
             return op
     return None
 
 
-def _is_guilty(op: Op, grads: dict[int, Tensor]) -> bool:
-    """Whether this call's own backward makes it: a tensor's gradient is the sum over all calls that take it."""
+def _own_grads(op: Op, grads: dict[int, Tensor]) -> list[Tensor]:
+    """What this call alone adds to the gradients of its inputs: they are sums over all calls that take them."""
     outputs = [leaf for leaf in op.outputs if leaf.requires_grad and id(leaf) in grads]
     inputs = [leaf for leaf in op.inputs if leaf.requires_grad]
     given = [grads[id(leaf)] for leaf in outputs]
     own = torch.autograd.grad(outputs, inputs, given, retain_graph=True, allow_unused=True)
-    return any(grad is not None and not grad.isfinite().all() for grad in own)
+    return [grad for grad in own if grad is not None]

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
+from playbook.doctor.training import weights_of
 
 FROZEN_NORM_MOVES = Defect(
     "frozen-norm-moves",
@@ -27,35 +28,34 @@ def frozen_norms(subject: Subject) -> Iterator[Finding | str]:
     does not count: its statistics are meant to follow.
     """
     parts = dict(subject.model.named_modules())
-    optimised = {
-        id(p) for optimizer in subject.trainer.optimizers for group in optimizer.param_groups for p in group["params"]
-    }
+    optimised = set().union(*map(weights_of, subject.trainer.optimizers))
     frozen = {name: part for name, part in parts.items() if name and _is_frozen(part, optimised)}
     trained = [_shapes(part) for part in parts.values() if not _is_frozen(part, optimised)]
-    norms: dict[str, tuple[nn.Module, Tensor]] = {}
-    for name, part in frozen.items():
-        root = min((other for other in frozen if f"{name}.".startswith(f"{other}.")), key=len)
-        mean = getattr(part, "running_mean", None)
-        is_copy = _shapes(parts[root]) in trained
-        if isinstance(part, nn.modules.batchnorm._NormBase) and mean is not None and part is not parts[root]:
-            norms |= {} if is_copy else {name: (parts[root], mean.clone())}
-    if not norms or (step := subject.record(subject.batches[0])).error is not None:  # if it raises, another probe tells
+    roots = {name: min((other for other in frozen if f"{name}.".startswith(f"{other}.")), key=len) for name in frozen}
+    means: dict[str, Tensor] = {
+        name: part.running_mean.clone()
+        for name, part in frozen.items()
+        if isinstance(part, nn.modules.batchnorm._NormBase)
+        and part.running_mean is not None
+        and roots[name] != name
+        and _shapes(parts[roots[name]]) not in trained
+    }
+    if not means or (step := subject.record(subject.batches[0])).error is not None:  # if it raises, another probe tells
         return
     calls = {op.module: op for op in step.record.named("batch_norm")}
     moved = [
         name
-        for name, (root, mean) in norms.items()
-        if not parts[name].running_mean.equal(mean)  # type: ignore[operator,union-attr]  # a tensor
-        and (_is_frozen(root, None) or (parts[name] in calls and not calls[parts[name]].grad))
+        for name, mean in means.items()
+        if not mean.equal(parts[name].get_buffer("running_mean"))
+        and (_is_frozen(parts[roots[name]], None) or (parts[name] in calls and not calls[parts[name]].grad))
     ]
-    if moved:
-        message = f"one training step moves the running statistics of {len(moved)} frozen norms, first {moved[0]}"
-        root = next(name for name, part in parts.items() if part is norms[moved[0]][0])
-        fix = f"self.{root}.requires_grad_(False).eval()"
-        without = source.without_gradients(calls[parts[moved[0]]].places) if parts[moved[0]] in calls else None
-        yield Finding(FROZEN_NORM_MOVES, _place(subject) or without, message, fix)
+    if not moved:
+        yield "the statistics of frozen norms stay"
         return
-    yield "the statistics of frozen norms stay"
+    message = f"one training step moves the running statistics of {len(moved)} frozen norms, first {moved[0]}"
+    call = calls.get(parts[moved[0]])
+    place = _place(subject) or (source.without_gradients(call.places) if call else None)
+    yield Finding(FROZEN_NORM_MOVES, place, message, f"self.{roots[moved[0]]}.requires_grad_(False).eval()")
 
 
 def _is_frozen(part: nn.Module, optimised: set[int] | None) -> bool:
@@ -73,7 +73,6 @@ def _place(subject: Subject) -> Place | None:
     """Where gradients are turned off."""
     classes = source.classes_in(subject.model)
     for place, node in source.statements(*classes):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if any(isinstance(target, ast.Attribute) and target.attr == "requires_grad" for target in targets):
+        if isinstance(node, ast.Attribute) and node.attr == "requires_grad" and isinstance(node.ctx, ast.Store):
             return place
     return source.first_call(classes, "requires_grad_", "freeze") or source.call_beside(classes, "requires_grad_")

@@ -1,7 +1,9 @@
 """Which parameters the loss reaches, and which of those an optimizer moves."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,8 +13,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import blame, source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
+from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.record import Op
 from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.training import weights_of
 
 DETACHED_GRAPH = Defect(
     "detached-graph",
@@ -36,8 +40,14 @@ PARAMETER_NOT_OPTIMIZED = Defect(
     shown_by=TRAINING,
 )
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
+_IDLE, _CUT, _UNUSED = "nothing takes the result, and", "used in the step, but", "the loss does not depend on them, and"
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
+_PROBLEMS = {
+    _IDLE: (UNUSED_PARAMETER, "# use the result, or leave the call out and delete the layer"),
+    _CUT: (DETACHED_GRAPH, _CUT_FIX),
+    _UNUSED: (UNUSED_PARAMETER, "# use the layer in forward, or delete it"),
+}
 
 
 def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
@@ -54,30 +64,20 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     notes = subject.watch(_Watch)
     if not notes.steps:
         return
-    before, uses = notes.before, notes.uses
     trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
-    if _are_copies(forgotten, [n for n, p in trainable.items() if id(p) in notes.optimised], before):
+    if forgotten and _are_copies(forgotten, notes):
         forgotten = []
-    stuck = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(before[n], p)}
-    cut = [n for n, p in stuck.items() if id(p) in notes.optimised and id(p) in uses and not _goes_on(uses[id(p)], p)]
-    idle = [n for n in cut if _leads_nowhere(uses[id(stuck[n])], stuck[n])]
-    cut = [n for n in cut if n not in idle]
-    needless = [n for n in cut if not _matters(subject, stuck[n])]
-    unused = [n for n, p in stuck.items() if id(p) not in uses or n in needless]
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
         yield Finding(PARAMETER_NOT_OPTIMIZED, _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
-    for place, names in _by_place({n: uses[id(stuck[n])][0].place for n in idle}).items():
-        message = f"{_listed(names)}: nothing takes the result, and no gradient arrives in {notes.steps} steps"
-        yield Finding(UNUSED_PARAMETER, place, message, "# use the result, or leave the call out and delete the layer")
-    for place, names in _by_place({n: _cut(uses[id(stuck[n])], stuck[n]) for n in cut if n not in needless}).items():
-        message = f"{_listed(names)}: used in the step, but no gradient arrives in {notes.steps} steps"
-        yield Finding(DETACHED_GRAPH, place, message, _CUT_FIX)
-    for place, names in _by_place({n: _made(subject.model, _whole(n, unused, trainable)) for n in unused}).items():
-        message = f"{_listed(names)}: the loss does not depend on them, and no gradient arrives in {notes.steps} steps"
-        yield Finding(UNUSED_PARAMETER, place, message, "# use the layer in forward, or delete it")
-    if not (forgotten or cut or idle or unused):
+    stuck: dict[tuple[str, Place | None], list[str]] = defaultdict(list)
+    for name, problem, place in _stuck(subject, notes, trainable):
+        stuck[problem, place].append(name)
+    for (problem, place), names in stuck.items():
+        defect, fix = _PROBLEMS[problem]
+        yield Finding(defect, place, f"{_listed(names)}: {problem} no gradient arrives in {notes.steps} steps", fix)
+    if not (forgotten or stuck):
         yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
 
 
@@ -99,47 +99,71 @@ class _Watch(Watch):
         for group in optimizer.param_groups:
             if group["lr"] == 0:  # in a warm-up, where moving averages have nothing to follow
                 group["lr"] = 1e-3
-        self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self.optimised |= weights_of(optimizer)
         self.reached |= {name for name, p in self.parameters.items() if p.grad is not None}
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for optimizer in trainer.optimizers:
-            self.optimised |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self.optimised |= weights_of(optimizer)
 
 
 WATCH = _Watch
 
 
 def _uses(subject: Subject) -> dict[int, list[Op]]:
-    """The calls that take each parameter, in training and validation steps, and the calls after them."""
+    """The calls of the first training or validation step that takes values of a parameter, by its identity."""
     found: dict[int, list[Op]] = {}
-    steps = [(step, True) for step in subject.steps(2)]
-    if subject.validates:
-        steps.append((subject.step(training=False), False))
-    for step, training in steps:
-        ops = step.record.ops
-        for index, op in enumerate(ops):
-            for tensor in op.inputs if _computes(op) else ():
-                if isinstance(tensor, nn.Parameter):
-                    found.setdefault(id(tensor), ops[index:] if training else [op])
+    for step in [*subject.steps(2), *([subject.step(training=False)] if subject.validates else [])]:
+        computing = [op for op in step.record.ops if op.outputs or op.name in _CUTS]  # a device is no value
+        taken = {id(leaf) for op in computing for leaf in op.inputs if isinstance(leaf, nn.Parameter)}
+        found |= dict.fromkeys(taken - found.keys(), computing)
     return found
 
 
-def _are_copies(names: list[str], optimised: list[str], values: dict[str, Tensor]) -> bool:
+def _are_copies(names: list[str], notes: _Watch) -> bool:
     """Whether these parameters begin as those of an optimised network: a target, which gets its weights from there."""
-    equal = [any(torch.equal(values[name], values[other]) for other in optimised) for name in names]
-    return all(equal) and any(values[name].dim() > 1 for name in names)
+    optimised = [notes.before[name] for name, p in notes.parameters.items() if id(p) in notes.optimised]
+    values = [notes.before[name] for name in names]
+    are_equal = all(any(torch.equal(value, other) for other in optimised) for value in values)
+    return are_equal and any(value.dim() > 1 for value in values)
 
 
-def _computes(op: Op) -> bool:
-    """Whether a call takes values: not a device, or a gradient that is not there."""
-    return bool(op.outputs) or op.name in _CUTS
+def _stuck(
+    subject: Subject, notes: _Watch, trainable: dict[str, nn.Parameter]
+) -> Iterator[tuple[str, str, Place | None]]:
+    """Parameters that no gradient reaches and nothing else changes: the name, the problem and its line."""
+    left = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(notes.before[n], p)}
+    unused = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
+    for name, parameter in left.items():
+        if name in unused or id(parameter) not in notes.optimised:
+            continue
+        calls = [op for op in notes.uses[id(parameter)] if any(_leads_to(leaf, parameter) for leaf in op.inputs)]
+        cuts = [op for op in calls if not op.grad] or [op for op in calls if op.name in _CUTS]
+        cuts = cuts or [op for op in calls if not any(out.requires_grad for out in op.outputs)]
+        if not cuts:
+            yield name, _IDLE, calls[0].place
+        elif not _matters(subject, parameter):
+            unused.append(name)
+        elif not _goes_on(calls, parameter):
+            yield name, _CUT, _line(cuts[0])
+    for name in unused:
+        yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
 
 
-def _goes_on(ops: list[Op], parameter: Tensor) -> bool:
+@cache
+def _ends(node: Any) -> set[int]:
+    return leaves(nodes(node))
+
+
+def _leads_to(tensor: Tensor, parameter: nn.Parameter) -> bool:
+    """Whether a tensor is a parameter, or has a graph that leads to it."""
+    return tensor is parameter or id(parameter) in _ends(tensor.grad_fn)
+
+
+def _goes_on(calls: list[Op], parameter: nn.Parameter) -> bool:
     """Whether what is cut off is also used with its graph: then there was nothing to learn in these steps."""
-    cut = {id(leaf) for op in ops if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
-    others = [op for op in ops if op.grad and op.name not in _CUTS and any(id(leaf) in cut for leaf in op.inputs)]
+    cut = {id(leaf) for op in calls if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
+    others = [op for op in calls if op.name not in _CUTS and not cut.isdisjoint(map(id, op.inputs))]
     return any(out.requires_grad for op in others for out in op.outputs)
 
 
@@ -147,37 +171,24 @@ def _matters(subject: Subject, parameter: nn.Parameter) -> bool:
     """Whether validation takes a parameter, or the loss of a step changes with it or cannot be compared."""
     if subject.validates and subject.attempt(training=False).record.takers(parameter):
         return True
-    losses = []
-    for change in (0.0, 1.0):
-        with subject.unchanged():
-            parameter.data += change
-            losses.append(subject.record(subject.batches[0]).loss)
-    before, after = losses
+    with subject.unchanged():
+        before = subject.record(subject.batches[0]).loss
+    with subject.unchanged():
+        parameter.data += 1.0
+        after = subject.record(subject.batches[0]).loss
     return before is None or after is None or not torch.equal(before, after)
 
 
-def _leads_nowhere(ops: list[Op], parameter: Tensor) -> bool:
-    """Whether all that is made of a parameter has a graph, so that it is only left out of the loss."""
-    taking = [op for op in ops if any(leaf is parameter or _leads_to(leaf, parameter) for leaf in op.inputs)]
-    return not any(op.name in _CUTS or (op.outputs and not op.outputs[0].requires_grad) for op in taking)
-
-
-def _cut(ops: list[Op], parameter: Tensor) -> Place | None:
-    """The call that leaves a parameter behind: made without gradients, or taking its values alone."""
-    for op in ops:
-        if not op.grad and _computes(op) and any(tensor is parameter for tensor in op.inputs):
-            return source.without_gradients(op.places) or op.place
-    for op in ops:
-        if op.name in _CUTS and any(_leads_to(tensor, parameter) for tensor in op.inputs):
-            return op.place
-    return ops[0].place
+def _line(cut: Op) -> Place | None:
+    """The line of a call that gives on values alone, or of what turns gradients off around it."""
+    return (None if cut.grad else source.without_gradients(cut.places)) or cut.place
 
 
 def _whole_cut(subject: Subject) -> Finding | None:
     """A finding if the loss has no gradient at all: at the last call that takes something with one, and gives none."""
     step = subject.step()
     record, loss = step.record, step.loss
-    if not isinstance(loss, Tensor) or loss.requires_grad:
+    if loss is None or loss.requires_grad:
         return None
     cuts = [
         op
@@ -187,23 +198,8 @@ def _whole_cut(subject: Subject) -> Finding | None:
     kin = record.ancestors(loss)
     made = [op for op in cuts if any(id(out) in kin for out in op.outputs)]
     made = made or [op for op in cuts if op.name in _CUTS]
-    place = source.definition(type(subject.model).training_step)
-    if made:
-        place = (None if made[-1].grad else source.without_gradients(made[-1].places)) or made[-1].place
+    place = _line(made[-1]) if made else source.definition(type(subject.model).training_step)
     return Finding(DETACHED_GRAPH, place, "no parameter gets a gradient: the loss has none", _CUT_FIX)
-
-
-def _leads_to(tensor: Tensor, parameter: Tensor) -> bool:
-    todo, seen = [tensor.grad_fn], set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        if getattr(node, "variable", None) is parameter:
-            return True
-        seen.add(node)
-        todo += [following for following, _ in node.next_functions]
-    return False
 
 
 def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> str:
@@ -231,13 +227,6 @@ def _optimizer(subject: Subject) -> Place | None:
     place, call = blame.optimizer(subject)
     chosen = call is not None and "parameters(" in ast.unparse(call)  # if not there, then before
     return (None if chosen else source.first_call([method], "named_parameters", "parameters")) or place
-
-
-def _by_place(places: dict[str, Place | None]) -> dict[Place | None, list[str]]:
-    grouped: dict[Place | None, list[str]] = {}
-    for name, place in places.items():
-        grouped.setdefault(place, []).append(name)
-    return grouped
 
 
 def _listed(names: list[str]) -> str:

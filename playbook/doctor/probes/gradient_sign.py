@@ -1,16 +1,13 @@
 """Gradients written by hand that lead the other way than the loss."""
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
-from torch.autograd.function import BackwardCFunction
 
 from playbook.doctor import source
 from playbook.doctor.findings import Finding
+from playbook.doctor.graph import nodes
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.subject import Subject
 
@@ -27,24 +24,15 @@ def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
     a wrong sign. Straight-through estimators and reversed gradients of a part change by another amount, but not by the
     opposite: a reversed part would have to be three times as large as all the rest.
     """
-    if not subject.model.automatic_optimization or not subject.batches:
+    loss = subject.step().loss
+    if not subject.model.automatic_optimization or loss is None or loss.dim():
         return
-    kinds: dict[str, type] = {}
-    ratios = []
-    for batch in subject.batches[:3]:
-        subject.model.zero_grad()
-        loss = _loss(subject, batch)
-        if loss is None or not loss.requires_grad:
-            return
-        kinds |= _written_by_hand(loss)
-        if not kinds:
-            return
-        loss.backward()
-        ratio = _measured(subject, batch, float(loss))
-        if ratio is None:
-            return
-        ratios.append(ratio)
-    name, kind = next(iter(kinds.items()))
+    kinds = [getattr(type(node), "_forward_cls", None) for node in nodes(loss.grad_fn)]
+    by_name = {kind.__name__: kind for kind in kinds if kind is not None and source.definition(kind) is not None}
+    ratios = [_measured(subject, batch) for batch in subject.batches[:3]] if by_name else []
+    if not ratios or not all(ratios):
+        return
+    name, kind = next(iter(by_name.items()))
     if max(ratios) > _OPPOSED:
         yield f"the loss changes as the gradient of {name} says"
         return
@@ -54,43 +42,19 @@ def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(LOSS_NOT_DECREASING, place, message, "return -grad  # torch.autograd.gradcheck(…) tells")
 
 
-def _loss(subject: Subject, batch: Any) -> Tensor | None:
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(0)
-    loss = subject.train(batch)
-    return loss if loss is not None and loss.dim() == 0 else None
-
-
-def _written_by_hand(loss: Tensor) -> dict[str, type]:
-    """The user's autograd functions that a loss is made with, by name."""
-    found, seen, todo = {}, set(), [loss.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        todo += [following for following, _ in node.next_functions]
-        kind = getattr(type(node), "_forward_cls", None)
-        if isinstance(node, BackwardCFunction) and kind is not None and source.definition(kind) is not None:
-            found[kind.__name__] = kind
-    return found
-
-
-def _measured(subject: Subject, batch: Any, loss: float) -> float | None:
-    """The loss' change along its gradient, as a share of what the gradient says; None if it says nothing."""
+def _measured(subject: Subject, batch: Any) -> float:
+    """The loss' change along its gradient, as a share of what the gradient says; 0 if it says nothing."""
+    loss = subject.backward(batch).loss
     weights = [weight for weight in subject.model.parameters() if weight.grad is not None]
     grads = [weight.grad.clone() for weight in weights if weight.grad is not None]
     square = sum(float(grad.double().square().sum()) for grad in grads)
-    if not square or not loss:
-        return None
-    distance = _STEP * abs(loss) / square
-    ends = []
+    if loss is None or not float(loss) or not square:
+        return 0.0
+    distance, ends = _STEP * abs(float(loss)) / square, []
     for sign in (1, -2):  # forth, and back beyond the start
         with torch.no_grad():
             for weight, grad in zip(weights, grads, strict=True):
                 weight.add_(grad, alpha=sign * distance)
-        end = _loss(subject, batch)
-        if end is None:
-            return None
-        ends.append(float(end))
+        end = subject.record(batch).checked().loss
+        ends.append(0.0 if end is None else float(end))
     return (ends[0] - ends[1]) / (2 * distance * square)

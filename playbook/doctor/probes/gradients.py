@@ -3,6 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -12,10 +14,10 @@ from torch import Tensor, nn
 
 from playbook.doctor import blame, sandbox, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.initial import initialisation
+from playbook.doctor.initial import gain, initialisation
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import train
+from playbook.doctor.training import train, weights_of
 
 _SHOWN_BY = Evidence("measured", "the gradients were measured layer by layer over several batches")
 VANISHING_GRADIENT = Defect(
@@ -26,139 +28,114 @@ VANISHING_GRADIENT = Defect(
     shown_by=_SHOWN_BY,
 )
 EXPLODING_GRADIENT = Defect(
-    "exploding-gradient",
-    "warning",
-    "A few steps throw the weights far away.",
-    shown_by=_SHOWN_BY,
+    "exploding-gradient", "warning", "A few steps throw the weights far away.", shown_by=_SHOWN_BY
 )
 DEFECTS = (VANISHING_GRADIENT, EXPLODING_GRADIENT)
 
 _VANISHED = 1e-5
 _EXPLODED = 1e3
-_DEPTH = 4
+_DEPTH = 4  # layers, at least
 _STEPS = 30
-_STRETCH, _TURNS = 2.5, 10  # what weights do to a vector's length; of one layer in a step
-_SQUASHING = (nn.Sigmoid, nn.Tanh, nn.Softsign, nn.Hardsigmoid, nn.Hardtanh, nn.LogSigmoid)
+_STRETCH, _SHRINK, _TURNS = 2.5, 0.2, 10  # what weights do to a vector's length; calls of one layer in a step
+_SQUASHING = ("sigmoid", "sigmoid_", "tanh", "tanh_", "softmax", "softsign", "hardsigmoid", "hardtanh", "logsigmoid")
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients", "clip_grads_with_norm_")
 
 
 def gradients(subject: Subject) -> Iterator[Finding | str]:
-    """Measures the gradient of the loss at every layer's output, in the order of the calls.
+    """Measures the gradient of the loss at the output of every layer with weights, in the order of the calls.
 
     Vanishing: its norm at the first layer is below 1e-5 of that at the last, and still so after 30 steps: what starts
     near zero has grown by then if the optimizer copes with it. Cells with gates count by the step that reaches them
     best. Clean programs stay above 7e-3.
-    Exploding: the gradients' norm over the parameters exceeds 1000, and 100 times the loss or the norm at the first
-    layer exceeds 1000 times that at the last, with no clipping. A large sum as a loss is not enough. Clean programs
-    stay below 12. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
+    Exploding: the gradients' norm over the weights exceeds 1000, and 100 times the loss or the norm at the first layer
+    exceeds 1000 times that at the last, with no clipping. A large sum as a loss is not enough. Clean programs stay
+    below 12. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
     The weights of each optimizer are measured on their own: players against each other have gradients of other sizes.
     """
-    optimizers = subject.trainer.optimizers
-    owned = [{id(p) for group in optimizer.param_groups for p in group["params"]} for optimizer in optimizers]
-    seen = [item for weights in (owned if len(owned) > 1 else [None]) for item in _measured(subject, weights)]
-    yield from [item for item in seen if isinstance(item, Finding)][:1] or seen[:1]
+    groups = [weights_of(optimizer) for optimizer in subject.trainer.optimizers]
+    if len(groups) < 2:
+        groups = [{id(weight) for weight in subject.model.parameters()}]
+    results = [result for weights in groups if (result := _judged(subject, weights))]
+    yield from sorted(results, key=lambda result: isinstance(result, str))[:1]
 
 
-def _measured(subject: Subject, weights: set[int] | None) -> Iterator[Finding | str]:
-    """What the gradients of weights say, by their identity; None for all."""
-    at_start = [_look(subject, batch, weights) for batch in subject.batches[:3]]
-    at_start = [seen for seen in at_start if len(seen.norms) > 1 and math.isfinite(seen.total)]
+def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
+    """What the gradients of these weights, given by identity, say."""
+    at_start = [_norms(subject, batch, weights) for batch in subject.batches[:3]]
+    at_start = [norms for norms in at_start if len(norms.layers) > 1 and math.isfinite(norms.total)]
     if not at_start:
-        return
-    ratio, total = median(seen.ratio for seen in at_start), median(seen.total for seen in at_start)
-    scale = median(1 + seen.loss for seen in at_start)
-    first, last = at_start[0].layers[0], at_start[0].layers[-1]
-    deep = len(at_start[0].layers) >= _DEPTH
-    if total > _EXPLODED and (total > 100 * scale or (deep and ratio > _EXPLODED)) and not _clips(subject):
-        message = f"the gradients' norm is {total:.2g} over a loss of {scale - 1:.2g}, and nothing clips it"
-        if deep:
+        return None
+    ratio, total, loss = (median(getattr(norms, name) for norms in at_start) for name in ("ratio", "total", "loss"))
+    (first, _), (last, _) = at_start[0].layers[0], at_start[0].layers[-1]
+    depth = len(at_start[0].layers)
+    is_deep = depth >= _DEPTH
+    if total > _EXPLODED and (total > 100 * (1 + loss) or (is_deep and ratio > _EXPLODED)) and not _clips(subject):
+        message = f"the gradients' norm is {total:.2g} over a loss of {loss:.2g}, and nothing clips it"
+        if is_deep:
             message += f"; at {first} it is {ratio:.2g} times that at {last}"
-        yield Finding(
-            EXPLODING_GRADIENT,
-            _wild(subject),
-            message,
-            "pl.Trainer(gradient_clip_val=1.0)  # and nn.init.xavier_normal_(weight)",
-        )
-    elif deep and 0 < ratio < _VANISHED and _stays(subject, weights):
-        message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}"
-        message += f", {len(at_start[0].layers) - 1} layers later"
-        yield Finding(VANISHING_GRADIENT, *_squashes(subject, message, first))
-    else:
-        yield f"the gradients' norm is {total:.2g}, and at the first layer {ratio:.1g} of that at the last"
+        fix = "pl.Trainer(gradient_clip_val=1.0)  # and nn.init.xavier_normal_(weight)"
+        return Finding(EXPLODING_GRADIENT, _stretching(subject), message, fix)
+    if is_deep and 0 < ratio < _VANISHED and _stays(subject, weights):
+        message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}, {depth - 1} layers later"
+        place, reason, fix = _shrinking(subject, first)
+        return Finding(VANISHING_GRADIENT, place, message + reason, fix)
+    return f"the gradients' norm is {total:.2g}, and at the first layer {ratio:.1g} of that at the last"
 
 
-class _Seen:
-    """Norms of gradients in one step: at the outputs of layers with weights in the order of calls, and in all."""
+@dataclass
+class _Norms:
+    """Norms of a step's gradients: at the outputs of layers, by their names in the order of calls, and over weights."""
 
-    def __init__(self) -> None:
-        self.norms: list[float] = []
-        self.layers: list[str] = []
-        self.squares: list[float] = []
-        self.loss = 0.0
+    layers: list[tuple[str, float]]
+    total: float
+    loss: float
 
     @property
     def ratio(self) -> float:
-        """Of the first to the last."""
-        return self.norms[0] / self.norms[-1] if self.norms[-1] > 0 else math.nan
-
-    @property
-    def total(self) -> float:
-        """Over all parameters."""
-        return math.sqrt(sum(self.squares))
+        """Of the first layer to the last."""
+        return self.layers[0][1] / self.layers[-1][1] if self.layers else math.nan
 
 
-def _look(subject: Subject, batch: Any, weights: set[int] | None) -> _Seen:
-    seen, outputs = _Seen(), []
-    chosen = [p for p in subject.model.parameters() if p.requires_grad and (weights is None or id(p) in weights)]
-    counted = {id(parameter) for parameter in chosen}
-    names = {module: name for name, module in subject.model.named_modules()}
+def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
+    names = {module: name or type(module).__name__ for name, module in subject.model.named_modules()}
+    calls: list[tuple[str, list[float]]] = []
+    of_weights: list[float] = []
 
-    def called(module: nn.Module, _: Any, output: Any) -> None:
-        own = [p for p in nn.Module.parameters(module, recurse=False) if p.dim() > 1 and id(p) in counted]
-        found = [leaf for leaf in tensors(output) if leaf.requires_grad and leaf.is_floating_point()]
-        if own and found and module in names:
-            outputs.append((names[module] or type(module).__name__, norms_of(found)))
+    def note(norms: list[float], grad: Tensor | None) -> None:
+        if grad is not None:  # of a result that nobody uses, as the last cell of an LSTM
+            norms.append(float(grad.double().norm()))
 
-    def norms_of(leaves: list[Tensor]) -> list[float]:
-        cell: list[float] = []
+    def note_call(module: nn.Module, _: Any, output: Any) -> None:
+        own = [p for p in nn.Module.parameters(module, recurse=False) if p.dim() > 1 and id(p) in weights]
+        if any(weight.requires_grad for weight in own) and module in names:
+            calls.append((names[module], []))
+            for leaf in tensors(output):
+                if leaf.requires_grad and leaf.is_floating_point():
+                    leaf.register_hook(partial(note, calls[-1][1]))
 
-        def norm(grad: Tensor | None) -> None:
-            if grad is not None:  # of a result that nobody uses, as the last cell of an LSTM
-                cell.append(float(grad.detach().double().norm()))
-
-        for leaf in leaves:  # recurrent layers give their results and their last state
-            leaf.register_hook(norm)
-        return cell
-
-    squares: list[float] = []
-    hooks = [nn.modules.module.register_module_forward_hook(called)]
-    for parameter in chosen:
-        hooks.append(parameter.register_hook(lambda grad: squares.append(float(grad.detach().double().square().sum()))))
-    try:
-        torch.manual_seed(0)
-        loss = subject.train(batch)
-        seen.loss = abs(float(loss.detach().sum())) if loss is not None else 0.0
-        if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
-            loss.sum().backward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for parameter in subject.model.parameters():
-            parameter.grad = None
-    reached = [(name, max(cell)) for name, cell in outputs if any(cell)]
+    chosen = [p for p in subject.model.parameters() if p.requires_grad and id(p) in weights]
+    hooks: list[Any] = [parameter.register_hook(partial(note, of_weights)) for parameter in chosen]
+    hooks.append(nn.modules.module.register_module_forward_hook(note_call))
+    torch.manual_seed(0)
+    loss = subject.train(batch)
+    if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
+        loss.sum().backward()
+    for hook in hooks:
+        hook.remove()
+    subject.model.zero_grad()
+    layers = [(name, max(norms)) for name, norms in calls if any(norms)]
     if any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in names):  # made to forget: the best of all steps
-        most = {name: max(norm for own, norm in reached if own == name) for name, _ in reached}
-        reached = list(most.items())
-    seen.layers, seen.norms, seen.squares = [name for name, _ in reached], [norm for _, norm in reached], squares
-    return seen
+        layers = list({name: max(norm for own, norm in layers if own == name) for name, _ in layers}.items())
+    return _Norms(layers, math.hypot(*of_weights), 0.0 if loss is None else abs(float(loss.detach().sum())))
 
 
-def _stays(subject: Subject, weights: set[int] | None) -> bool:
-    """Whether the first layer's gradient is still as small after some steps; not if these take too long."""
+def _stays(subject: Subject, weights: set[int]) -> bool:
+    """Whether the first gradient is still as small after some steps; not if these take too long."""
 
     def later() -> float:
-        has_trained = len(train(subject, _STEPS, 6.0)) == _STEPS
-        return _look(subject, subject.batches[0], weights).ratio if has_trained else math.nan
+        if len(train(subject, _STEPS, 6.0)) < _STEPS:
+            return math.nan
+        return _norms(subject, subject.batches[0], weights).ratio
 
     try:
         return 0 < sandbox.call(later, 18.0) < 10 * _VANISHED
@@ -167,65 +144,46 @@ def _stays(subject: Subject, weights: set[int] | None) -> bool:
 
 
 def _clips(subject: Subject) -> bool:
-    if subject.settings.get("gradient_clip_val") is not None:
-        return True
-    if type(subject.model).configure_gradient_clipping is not LightningModule.configure_gradient_clipping:
-        return True
-    bodies = [source.body(cls) for cls in source.classes_of(subject.model)]
-    return any(True for found in bodies if found for _ in source.calls(found[1], *_CLIPPING))
+    own_hook = type(subject.model).configure_gradient_clipping is not LightningModule.configure_gradient_clipping
+    by_hand = source.first_call(source.classes_of(subject.model), *_CLIPPING)
+    return own_hook or subject.settings.get("gradient_clip_val") is not None or by_hand is not None
 
 
-def _wild(subject: Subject) -> Place | None:
-    """The initialisation of the layer whose weights stretch a vector the most; a loop over layers that do not much."""
-    worst, layer, name = 0.0, None, ""
-    for module in subject.model.modules():
-        for own, parameter in module.named_parameters(recurse=False):
-            if parameter.dim() < 2 or isinstance(module, nn.Embedding):
-                continue
-            gain = float(parameter.detach().std()) * math.sqrt(parameter[0].numel())
-            gain *= 1 + isinstance(module, nn.RNNBase | nn.RNNCellBase)
-            if gain > worst:
-                worst, layer, name = gain, module, own
-    looped = _looped(subject) if worst < _STRETCH else None
-    if looped or layer is None:
-        return looped
-    is_own = source.definition(type(layer)) is not None
-    return (source.assignment(layer, name) if is_own else None) or initialisation(subject.model, layer)
+def _stretching(subject: Subject) -> Place | None:
+    """A loop that calls one layer many times, or the initialisation of the weight that stretches a vector the most."""
+    matrices = [
+        (gain(weight), module, name)
+        for module in subject.model.modules()
+        for name, weight in module.named_parameters(recurse=False)
+        if weight.dim() > 1 and not isinstance(module, nn.Embedding)
+    ]
+    most, layer, name = max(matrices, key=lambda item: item[0], default=(0.0, subject.model, ""))
+    looped = _looped(subject) if most < _STRETCH else None
+    own = source.assignment(layer, name) if source.definition(type(layer)) is not None else None
+    return looped or own or initialisation(subject.model, layer)
 
 
 def _looped(subject: Subject) -> Place | None:
     """The line in a loop of the user's that calls the same layer many times."""
-    record = subject.step().record
-    counts = Counter(op.module for op in record.ops if op.module is not None and op.name == "linear")
-    for module, count in counts.most_common(1):
-        op = next(op for op in record.ops if op.module is module)
-        inside = [place for place in op.places if source.is_in_loop(place)]
-        return inside[0] if inside and count >= _TURNS else None
+    layers = [op for op in subject.step().record.named("linear") if op.module is not None]
+    for module, count in Counter(op.module for op in layers).most_common(1):
+        places = next(op.places for op in layers if op.module is module)
+        return next((place for place in places if count >= _TURNS and source.is_in_loop(place)), None)
     return None
 
 
-def _squashes(subject: Subject, message: str, first: str) -> tuple[Place | None, str, str]:
-    """The line, the message and the fix: activations that saturate, or weights that shrink what passes."""
-    record = subject.step().record
-    squashing = [module for module in subject.model.modules() if isinstance(module, _SQUASHING)]
-    small = [
-        m for m in subject.model.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd) and _gain(m) < 0.2
-    ]
-    if small:
-        message += f"; weights shrink what passes to {_gain(small[0]):.2g}"
-        return initialisation(subject.model, small[0]), message, "nn.init.kaiming_normal_(layer.weight)"
+def _shrinking(subject: Subject, first: str) -> tuple[Place | None, str, str]:
+    """The line, the reason and the fix: weights that shrink what passes, or activations that saturate."""
+    for module in subject.model.modules():
+        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and (factor := gain(module.weight)) < _SHRINK:
+            place = initialisation(subject.model, module)
+            return place, f"; weights shrink what passes to {factor:.2g}", "nn.init.kaiming_normal_(layer.weight)"
     fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
-    if squashing:
-        message += f"; {type(squashing[0]).__name__} passes a part of it in every layer"
-        return blame.layer(subject.model, squashing[0]), message, fix
-    ops = [op for op in record.named("sigmoid", "tanh", "softmax", "sigmoid_", "tanh_") if op.direct]
-    if len(ops) >= _DEPTH - 1:
-        return ops[0].place, message + f"; {ops[0].name} at every layer", fix
-    module = dict(subject.model.named_modules()).get(first)
-    place = blame.layer(subject.model, module) if module is not None else None
-    return place, message, fix
-
-
-def _gain(module: nn.Module) -> float:
-    weight = next(nn.Module.parameters(module))
-    return float(weight.detach().std()) * math.sqrt(weight[0].numel()) if weight.numel() > 1 else 1.0
+    squashing = [op for op in subject.step().record.named(*_SQUASHING) if op.direct]
+    if len(squashing) >= _DEPTH - 1:
+        op = squashing[0]
+        made = None if op.module is None or source.definition(type(op.module)) else op.module
+        place = op.place if made is None else blame.layer(subject.model, made)
+        return place, f"; {op.name} passes a part of it in every layer", fix
+    layer = dict(subject.model.named_modules()).get(first, subject.model)
+    return blame.layer(subject.model, layer), "", fix

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor import sandbox
+from playbook.doctor.dependence import owner_of
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.record import Record, tensors
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
@@ -25,8 +26,9 @@ BAD_INITIAL_LOSS = Defect(
 DEFECTS = (BAD_INITIAL_LOSS,)
 LIGHT = True
 
-_MARGIN = SHAPE_ONLY | {"where", "clamp", "acos", "cos", "sqrt", "sum", "add", "sub", "rsub", "mul", "pow"}
-_MARGIN |= {f"__{name}__" for name in ("add", "sub", "rsub", "mul", "pow", "radd", "rmul")}
+_ARITHMETIC = {f"{form}{name}{form}" for form in ("", "__") for name in ("add", "sub", "mul", "div", "rsub", "rmul")}
+_ARITHMETIC |= {"__truediv__", "__radd__"}
+_MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 _STEPS = 30
 
@@ -41,35 +43,51 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     steps of the user's optimizer bring to half of their threshold start well enough. Source: Karpathy 2019, "A Recipe
     for Training Neural Networks": verify loss at init.
     """
-    ratios: list[tuple[float, float, float]] = []
+    worst: list[tuple[float, Goal, Record]] = []
     for step in subject.steps(4):
-        seen = [_measure(goal) for goal in goals(step) if not _is_scaled_cosine(step.record, goal)]
-        ratios += [max(seen)] if seen else []
-    record = subject.step().record
-    found = [goal for goal in goals(subject.step()) if not _is_scaled_cosine(record, goal)]
-    if not ratios or not found:
+        starts = [(_excess(goal), goal, step.record) for goal in goals(step) if not _is_of_cosines(step.record, goal)]
+        worst += [max(starts, key=lambda start: start[0])] if starts else []
+        if not worst:
+            return
+    excess, goal, record = worst[0]
+    first, ignorant = _value(goal, goal.prediction), _value(goal, goal.ignorant)
+    is_regression = goal.kind == "regression"
+    if is_regression and (_restores(record, goal) or not _is_mixed(subject)):
         return
-    goal = max(found, key=_measure)
-    ratio, first, ignorant = _measure(goal)
-    if goal.kind == "regression" and (_restores(record, goal) or not _is_mixed(subject)):
+    is_high = min(excess, median(start[0] for start in worst)) > 1
+    if is_high and is_regression and _is_soon_mended(subject):
         return
-    high = min(ratio, median(item[0] for item in ratios)) > 1
-    if high and goal.kind == "regression" and _is_soon_mended(subject):
-        return
-    if high:
-        known = f"{ignorant:.3g}, that of " + (
-            "their mean" if goal.kind == "regression" else f"equal logits ({_formula(goal)})"
-        )
+    if is_high:
+        formula = {"classes": "equal logits (ln K)", "binary": "equal logits (ln 2)"}.get(goal.kind, "their mean")
+        message = f"the first loss is {first:.3g}, far above {ignorant:.3g}, that of {formula}"
         place, fix = _cause(subject, record, goal)
-        yield Finding(BAD_INITIAL_LOSS, place, f"the first loss is {first:.3g}, far above {known}", fix)
+        yield Finding(BAD_INITIAL_LOSS, place, message, fix)
         return
     yield f"the first loss, {first:.3g}, is near that of a model that knows nothing, {ignorant:.3g}"
+
+
+def _value(goal: Goal, prediction: Tensor) -> float:
+    with torch.no_grad():
+        return float(goal.plain(prediction.detach()).sum())
+
+
+def _excess(goal: Goal, prediction: Tensor | None = None) -> float:
+    """The loss over that of a model that knows nothing, over the threshold for it; 0 where there is none to compare."""
+    prediction = (goal.prediction if prediction is None else prediction).detach()
+    first, ignorant = _value(goal, prediction), _value(goal, goal.ignorant)
+    if not (ignorant > 1e-6 and math.isfinite(first) and math.isfinite(ignorant)):
+        return 0.0
+    if goal.kind != "regression":
+        return first / ignorant / _CLASSES
+    values, targets = prediction.float(), goal.target.float()
+    is_wide = values.std() > 1.5 * targets.std() and values.std() > (values.mean() - targets.mean()).abs()
+    return first / ignorant / (_SPREAD if bool(is_wide) else _OFFSET)
 
 
 def _is_soon_mended(subject: Subject) -> bool:
     def later() -> float:
         train(subject, _STEPS, 3.0)
-        return max((_measure(goal)[0] for goal in goals(subject.record(subject.batches[0]))), default=1.0)
+        return max(map(_excess, goals(subject.record(subject.batches[0]))), default=1.0)
 
     try:
         return bool(sandbox.call(later, 12.0) < 0.5)
@@ -92,46 +110,13 @@ def _is_mixed(subject: Subject) -> bool:
     return len(targets) > 1 and bool(means.std() < 0.5 * spreads.mean())
 
 
-def _measure(goal: Goal) -> tuple[float, float, float]:
-    """The loss over the ignorant one and over the threshold for it, and both losses."""
-    with torch.no_grad():
-        prediction = goal.prediction.detach()
-        first, ignorant = float(goal.plain(prediction).sum()), float(goal.plain(goal.ignorant).sum())
-        limit = _CLASSES
-        if goal.kind == "regression":
-            offset = (prediction.float().mean() - goal.target.float().mean()).abs()
-            wide = prediction.float().std() > 1.5 * goal.target.float().std() and prediction.float().std() > offset
-            limit = _SPREAD if bool(wide) else _OFFSET
-    usable = ignorant > 1e-6 and math.isfinite(first) and math.isfinite(ignorant)
-    return (first / ignorant / limit if usable else 0.0), first, ignorant
-
-
-def _formula(goal: Goal) -> str:
-    return "ln 2" if goal.kind == "binary" else "ln K"
-
-
-def _is_scaled_cosine(record: Record, goal: Goal) -> bool:
-    """Logits that are cosines times a scale, as in metric learning."""
-    op = record.producer(goal.prediction, SHAPE_ONLY)
-    for _ in range(4):
-        if op is None or not op.inputs:
-            return False
-        parts = [leaf for leaf in op.inputs if leaf.dim() > 1]
-        if op.name in ("mul", "__mul__", "div", "__truediv__", "__rmul__") and parts and _is_cosine(record, parts[0]):
-            return True
-        op = record.producer(op.inputs[0], SHAPE_ONLY) if op.name in ("mul", "div", "where", "sub", "add") else None
-    return False
-
-
-def _is_cosine(record: Record, value: Tensor) -> bool:
-    """Whether a tensor is made of products of vectors of length 1, perhaps with a margin."""
-    if float(value.detach().abs().max()) > 1.001:
-        return False
-    kin = record.ancestors(value, lambda op, _: op.name in _MARGIN)
+def _is_of_cosines(record: Record, goal: Goal) -> bool:
+    """Whether logits are products of vectors of length 1, perhaps with a margin and a scale, as in metric learning."""
+    kin = record.ancestors(goal.prediction, lambda op, _: op.name in _MARGIN)
     for op in record.ops:
         vectors = [leaf.detach() for leaf in op.inputs if leaf.dim() > 1 and leaf.is_floating_point()]
-        unit = len(vectors) > 1 and all(any(_is_unit(leaf, dim) for dim in (-1, -2, 1)) for leaf in vectors)
-        if (unit or op.name == "cosine_similarity") and any(id(out) in kin for out in op.outputs):
+        are_unit = len(vectors) > 1 and all(any(_is_unit(leaf, dim) for dim in (-1, -2, 1)) for leaf in vectors)
+        if any(id(out) in kin for out in op.outputs) and (are_unit or op.name == "cosine_similarity"):
             return True
     return False
 
@@ -141,52 +126,27 @@ def _is_unit(vectors: Tensor, dim: int) -> bool:
 
 
 def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, str]:
-    """A scaling of the prediction, if undoing it mends the loss; else the layer that makes it."""
-    op = record.producer(goal.prediction, SHAPE_ONLY)
-    if op is not None and op.name == "log_softmax":
-        op = record.producer(op.inputs[0], SHAPE_ONLY)
-    while (
-        op is not None
-        and op.name in ("mul", "div", "__mul__", "__truediv__", "__rmul__", "add", "sub", "__add__", "__sub__")
-        and op.inputs
-    ):
+    """The line and the fix: a scaling that mends the loss if undone, or the layer's bias or weights."""
+    through = SHAPE_ONLY | {"log_softmax"}
+    op = record.producer(goal.prediction, through)
+    while op is not None and op.inputs and op.name in _ARITHMETIC:
         before = op.inputs[0].detach()
-        if before.numel() == goal.prediction.numel() and _mended(goal, before.reshape(goal.prediction.shape)):
-            return op.place, f"{op.place.code if op.place else ''}  # without the factor"
-        op = record.producer(op.inputs[0], SHAPE_ONLY)
-    module = _layer(subject, op)
-    if module is None:
-        return (op.place if op is not None else goal.op.place), "# scale the prediction so that it starts near zero"
-    name = next((name for name, part in subject.model.named_modules() if part is module), "head")
+        if before.numel() == goal.prediction.numel():
+            before = before.reshape(goal.prediction.shape)
+            before = before.log_softmax(1) if goal.op.name == "nll_loss" and before.dim() > 1 else before
+            if _excess(goal, before) < 1:
+                return op.place, f"{op.place.code if op.place else ''}  # without the factor"
+        op = record.producer(op.inputs[0], through)
+    module = op.module if op is not None else None
+    if module is None or module is subject.model or not list(nn.Module.parameters(module, recurse=False)):
+        return (op or goal.op).place, "# scale the prediction so that it starts near zero"
+    name = owner_of(subject.model, module)
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
-    if goal.kind == "regression" and isinstance(bias, Tensor):
-        offset = float(goal.prediction.detach().float().mean() - goal.target.float().mean())
-        if abs(offset) > float(goal.prediction.detach().float().std()):
-            mean = f"{float(goal.target.float().mean()):.3g}"
-            fix = f"nn.init.constant_(self.{name}.bias, {mean})  # or standardize the labels"
-            return initialisation(subject.model, module, "bias"), fix
-    if (
-        isinstance(bias, Tensor)
-        and isinstance(weight, Tensor)
-        and float(bias.detach().abs().max()) > 2 + 2 * float(weight.detach().abs().max())
-    ):
-        return initialisation(subject.model, module, "bias"), f"nn.init.zeros_(self.{name}.bias)"
-    return initialisation(subject.model, module, "weight"), f"nn.init.normal_(self.{name}.weight, std=0.01)"
-
-
-def _mended(goal: Goal, before: Tensor) -> bool:
-    with torch.no_grad():
-        before = before.log_softmax(1) if goal.op.name == "nll_loss" and before.dim() > 1 else before
-        first, ignorant = float(goal.plain(before).sum()), float(goal.plain(goal.ignorant).sum())
-    return first / ignorant < (_CLASSES if goal.kind != "regression" else _SPREAD)
-
-
-def _layer(subject: Subject, op: Op | None) -> nn.Module | None:
-    if (
-        op is None
-        or op.module is None
-        or op.module is subject.model
-        or not list(nn.Module.parameters(op.module, recurse=False))
-    ):
-        return None
-    return op.module
+    if isinstance(weight, Tensor) and isinstance(bias, Tensor):
+        values, mean = goal.prediction.detach().float(), float(goal.target.float().mean())
+        place = initialisation(subject.model, module, "bias")
+        if goal.kind == "regression" and abs(float(values.mean()) - mean) > float(values.std()):
+            return place, f"nn.init.constant_(self.{name}.bias, {mean:.3g})  # or standardize the labels"
+        if float(bias.detach().abs().max()) > 2 + 2 * float(weight.detach().abs().max()):
+            return place, f"nn.init.zeros_(self.{name}.bias)"
+    return initialisation(subject.model, module), f"nn.init.normal_(self.{name}.weight, std=0.01)"

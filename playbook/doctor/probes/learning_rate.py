@@ -3,6 +3,7 @@
 import ast
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from statistics import fmean, median
 
 import torch
@@ -50,72 +51,70 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.trainer.optimizers or not subject.batches:
         return
-    seen = _run(subject, _QUICK, 1.0)
-    if not seen["start"] or not all(map(math.isfinite, seen["start"])):
+    quick = _run(subject, _QUICK, 1.0)
+    start, level, changes = quick["start"], _level(quick["losses"]), quick["changes"]
+    if not start or not all(map(math.isfinite, start)):
         return
     # a loss around zero, or of players against each other, need not fall: it may only stay a number
-    base, spread = fmean(seen["start"]), max(seen["start"]) - min(seen["start"])
-    falls = len(subject.trainer.optimizers) == 1 and base > 0 and base > spread / 2
-    rates = sorted({rate for group in peaks(subject) for rate in group})
-    reached = _level(seen["losses"]) / base if falls else 0.0 if math.isfinite(_level(seen["losses"])) else math.nan
-    change = max(seen["changes"])
+    falls = len(subject.trainer.optimizers) == 1 and fmean(start) > (max(start) - min(start)) / 2
+    base = fmean(start) if falls else None
+    reached = level / base if base else 0.0 if math.isfinite(level) else math.nan
+    rates, change = peaks(subject), max(changes)
+    rate = max(map(max, rates))
     if (not reached <= 0.8 and not change < _SLOW) or change > _THROWN:
-        text = _too_high(subject, base if falls else None, reached, change)
+        text = _too_high(subject, base, reached, change)
         if text:
-            yield _finding(subject, LEARNING_RATE_TOO_HIGH, f"at lr={rates[-1]:g} {text}", rates[-1] / 100)
+            yield _finding(subject, LEARNING_RATE_TOO_HIGH, f"at lr={rate:g} {text}", rate / 100)
             return
-    least = min(filter(None, seen["changes"]), default=0.0)  # an optimizer may have its turn later
-    if 0 < least < _SLOW and _is_too_low(subject, least, base if falls else None, reached):
-        number = seen["changes"].index(least)
-        rate = max(peaks(subject)[number])
+    least = min(filter(None, changes), default=0.0)  # an optimizer may have its turn later
+    if 0 < least < _SLOW and _is_too_low(subject, least, base, reached):
+        number = changes.index(least)
+        rate = max(rates[number])
         message = f"at lr={rate:g} no weight changes by more than {least:.1g} of itself in a step; 1e-3 is usual"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * _USUAL / least, number)
         return
     steps = _steps_to_mean(subject)
     if steps > _PATIENCE:
-        message = f"at lr={rates[-1]:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
-        yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rates[-1] * steps / _REACHED_IN)
+        message = f"at lr={rate:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
+        yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * steps / _REACHED_IN)
         return
     yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
 
 def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> str:
+    """What shows that the rate is too high, if anything."""
     if base is None:
         calm = [scale for scale in (0.1, 0.01) if math.isfinite(_level(_run(subject, _QUICK, scale)["losses"]))]
-        return (
-            f"the loss becomes {reached}, at {calm[0]:g} of it it does not"
-            if calm and not math.isfinite(reached)
-            else ""
-        )
+        is_found = bool(calm) and not math.isfinite(reached)
+        return f"the loss becomes {reached}, at {calm[0]:g} of it it does not" if is_found else ""
     if math.isfinite(reached):
         reached = _settled(_run(subject, _LONG, 1.0)["losses"]) / base
-    smaller: dict[float, float] = {}
+    smaller: list[tuple[float, float]] = []  # what the loss comes to, and the share of the rate
     for scale in (0.1, 0.01, 0.001):
-        smaller[scale] = _level(_run(subject, _LONG, scale)["losses"]) / base
-        if smaller[scale] < 0.5:
+        smaller.append((_level(_run(subject, _LONG, scale)["losses"]) / base, scale))
+        if smaller[-1][0] < 0.5:
             break
-    scale = min(smaller, key=lambda scale: smaller[scale] if math.isfinite(smaller[scale]) else math.inf)
-    least = smaller[scale]
-    if (
-        ((not math.isfinite(reached) or reached > 2) and least < 0.9)
-        or (reached > 0.9 and least < (0.9 if change > _TORN else 0.5))
-        or (change > _THROWN and least < 0.5 * reached)
-    ):
-        return f"the loss goes to {reached:.3g} times its first value, at {scale:g} of it to {least:.2g}"
-    return ""
+    least, scale = min((pair for pair in smaller if math.isfinite(pair[0])), default=(math.inf, 0.0))
+    if not reached <= 2 or (reached > 0.9 and change > _TORN):
+        limit = 0.9
+    elif reached > 0.9:
+        limit = 0.5
+    else:
+        limit = 0.5 * reached if change > _THROWN else 0.0
+    text = f"the loss goes to {reached:.3g} times its first value, at {scale:g} of it to {least:.2g}"
+    return text if least < limit else ""
 
 
 def _is_too_low(subject: Subject, change: float, base: float | None, reached: float) -> bool:
     if base is None:
         return change < _STILL / 10
-    aim = _USUAL if change < _STILL else 10 * _USUAL
-    for more in (1, 10):  # rounding hides how small the smallest steps are
-        faster = _level(_run(subject, _LONG, more * aim / change)["losses"]) / base
-        if faster < 0.97 if change < _STILL else (reached > 0.98 and faster < 0.8) or (reached > 0.95 and faster < 0.5):
-            return True
-        if change > _STILL:
-            return False
-    return False
+
+    def faster(aim: float) -> float:
+        return _level(_run(subject, _LONG, aim / change)["losses"]) / base
+
+    if change < _STILL:  # rounding hides how small the smallest steps are
+        return any(faster(aim) < 0.97 for aim in (_USUAL, 10 * _USUAL))
+    return reached > 0.95 and faster(10 * _USUAL) < (0.8 if reached > 0.98 else 0.5)
 
 
 def _steps_to_mean(subject: Subject) -> float:
@@ -134,66 +133,53 @@ def _steps_to_mean(subject: Subject) -> float:
 
 def _distance(subject: Subject) -> float:
     """The loss of values over that of their labels' mean, over all probe batches; 0 if the step has no such labels."""
-    first, ignorant = 0.0, 0.0
-    for batch in subject.batches:  # anew: a training may lie between
-        for goal in goals(subject.record(batch).checked()):
-            if goal.kind == "regression":
-                first += float(goal.plain(goal.prediction.detach()).sum())
-                ignorant += float(goal.plain(goal.ignorant).sum())
-    return first / ignorant if ignorant else 0.0
+    steps = (subject.record(batch).checked() for batch in subject.batches)  # anew: a training may lie between
+    found = [goal for step in steps for goal in goals(step) if goal.kind == "regression"]
+    ignorant = sum(float(goal.plain(goal.ignorant).sum()) for goal in found)
+    return sum(float(goal.plain(goal.prediction.detach()).sum()) for goal in found) / ignorant if ignorant else 0.0
 
 
-def _run(subject: Subject, steps: int, scale: float) -> dict:
-    """Losses of a training in a copy of the process, and the largest change of a weight in a step by optimizer."""
+def _run(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
+    """Of a training in a copy of the process: the losses before it and in it, the largest change by optimizer."""
     return sandbox.call(lambda: _training(subject, steps, scale), 20.0)
 
 
-def _training(subject: Subject, steps: int, scale: float) -> dict:
+def _training(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
     start = _start(subject) if steps == _QUICK else []  # first: a forward pass may set weights from its data
     weights = [
-        (index, weight)
-        for index, optimizer in enumerate(subject.trainer.optimizers)
+        (number, weight, weight.detach().clone())
+        for number, optimizer in enumerate(subject.trainer.optimizers)
         for group in optimizer.param_groups
         for weight in group["params"]
         if weight.dim() > 1 and weight.requires_grad and bool(weight.any())  # what begins at zero leaves it at once
     ]
-    before = [weight.detach().clone() for _, weight in weights]
     changes, count = [0.0] * len(subject.trainer.optimizers), 0
 
     def after() -> None:
         nonlocal count
         count += 1
-        if count > 10 and count % 10:
-            pass
-        elif scale:
-            for old, (index, new) in zip(before, weights, strict=True):
-                size = old.norm()
-                if size > 0:
-                    changes[index] = max(changes[index], float((new.detach() - old).norm() / size))
-        for old, (_, new) in zip(before, weights, strict=True):
-            old.copy_(new.detach())
+        for number, now, before in weights:
+            if (count <= 10 or count % 10 == 0) and bool(before.any()):
+                changes[number] = max(changes[number], float((now.detach() - before).norm() / before.norm()))
+            before.copy_(now.detach())
 
     losses = [loss for loss in train(subject, steps, _LIMIT_S, scale, _RAMP, after) if loss is not None]
     return {"start": start or losses[:1], "losses": losses, "changes": changes}
 
 
 def _start(subject: Subject) -> list[float]:
-    """The loss on every probe batch before training; manual optimization has only that of its first step."""
+    """The loss on every probe batch before training; none of steps that optimise, or take gradients, themselves."""
     if not subject.model.automatic_optimization:
         return []
-    with torch.no_grad():
-        try:
-            found = [subject.train(batch) for batch in subject.batches[: 3 if subject.is_slow else None]]
-        except RuntimeError:  # a step that takes gradients itself
-            return []
-    return [float(loss) for loss in found if loss is not None]
+    with torch.no_grad(), suppress(RuntimeError):
+        losses = [subject.train(batch) for batch in subject.batches[: 3 if subject.is_slow else None]]
+        return [float(loss) for loss in losses if loss is not None]
+    return []
 
 
 def _level(losses: list[float]) -> float:
     """The mean of the last eight, or what is no number."""
-    if not losses or not math.isfinite(losses[-1]):
-        return math.nan
-    return fmean(losses[-8:])
+    return fmean(losses[-8:]) if losses and math.isfinite(losses[-1]) else math.nan
 
 
 def _settled(losses: list[float]) -> float:
@@ -204,11 +190,9 @@ def _settled(losses: list[float]) -> float:
 
 def _finding(subject: Subject, defect: Defect, message: str, better: float, number: int = 0) -> Finding:
     place, call = blame.optimizer(subject, number)
-    mantissa = f"{better:.0e}".replace("e-0", "e-")
-    fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={mantissa})"
+    rate = f"{better:.0e}".replace("e-0", "e-")
+    fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={rate})"
     if call is not None:
         others = [keyword for keyword in call.keywords if keyword.arg != "lr"]
-        fix = ast.unparse(
-            ast.Call(call.func, call.args[:1], [ast.keyword("lr", ast.Constant(float(mantissa))), *others])
-        )
+        fix = ast.unparse(ast.Call(call.func, call.args[:1], [ast.keyword("lr", ast.Constant(float(rate))), *others]))
     return Finding(defect, place, message, fix)

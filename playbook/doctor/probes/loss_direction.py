@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 from playbook.doctor import blame, sandbox, unlearnable
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.goals import Goal, goals
-from playbook.doctor.losses import losses
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.steps import Step, is_scalar, last_line
@@ -53,11 +52,8 @@ def _uphill(subject: Subject, step: Callable[[int], Step]) -> bool:
     """Whether the optimizer goes along the gradient, and not against it: in its first step, or as it says of itself."""
     if not subject.model.automatic_optimization:
         return all(group.get("maximize") for group in subject.trainer.optimizers[0].param_groups)
-
     grads = step(0).grads
     weights = [weight for weight in subject.model.parameters() if id(weight) in grads]
-    if not weights:
-        return False
 
     def cosine() -> float:
         before = [weight.detach().clone() for weight in weights]
@@ -65,48 +61,11 @@ def _uphill(subject: Subject, step: Callable[[int], Step]) -> bool:
         moves = [(new.detach() - old).flatten() for new, old in zip(weights, before, strict=True)]
         return _cosine(torch.cat(moves), torch.cat([grads[id(weight)].flatten() for weight in weights]))
 
-    return sandbox.call(cosine, 10.0) > _UPHILL
+    return bool(weights) and sandbox.call(cosine, 10.0) > _UPHILL
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0))
-
-
-def _opposed(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
-    """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
-    cosine, goal, record = 0.0, None, None
-    for number in range(len(subject.batches[:3])):
-        now = step(number)
-        record, seen = now.record, _cosines(now)
-        if not seen or max(-cosine if uphill else cosine for cosine, _ in seen) >= _OPPOSED:
-            return None
-        cosine, goal = seen[-1]
-    if goal is None or record is None:
-        return None
-    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(goal.kind, "the squared error")
-    if uphill:
-        return _climbs(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
-    message = "the loss leads away from the labels: "
-    message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {plain}"
-    return Finding(LOSS_NOT_DECREASING, _sign(record, goal), message, "return -loss  # the other sign")
-
-
-def _runs_away(subject: Subject) -> bool:
-    """Whether the loss rises far more in a short fast training than it falls in one with the opposite rates."""
-
-    def moved(scale: float) -> float:
-        return sandbox.call(lambda: _moved(train(subject, _STEPS, 2.0, scale)), 10.0)
-
-    up, down = moved(_FAST), moved(-_FAST)
-    return down < 0 and up > _FAR * -down
-
-
-def _moved(losses: list[float | None]) -> float:
-    """How far the last losses are from the first; infinity if they are no numbers any more."""
-    known = [loss for loss in losses if loss is not None]
-    if not all(map(math.isfinite, known)):
-        return math.inf
-    return fmean(known[-5:]) - known[0] if known else 0.0
 
 
 def _climbs(subject: Subject, which: str) -> Finding:
@@ -115,21 +74,55 @@ def _climbs(subject: Subject, which: str) -> Finding:
     return Finding(LOSS_NOT_DECREASING, blame.optimizer(subject)[0], message, fix)
 
 
+def _runs_away(subject: Subject) -> bool:
+    """Whether the loss rises far more in a short fast training than it falls in one with the opposite rates."""
+
+    def moved(scale: float) -> float:
+        losses = [loss for loss in train(subject, _STEPS, 2.0, scale) if loss is not None]
+        if not all(map(math.isfinite, losses)):
+            return math.inf
+        return fmean(losses[-5:]) - losses[0] if losses else 0.0
+
+    up, down = (sandbox.call(partial(moved, scale), 10.0) for scale in (_FAST, -_FAST))
+    return down < 0 and up > _FAR * -down
+
+
+def _opposed(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
+    """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
+    seen: list[tuple[float, Goal]] = []
+    for number in range(len(subject.batches[:3])):
+        seen = _cosines(step(number))
+        if not seen or not all((-cosine if uphill else cosine) < _OPPOSED for cosine, _ in seen):
+            return None
+    cosine, goal = seen[-1]
+    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(goal.kind, "the squared error")
+    if uphill:
+        return _climbs(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
+    message = "the loss leads away from the labels: "
+    message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {plain}"
+    last = step(len(subject.batches[:3]) - 1)
+    by_hand = not any(loss.op is goal.op for loss in last.losses)
+    place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or goal.op.place
+    return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign")
+
+
 def _cosines(step: Step) -> list[tuple[float, Goal]]:
     """For each prediction of a step, the cosine of the loss's gradient there with that of the plain loss."""
+    found = [goal for goal in goals(step) if step.loss is not None and id(goal.prediction) in step.grads]
+    if _may_be_weighed(step):
+        found = [goal for goal in found if any(loss.op is goal.op for loss in step.losses)]
     seen = []
-    leaves = [leaf for leaf in tensors(step.batch) if leaf.dim() > 0]
-    for goal in goals(step) if step.loss is not None else ():
-        by_hand = not any(item.op is goal.op for item in step.losses)
-        if by_hand and len(leaves) > 2:  # weights of samples, as advantages, may be negative
-            continue
-        if id(goal.prediction) not in step.grads:
-            continue
+    for goal in found:
         value = goal.prediction.detach().clone().requires_grad_()
         with torch.enable_grad():
             (plain,) = torch.autograd.grad(goal.plain(value).sum(), value)
         seen.append((_cosine(plain, step.grads[id(goal.prediction)]), goal))
     return seen
+
+
+def _may_be_weighed(step: Step) -> bool:
+    """Whether a batch is more than inputs and labels: weights of samples, as advantages, may be negative."""
+    return len([leaf for leaf in tensors(step.batch) if leaf.dim()]) > 2
 
 
 def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
@@ -139,27 +132,20 @@ def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Find
     log-likelihoods of what the batch holds by distributions of torch's. With an optimizer that goes up: if they rise as
     it rises.
     """
-    record, op = None, None
-    for number, batch in enumerate(subject.batches[:3]):
+    for number in range(len(subject.batches[:3])):
         now = step(number)
-        record, grads = now.record, now.grads
-        has_weights = len(tensors(batch)) > 2  # such as advantages, which may be negative
-        means = [loss for loss in now.losses if is_scalar(loss.op.out) or not has_weights]
-        signs = {id(loss.op.out): (loss.op, 1) for loss in means}
-        for value, out in () if has_weights else now.likelihoods:
-            if (maker := record.producer(out)) is not None and _is_given(subject, now, value):
-                signs[id(out)] = (maker, -1)
-        known = [sign * grads[key] for key, (_, sign) in signs.items() if key in grads]
-        if not known or max(float((-grad if uphill else grad).max()) for grad in known) >= 0:
+        weighed = _may_be_weighed(now)
+        parts = [(loss.op, 1) for loss in now.losses if is_scalar(loss.op.out) or not weighed]
+        likelihoods = [out for value, out in now.likelihoods if not weighed and _is_given(subject, now, value)]
+        parts += [(maker, -1) for out in likelihoods if (maker := now.record.producer(out)) is not None]
+        slopes = [sign * now.grads[id(op.out)] for op, sign in parts if id(op.out) in now.grads]
+        if not slopes or not all(bool((slope > 0 if uphill else slope < 0).all()) for slope in slopes):
             return None
-        op, sign = list(signs.values())[-1]
-        name = op.name if sign > 0 else "the negative log-likelihood"
-    if record is None or op is None:
-        return None
+    op, sign = parts[-1]
+    name = op.name if sign > 0 else "the negative log-likelihood"
     if uphill:
         return _climbs(subject, f"rises with {name}")
-    negated = [item for item in record.named(*_NEGATING) if is_scalar(item.out)]
-    place = negated[-1].place if negated else last_line(record) if sign < 0 else op.place
+    place = _sign(now.record) or (op.place if sign > 0 else last_line(now.record))
     return Finding(LOSS_NOT_DECREASING, place, f"the loss falls as {name} rises", "return loss  # the other sign")
 
 
@@ -169,9 +155,7 @@ def _is_given(subject: Subject, step: Step, value: Tensor) -> bool:
     return step.is_from_data(value) and weights.isdisjoint(step.record.ancestors(value))
 
 
-def _sign(record: Record, goal: Goal) -> Place | None:
-    """The line of the last call that the loss is made of: where its sign is decided."""
-    if not any(item.op is goal.op for item in losses(record)):
-        return last_line(record)
-    negated = [op for op in record.named(*_NEGATING, "sub", "__sub__") if is_scalar(op.out)]
-    return negated[-1].place if negated else goal.op.place
+def _sign(record: Record, *more: str) -> Place | None:
+    """The line of the last call that may negate the loss."""
+    negated = [op.place for op in record.named(*_NEGATING, *more) if is_scalar(op.out)]
+    return negated[-1] if negated else None

@@ -33,11 +33,11 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     if not subject.validates:
         return
     problems = [*_hidden(subject), *subject.watch(_Watch).problems]
-    seen = set()
-    for name, message, place, fix in problems:
-        if name not in seen:
-            seen.add(name)
-            yield Finding(METRIC_MISUSE, place, message, fix)
+    seen: dict[str, Problem] = {}
+    for problem in problems:
+        seen.setdefault(problem[0], problem)
+    for _, message, place, fix in seen.values():
+        yield Finding(METRIC_MISUSE, place, message, fix)
     if not problems:
         yield "metrics begin anew with every validation"
 
@@ -75,13 +75,13 @@ class _Watch(Watch):
         if arguments[3] > 0:  # the batch's number: what the hooks of the start reset has been
             return
         self.runs += 1
-        state = _state(self.model)
+        self.before = _state(self.model)
         if self.runs == 1:
-            self.first = state
+            self.first = self.before
         for name in self.growing - self.unread if self.runs == 2 else ():
-            if state.get(name) != self.first.get(name) and not _is_empty(state.get(name)):
-                self.problems.append(_carried(self.model, name, state[name]))
-        self.before = state
+            value = self.before.get(name)
+            if value and value != self.first.get(name):
+                self.problems.append(_carried(self.model, name, value))
 
     def on_validation_batch_end(self, *arguments: Any, **_: Any) -> None:
         now, (batch, index) = _state(self.model), arguments[3:5]
@@ -109,10 +109,10 @@ WATCH = _Watch
 
 def _state(model: nn.Module) -> dict[str, Any]:
     """How often each metric was updated; the size of lists and the value of numbers among the module's attributes."""
-    state: dict[str, Any] = {
-        name: part._update_count for name, part in model.named_modules() if isinstance(part, Metric) and name
-    }
-    for name, value in vars(model).items():
+    metrics = {name: part for name, part in model.named_modules() if isinstance(part, Metric) and name}
+    state: dict[str, Any] = {name: metric._update_count for name, metric in metrics.items()}
+    buffers = {name: value for name, value in model.named_buffers() if not name.endswith("num_batches_tracked")}
+    for name, value in (vars(model) | buffers).items():
         if name.startswith("_"):
             continue
         if isinstance(value, list):
@@ -121,42 +121,30 @@ def _state(model: nn.Module) -> dict[str, Any]:
             state[name] = value
         elif isinstance(value, Tensor) and value.dim() == 0:
             state[name] = value.item()
-    for name, buffer in model.named_buffers():
-        owner = name.rpartition(".")[0]
-        if buffer.dim() == 0 and not isinstance(model.get_submodule(owner), nn.modules.batchnorm._NormBase):
-            state[name] = buffer.item()
     return state
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or value == 0
 
 
 def _carried(model: nn.Module, name: str, value: Any) -> Problem:
     part = dict(model.named_modules()).get(name)
     if isinstance(part, Metric):
         message = f"{name} ({type(part).__name__}) still holds {value} batches when the next validation begins"
-        return (
-            name,
-            message,
-            _use(model, name, "compute") or _use(model, name, ""),
-            f"self.{name}.reset()  # after compute()",
-        )
+        place = _use(model, f"self.{name}.compute(") or _use(model, f"self.{name}")
+        return name, message, place, f"self.{name}.reset()  # after compute()"
     message = f"self.{name} is {value} when the second validation begins: its steps add to it, nothing resets it"
-    place = _use(model, name, "") or _use(model, name.partition(".")[0], "")  # of the part that holds it
+    place = _use(model, f"self.{name}") or _use(model, f"self.{name.partition('.')[0]}")  # of the part that holds it
     return name, message, place, f"self.{name} = …  # reset in on_validation_epoch_start"
 
 
-def _use(model: nn.Module, name: str, method: str) -> Place | None:
-    """The first line outside of __init__ that reads an attribute, or calls this method of it."""
-    wanted = f"self.{name}.{method}(" if method else f"self.{name}"
+def _use(model: nn.Module, expression: str) -> Place | None:
+    """The first statement outside of __init__ with an expression."""
     for place, node in source.in_methods(model):
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and wanted in ast.unparse(node):
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and expression in ast.unparse(node):
             return place
     return None
 
 
 def _hidden(subject: Subject) -> Iterator[Problem]:
+    """Metrics in plain lists and dicts, which Lightning does not move to the device."""
     for module in subject.model.modules():
         for name, value in vars(module).items():
             items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()

@@ -1,7 +1,7 @@
 """Losses that eight samples cannot be learned by."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ DEFECTS = (LOSS_NOT_DECREASING,)
 
 _STUCK, _LEARNED = 0.65, 0.4
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
+_ENOUGH = 60  # steps, where time is up before all of them
 
 
 def overfit(subject: Subject) -> Iterator[Finding | str]:
@@ -36,69 +37,66 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches or not subject.model.automatic_optimization:
         return
-    batch = subject.batches[0]
-    part = first(batch, _SAMPLES)
-    batch = part if part is not None and subject.takes(part) else batch
-    for module in subject.model.modules():
+    batch, part = subject.batches[0], first(subject.batches[0], _SAMPLES)
+    if part is not None and subject.takes(part):
+        batch = part
+    _prepare(subject.model)
+
+    def own() -> Tensor | None:
+        torch.manual_seed(0)
+        return subject.train(batch)
+
+    def plain() -> Tensor | None:
+        losses = [goal.plain(goal.prediction).sum() for goal in goals(subject.record(batch).checked())]
+        return torch.stack(losses).sum() if losses else None
+
+    loss, other = own(), subject.train(batch)  # the second goes on with other random numbers
+    if loss is None or loss.dim() or other is None or float(loss) <= 0 or abs(loss - other) > 1e-4 * loss:
+        return
+    before = sandbox.call(lambda: _number(plain()), 10.0)
+    losses, after = sandbox.call(lambda: (_learn(subject, own, _STUCK), _number(plain())), 10.0)
+    if len(losses) < _ENOUGH or not fmean(losses[-3:]) > _STUCK * losses[0]:
+        return
+    if after < _STUCK * before:  # the labels are learned, and other terms stay
+        return
+    plain_losses = sandbox.call(lambda: _learn(subject, plain, _LEARNED), 10.0)
+    if not plain_losses or not 0 <= fmean(plain_losses[-3:]) < _LEARNED * plain_losses[0]:
+        return
+    share, plain_share = (fmean(values[-3:]) / values[0] for values in (losses, plain_losses))
+    message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {share:.2f} of the first, "
+    message += f"where the plain loss reaches {plain_share:.2f}"
+    fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
+    place = goals(subject.record(batch).checked())[-1].op.place
+    yield Finding(LOSS_NOT_DECREASING, place, message, fix)
+
+
+def _prepare(model: nn.Module) -> None:
+    """Leaves out dropout, and sparse gradients, which Adam does not take."""
+    for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             module.dropout = 0.0
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            module.sparse = False  # Adam takes dense gradients alone
-    values = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        loss = subject.train(batch)
-        values.append(float(loss.detach()) if loss is not None and loss.dim() == 0 else 0.0)
-    if min(values) <= 0 or abs(values[0] - values[1]) > 1e-4 * values[0]:
-        return
-    before = sandbox.call(lambda: _plain(subject, batch), 10.0)
-    start, last, after = sandbox.call(lambda: (*_learn(subject, batch, plain=False), _plain(subject, batch)), 10.0)
-    if not last > _STUCK * start or after < _STUCK * before:  # the labels are learned, and other terms stay
-        return
-    plain_first, plain_last = sandbox.call(lambda: _learn(subject, batch, plain=True), 10.0)
-    if not 0 <= plain_last < _LEARNED * plain_first:
-        return
-    found = goals(subject.record(batch).checked())
-    message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {last / start:.2f} of the first, "
-    message += f"where the plain loss reaches {plain_last / plain_first:.2f}"
-    fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
-    yield Finding(LOSS_NOT_DECREASING, found[-1].op.place, message, fix)
+            module.sparse = False
 
 
-def _learn(subject: Subject, batch: Any, plain: bool) -> tuple[float, float]:
-    """The first loss and the mean of the last few."""
+def _learn(subject: Subject, compute: Callable[[], Tensor | None], aim: float) -> list[float]:
+    """The losses of a training, until three are below the aim, as a share of the first; none without gradients."""
     weights = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
     optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), budget(2.5)
-    for _ in range(_STEPS):
+    while len(values) < _STEPS and not is_spent() and not (len(values) > 3 and max(values[-3:]) < aim * values[0]):
         optimizer.zero_grad()
-        if plain:
-            loss = _plain_loss(subject, batch)
-            if loss is None:
-                return 0.0, 1.0
-        else:
-            torch.manual_seed(0)
-            loss = subject.train(batch)
+        loss = compute()
         if loss is None:
-            return 0.0, 0.0
+            return []
         loss.backward()
         if not any(weight.grad is not None and bool(weight.grad.any()) for weight in weights):
-            return 0.0, 0.0  # a constant, of which another probe tells
+            return []  # a constant, of which another probe tells
         optimizer.step()
         values.append(float(loss.detach()))
-        if len(values) > 3 and max(values[-3:]) < (_LEARNED if plain else _STUCK) * values[0]:  # it learns
-            return values[0], values[-1]
-        if is_spent():
-            return values[0], min(values) if plain else (sum(values[-5:]) / 5 if len(values) > 60 else 0.0)
-    return values[0], sum(values[-5:]) / 5
+    return values
 
 
-def _plain_loss(subject: Subject, batch: Any) -> Tensor | None:
-    losses = [goal.plain(goal.prediction).sum() for goal in goals(subject.record(batch).checked())]
-    return torch.stack(losses).sum() if losses else None
-
-
-def _plain(subject: Subject, batch: Any) -> float:
-    loss = _plain_loss(subject, batch)
+def _number(loss: Tensor | None) -> float:
     return 0.0 if loss is None else float(loss.detach())

@@ -44,17 +44,15 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
             if place is None:
                 return
             wrong[number] += int(loss.target[place[0]]) != place[1]
-    for number, loss in found:
-        if wrong[number] * 2 > _LOOKED_AT:
-            ancestors = before.record.ancestors(loss.prediction)
-            orders = [op for op in before.record.named(*_ORDERS) if any(id(out) in ancestors for out in op.outputs)]
-            message = (
-                f"{loss.op.name} of {size} × {size} similarities: of {_LOOKED_AT} samples, {wrong[number]} are not "
-            )
-            message += "their own positives, as rows and columns are in different orders"
-            fix = "keys = keys[order.argsort()]  # the order of the queries again"
-            yield Finding(LOSS_NOT_DECREASING, orders[-1].place if orders else loss.op.place, message, fix)
-            return
+    number, loss = max(found, key=lambda item: wrong[item[0]])
+    if wrong[number] * 2 > _LOOKED_AT:
+        ancestors = before.record.ancestors(loss.prediction)
+        orders = [op for op in before.record.named(*_ORDERS) if any(id(out) in ancestors for out in op.outputs)]
+        message = f"{loss.op.name} of {size} × {size} similarities: of {_LOOKED_AT} samples, {wrong[number]} are not "
+        message += "their own positives, as rows and columns are in different orders"
+        fix = "keys = keys[order.argsort()]  # the order of the queries again"
+        yield Finding(LOSS_NOT_DECREASING, (orders or [loss.op])[-1].place, message, fix)
+        return
     yield "positives of the contrastive loss are pairs"
 
 
@@ -71,12 +69,10 @@ def _replaced(leaf: Tensor, sample: int) -> Tensor:
 
 def _row_and_column(before: Tensor, after: Tensor) -> tuple[int, int] | None:
     """The row and the column that changed, if one of each stands out."""
-    changed = change(before, after)
-    found = []
+    changed, found = change(before, after), []
     for dim in (1, 0):
-        sums = changed.sum(dim=dim)
-        first, second = torch.topk(sums, 2).values.tolist()
+        (first, second), (number, _) = (part.tolist() for part in torch.topk(changed.sum(dim), 2))
         if first < _STANDS_OUT * second:
             return None
-        found.append(int(sums.argmax()))
+        found.append(number)
     return found[0], found[1]

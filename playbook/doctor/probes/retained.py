@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject, Watch
 
@@ -60,25 +61,12 @@ class _Watch(Watch):
         if len(self.counts) == _STEPS:
             return
         gc.collect()
-        nodes: set[Any] = set()
-        for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())} - {None}:
-            graph = _graph(end)
-            if any(id(getattr(node, "variable", None)) in self.weights for node in graph):
-                nodes |= graph
-        self.counts.append(len(nodes))
+        graphs = [nodes(end) for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())}]
+        of_steps = [graph for graph in graphs if not self.weights.isdisjoint(leaves(graph))]
+        self.counts.append(len(set().union(*of_steps)))
 
 
 WATCH = _Watch
-
-
-def _graph(end: Any) -> set[Any]:
-    nodes, todo = set(), [end]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in nodes:
-            nodes.add(node)
-            todo += [following for following, _ in node.next_functions]
-    return nodes
 
 
 def _living_tensors() -> list[Tensor]:
@@ -86,38 +74,27 @@ def _living_tensors() -> list[Tensor]:
     return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
 
 
-def _holder(subject: Subject) -> tuple[str | None, Place | None]:
+def _holder(subject: Subject) -> tuple[str, Place | None]:
     """The attribute that holds tensors with a graph, and the line outside of __init__ that gives it them."""
-    known = [owner for owner in (*subject.model.modules(), subject.data) if owner is not None]
-    for owner in [*known, *(thing for holder in known for thing in _beside(holder))]:
+    known: list[object] = [*subject.model.modules(), *([subject.data] if subject.data is not None else [])]
+    beside = [thing for owner in known for thing in vars(owner).values() if _is_plain(thing)]
+    for owner in (*known, *beside):
         for name, value in vars(owner).items():
             if not name.startswith("_") and any(tensor.grad_fn is not None for tensor in tensors(value)):
-                return name, _given(owner, name)
-    return None, source.definition(type(subject.model).training_step)
+                given = (place for place, node in source.in_methods(owner) if _gives(node, name))
+                return name, next(given, None) or source.assignment(owner, name)
+    return "", source.definition(type(subject.model).training_step)
 
 
-def _beside(owner: object) -> list[object]:
-    """Plain objects of the user's classes among an object's attributes."""
-    held = vars(owner).values()
-    return [
-        thing
-        for thing in held
-        if not isinstance(thing, nn.Module) and hasattr(thing, "__dict__") and source.classes_of(thing)
-    ]
+def _is_plain(thing: object) -> bool:
+    """Whether this is an object of a class of the user's that is no part of a model."""
+    return not isinstance(thing, nn.Module) and hasattr(thing, "__dict__") and bool(source.classes_of(thing))
 
 
-def _given(owner: object, name: str) -> Place | None:
-    for place, node in source.in_methods(owner):
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and _gives(node, name):
-            return place
-    return source.assignment(owner, name)
-
-
-def _gives(node: ast.Assign | ast.AugAssign | ast.Expr, name: str) -> bool:
+def _gives(node: ast.AST, name: str) -> bool:
+    """Whether a statement assigns an attribute or something in it, or gives one to a method of it."""
     if isinstance(node, ast.Expr):
-        text = ast.unparse(node)
-        return text.startswith(f"self.{name}") and any(
-            f".{verb}(" in text for verb in ("append", "extend", "add", "update")
-        )
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        is_given = isinstance(node.value, ast.Call) and bool(node.value.args)
+        return is_given and ast.unparse(node).startswith(f"self.{name}")
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
     return any(ast.unparse(target).startswith(f"self.{name}") for target in targets)

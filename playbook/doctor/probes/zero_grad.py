@@ -14,10 +14,7 @@ from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.subject import Subject, Watch
 
 MISSING_ZERO_GRAD = Defect(
-    "missing-zero-grad",
-    "critical",
-    "Every step follows the sum of all gradients since the start.",
-    shown_by=TRAINING,
+    "missing-zero-grad", "critical", "Every step follows the sum of all gradients since the start.", shown_by=TRAINING
 )
 DEFECTS = (MISSING_ZERO_GRAD,)
 
@@ -65,9 +62,7 @@ class _Watch(Watch):
         for key, parameter in list(self.used.items()):
             if parameter.grad is None or not parameter.grad.any():
                 del self.used[key]
-                self.kept.discard(key)
-            else:
-                self.kept.add(key)
+        self.kept = set(self.used)
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         own = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
@@ -75,7 +70,7 @@ class _Watch(Watch):
         self.counts[id(optimizer)] = steps + 1, stale + bool(own.keys() & self.kept)
         self.used |= own
         places, _ = source.callers(sys._getframe(1))
-        self.place = self.place or (places[0] if places else None)
+        self.place = self.place or next(iter(places), None)
 
 
 WATCH = _Watch
