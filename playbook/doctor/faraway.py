@@ -10,6 +10,7 @@ from functools import cache
 from sys import _getframe
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -139,6 +140,8 @@ class _Functions(TorchFunctionMode):
         kwargs = {name: _sent(value) for name, value in (kwargs or {}).items()}
         if func is Tensor.to:
             args = [args[0], *map(_sent, args[1:])]
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Far):
+            args = [args[0], _index(args[1]), *args[2:]]
         if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
             return isinstance(args[0], Far)
         device = kwargs.get("device")
@@ -168,6 +171,12 @@ class _Functions(TorchFunctionMode):
             out = func(*sent[0], **sent[1])  # raises again, unless it was for where they are
             self.meeting(func.__name__, strangers)
             return out
+
+
+def _index(index: Any) -> Any:
+    """An index whose lists are tensors: torch would make those where no mode sees it, and without values."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return tuple(torch.as_tensor(part).to(FAR) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 
 def _sent(argument: Any) -> Any:

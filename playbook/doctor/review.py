@@ -1,6 +1,5 @@
 """The review: runs a program until its first training step, in a copy of the process, and lets every probe look."""
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +9,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from playbook.doctor import blame, failure, sandbox, subject
+from playbook.doctor import blame, failure, sandbox
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
+from playbook.doctor.machine import num_cores
+from playbook.doctor.opening import open_subject
 from playbook.doctor.registry import Probe, all_defects, all_probes
 from playbook.doctor.report import Report, select_findings
 from playbook.doctor.subject import Subject
@@ -73,7 +74,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
     try:
         pl.seed_everything(0, verbose=False)
         model, data = build()
-        subject.open_subject(model, data, settings, look)
+        open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
         finding = failure.as_finding(error)
         answer["findings"].append(finding.as_dict() | {"probe": "start"})
@@ -114,8 +115,8 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     light = {name: probe for name, probe in todo.items() if probe.light}
     rehearsing = {name: probe for name, probe in todo.items() if probe.watch is not None}
     others = [name for name in todo if name not in light and name not in rehearsing]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    lanes = [others[start :: min(cores, LANES)] for start in range(min(cores, LANES))]
+    number = min(num_cores(), LANES)
+    lanes = [others[start::number] for start in range(number)]
 
     def run(index: int) -> Iterator[tuple[str, Result]]:
         if index == 0:

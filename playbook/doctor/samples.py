@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.losses import Loss
-from playbook.doctor.subject import Subject, _arrive, _batches_of
+from playbook.doctor.subject import Subject
 
 
 def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
@@ -72,8 +73,8 @@ def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
     for loader in train_loaders(subject):
         alone(loader)
     deadline = time.monotonic() + limit_s
-    for batch in _batches_of(subject.trainer.train_dataloader):
-        yield _arrive(subject.trainer, batch)
+    for batch in batches_of(subject.trainer.train_dataloader):
+        yield arrive(subject.trainer, batch)
         if time.monotonic() > deadline:
             return
 

@@ -21,6 +21,7 @@ import torch
 from playbook.doctor.errors import ReviewError
 
 _POLL_S = 0.05
+_LONGEST = 300  # characters of an error: torch lists all its backends
 _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
 
 
@@ -109,6 +110,7 @@ def _run_and_leave(function: Callable[[], Iterable[Any]], writer: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         torch.set_num_threads(1)  # those of the original do not exist here, nor does its GPU
         torch.cuda.is_available = lambda: False
+        torch.Tensor.cuda = lambda self, *_, **__: self
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         silence = os.open(os.devnull, os.O_RDWR)
@@ -154,7 +156,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, SandboxError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+    text = " ".join(str(error).split())[:_LONGEST]
+    return f"{type(error).__name__}: {text} ({os.path.basename(last.filename)}:{last.lineno})"
 
 
 def _receive(process: int, reader: int, deadline: float) -> tuple[bytes, int | None]:

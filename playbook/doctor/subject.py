@@ -9,18 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from playbook.doctor import sandbox
+from playbook.doctor.arrival import arrive
 from playbook.doctor.batches import first, first_positions
 from playbook.doctor.logger import AcceptingLogger
 from playbook.doctor.losses import likelihoods
@@ -33,10 +32,6 @@ _STEPS = 6  # of a rehearsal, at least
 _KEPT = 2  # recorded steps, whose tensors stay alive
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
-
-
-class _Enough(BaseException):
-    """Ends the training that the review was part of."""
 
 
 Notes = TypeVar("Notes", bound="Watch")
@@ -52,7 +47,7 @@ class Subject:
         batches: the first training batches, as the step gets them.
         val_batches: the first validation batches; none without a validation loader.
         settings: options of the Trainer that the user chose: max_epochs, gradient_clip_val, …
-        seconds: that a training step takes.
+        seconds: that a training step computes.
         samples: that each batch is cut to, where that is long.
         positions: that each sequence is cut to, where it still is.
         consumes: whether a step changes the batch that it gets, so that each step gets a copy.
@@ -148,7 +143,7 @@ class Subject:
         given_losses: list[Tensor] = []
         self.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
         try:
-            with likelihoods() as values:
+            with self.dense_gradients(), likelihoods() as values:
                 step = self.record(batch)
         finally:
             del self.model.manual_backward
@@ -252,6 +247,18 @@ class Subject:
             self.model.zero_grad()
 
     @contextmanager
+    def dense_gradients(self) -> Iterator[None]:
+        """Embeddings whose gradients are sparse get dense ones, of the same values."""
+        sparse: list[Any] = [module for module in self.model.modules() if getattr(module, "sparse", False) is True]
+        for module in sparse:
+            module.sparse = False
+        try:
+            yield
+        finally:
+            for module in sparse:
+                module.sparse = True
+
+    @contextmanager
     def not_optimized(self) -> Iterator[None]:
         """Steps that optimise by themselves change no weight: the optimizers only call the closure."""
         optimizers = self.trainer.optimizers
@@ -271,7 +278,7 @@ class Subject:
         stage, self.trainer.validating = self.trainer.state.stage, True
         try:
             with self.evaluating():
-                return _arrive(self.trainer, batch)
+                return arrive(self.trainer, batch)
         finally:
             self.trainer.state.stage = stage
 
@@ -294,26 +301,6 @@ _DEFAULTS = [
     for owner in (pl.LightningModule, pl.LightningDataModule)
     for kind in ("train", "val", "test")
 ]
-
-
-def open_subject(
-    model: pl.LightningModule,
-    data: pl.LightningDataModule | None,
-    settings: dict[str, Any],
-    look: Callable[[Subject], None],
-) -> None:
-    """Begins a training with Lightning's Trainer, shows it to `look` at its first batch, and leaves.
-
-    Raises:
-        Exception: whatever the program raises on its way there.
-    """
-    begin = _AtFirstBatch(look, settings)
-    try:
-        trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
-    except _Enough:
-        return
-    if not begin.began:
-        raise ValueError("the training loader has no batch")
 
 
 def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
@@ -359,32 +346,6 @@ def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
     )
 
 
-class _AtFirstBatch(pl.Callback):
-    def __init__(self, look: Callable[[Subject], None], settings: dict[str, Any]) -> None:
-        self.look = look
-        self.settings = settings
-        self.began = False
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        facts = getattr(trainer.datamodule, "facts", None)  # type: ignore[attr-defined]  # set by fit
-        if isinstance(facts, dict) and isinstance(getattr(pl_module, "facts", None), dict):
-            pl_module.facts = dict(facts)  # type: ignore[assignment]  # it is a dict already
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        self.began = True
-        model = pl_module
-        model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for
-        subject = Subject(model, trainer, [], [], self.settings)
-        subject.batches = [_arrive(trainer, item) for item in islice(_batches_of(trainer.train_dataloader), NUM_TRAIN)]
-        for loader in subject.loaders("val")[:1]:
-            subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
-        subject.shorten()
-        self.look(subject)
-        raise _Enough
-
-
 def _test_loaders(owner: Any) -> Any:
     """What test_dataloader returns, after the set-up for tests if need be; nothing without test data."""
     for prepare in (lambda: None, lambda: owner.setup("test")):
@@ -395,10 +356,10 @@ def _test_loaders(owner: Any) -> Any:
 
 
 def _first_step(subject: Subject) -> tuple[float, bool]:
-    """How long a training step takes, and whether it or a validation step changes its batch."""
-    start = time.perf_counter()
+    """How long a training step computes, and whether it or a validation step changes its batch."""
+    start = time.process_time()  # other work on the machine does not count
     consumes = _changes(subject.batches[0], subject.train)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     if subject.validates and not consumes and seconds < _LONG_S:
         with subject.evaluating():
             consumes = _changes(subject.val_batches[0], subject.validate)
@@ -415,23 +376,6 @@ def _changes(batch: Any, step: Callable[[Any], Any]) -> bool:
     before = state()
     step(batch)
     return state() != before
-
-
-def _batches_of(loaders: Any) -> Iterator[Any]:
-    """Batches of one loader, or of several in the structure that the step gets."""
-    if isinstance(loaders, DataLoader) or not isinstance(loaders, CombinedLoader | dict | list | tuple):
-        yield from loaders
-        return
-    combined = loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, "max_size_cycle")
-    for batch, _, _ in combined:  # "max_size_cycle" is what the Trainer takes for several training loaders
-        yield batch
-
-
-def _arrive(trainer: pl.Trainer, batch: Any) -> Any:
-    """A batch after the hooks of its way to the device, as the Trainer runs them."""
-    batch = trainer.precision_plugin.convert_input(batch)
-    batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
-    return trainer.lightning_module._apply_batch_transfer_handler(batch, device=torch.device("cpu"), dataloader_idx=0)
 
 
 def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:

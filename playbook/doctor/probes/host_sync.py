@@ -11,6 +11,7 @@ from torch import Tensor
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.losses import losses
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.subject import Subject
 
@@ -50,7 +51,7 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
 
     What is read must come from the model, or be a fraction or a branch on the batch: whole numbers of a batch alone
     are lengths and counts that shapes need. Answers to what the step takes from outside, as the actions that an
-    environment waits for, must be read and are spared.
+    environment waits for, must be read and are spared, but not what is computed from a loss.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rounds: list[dict[Place, list[str]]] = []
@@ -92,13 +93,14 @@ class _Reads(Record):
         """Lines that read values of the model or the batch, and how."""
         weights, given = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
         known = weights | given | {id(leaf) for leaf in subject.model.buffers()}
+        measured = {id(loss.op.out) for loss in losses(self)}
         found: dict[Place, list[str]] = {}
         for name, op, place in self.reads:
             tensor = op.inputs[0]
             family = self.ancestors(tensor)
             if tensor.requires_grad or family & weights:
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
-                counts = is_kept or bool(family & given) or not self._takes_others(family, known)
+                counts = is_kept or bool(family & (given | measured)) or not self._takes_others(family, known)
             else:
                 counts = bool(family & given) and (tensor.is_floating_point() or name in _BRANCHES)
             is_transfer = name == "cpu" and "cpu" not in place.code  # `.to(device)`, which is the CPU only here

@@ -64,7 +64,7 @@ def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Step, Step]:
         subject.model.double()
         wide = [mapped(b, lambda leaf: leaf.double() if leaf.is_floating_point() else leaf) for b in (batch, rolled)]
         return evaluated(subject, wide[0], training=True), evaluated(subject, wide[1], training=True)
-    except (RuntimeError, TypeError):  # the code insists on its own precision
+    except (RuntimeError, TypeError, ValueError):  # the code insists on its own precision
         subject.model.float()
         return evaluated(subject, batch, training=True), evaluated(subject, rolled, training=True)
 

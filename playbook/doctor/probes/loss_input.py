@@ -26,7 +26,7 @@ SIGMOID_BEFORE_LOGITS_LOSS = Defect(
 ACTIVATION_ON_LOGITS = Defect(
     "activation-on-logits",
     "critical",
-    "Classes cannot get the logits they need; negative ones have no gradient.",
+    "Classes cannot get the logits they need, and those that are cut off have no gradient.",
     explains=("loss-not-decreasing", "bad-initial-loss", "dead-units"),
 )
 DEFECTS = (DOUBLE_SOFTMAX, SIGMOID_BEFORE_LOGITS_LOSS, ACTIVATION_ON_LOGITS)
@@ -34,7 +34,8 @@ LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 _SIGMOID = ("sigmoid", "hardsigmoid", "logsigmoid", "expit")
 _OTHERS = "relu relu6 leaky_relu tanh hardtanh elu selu celu gelu silu mish softplus hardswish softsign"
-_ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_OTHERS.split()])
+_DROPOUTS = ("dropout", "alpha_dropout")
+_ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_DROPOUTS, *_OTHERS.split()])
 _MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
 
 
@@ -44,7 +45,8 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     Cross-entropy applies log-softmax and binary cross-entropy with logits applies the sigmoid themselves (torch's
     documentation of both); softmax before a log-softmax of one's own is the same mistake. Log-probabilities are logits
     as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked through.
-    Soft-capping, as 30 · tanh(x / 30), ends in a product and is not an activation.
+    Dropout there takes logits away at random. Soft-capping, as 30 · tanh(x / 30), ends in a product and is no
+    activation.
     """
     record = subject.step().record
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
@@ -55,7 +57,9 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
         name = maker.name.removesuffix("_") if maker is not None else ""
         if maker is None or name not in _ACTIVATIONS or maker.place in activations:
             continue
-        defect, fix = ACTIVATION_ON_LOGITS, "return logits  # without an activation"
+        if name in _DROPOUTS and torch.equal(maker.out, maker.inputs[0]):  # a rate of 0
+            continue
+        defect, fix = ACTIVATION_ON_LOGITS, "return logits  # as the last layer gives them"
         if is_softmax and name in _SOFTMAX:
             defect, fix = DOUBLE_SOFTMAX, "return logits  # without softmax: the loss applies it"
         elif not is_softmax and name in _SIGMOID:

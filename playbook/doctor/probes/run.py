@@ -6,9 +6,10 @@ from contextlib import nullcontext
 from torch.utils.data import BatchSampler, DataLoader
 
 from playbook.doctor import source
+from playbook.doctor.arrival import arrive
 from playbook.doctor.findings import RUN, Defect, Finding
 from playbook.doctor.samples import size, train_loaders
-from playbook.doctor.subject import Subject, Watch, _arrive
+from playbook.doctor.subject import Subject, Watch
 
 CRASH = Defect(
     "crash",
@@ -53,7 +54,7 @@ def _failure_at_end(subject: Subject) -> tuple[int, Exception] | None:
         if (indices := _short_end(loader)) is None:
             continue
         batch = loader.collate_fn([loader.dataset[index] for index in indices])
-        arrived = _arrive(subject.trainer, batch) if training else subject.arrived(batch)
+        arrived = arrive(subject.trainer, batch) if training else subject.arrived(batch)
         whole = (subject.batches if training else subject.val_batches)[0]
         with subject.unchanged(), nullcontext() if training else subject.evaluating():
             error = subject.record(arrived, training).error

@@ -71,16 +71,20 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
         return
 
 
-Call = tuple[nn.Module, tuple[Any, Any]]  # a module with weights, and what it was called with
+Call = tuple[nn.Module, tuple[Any, Any], list[int]]  # a module with weights, its arguments, and which results count
 
 
 def _pairs(step: Step) -> Iterator[tuple[Loss, Call, Tensor]]:
     """Each loss with each sequence that a module reads."""
     for loss in step.losses:
-        for module, arguments, _ in step.record.calls:
+        for module, arguments, result in step.record.calls:
+            results = tensors(result)  # beside the scores, maps of attention have a dimension of time as well
+            known = {id(leaf) for leaf in results}
+            before = step.record.ancestors(loss.prediction, lambda _, made, known=known: id(made) not in known)
+            lead = [number for number, leaf in enumerate(results) if id(leaf) in before]
             for read in tensors(arguments):
                 if read.dim() > 1 and next(nn.Module.parameters(module), None) is not None:
-                    yield loss, (module, arguments), read
+                    yield loss, (module, arguments, lead), read
 
 
 def _made_twice(subject: Subject, loss: Loss) -> Place | None:
@@ -97,7 +101,7 @@ def _with_others(
     subject: Subject, call: Call, read: Tensor, axis: int, later: bool
 ) -> tuple[list[Tensor], list[Record]]:
     """How results (T, …) of a module change if the later or earlier half of what it reads is that of other samples."""
-    (module, arguments), length = call, read.shape[axis]
+    (module, arguments, lead), length = call, read.shape[axis]
     mixed = read.roll(1, 0)
     if torch.equal(mixed, read):
         mixed = read.flip(axis)
@@ -111,7 +115,8 @@ def _with_others(
         for args, kwargs in (arguments, changed):
             torch.manual_seed(0)
             with Record() as record:
-                results.append(tensors(module(*args, **kwargs)))
+                given = tensors(module(*args, **kwargs))
+            results.append([given[number] for number in lead] or given)
             records.append(record)
     pairs = zip(*results, strict=True)
     return [part for one, two in pairs for part in _over_time(one, two, len(read), length, axis)], records

@@ -29,12 +29,15 @@ _WRITING = ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
 def validation_state(subject: Subject) -> Iterator[Finding | str]:
     """Compares weights, statistics of norms and other saved buffers before and after a validation step.
 
-    Weights and statistics must stay. Another buffer may change (a best score, a counter) as long as a second
-    validation of the same batch gives the same outputs. Metrics keep their states for themselves.
+    Weights and statistics must stay as a training step without its optimizer leaves them: a masked convolution
+    writes its mask into its weights in every forward pass. Another buffer may change (a best score, a counter) as
+    long as a second validation of the same batch gives the same outputs. Metrics keep their states for themselves.
     """
     if not subject.validates:
         return
     model = subject.model
+    with subject.not_optimized():
+        subject.record(subject.batches[0])
     before = {name: value.detach().clone() for name, value in _saved(model).items()}
     step = _validated(subject)
     if step.error is not None:  # another probe tells

@@ -19,6 +19,7 @@ import yaml
 
 from playbook.doctor import patch, sandbox, source
 from playbook.doctor.errors import ReviewError
+from playbook.doctor.machine import crowding
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
 from playbook.doctor.report import Report, select_findings
@@ -27,7 +28,8 @@ from playbook.doctor.scripts.folder import Copy, confine
 from playbook.doctor.scripts.rehearsal import rehearse
 from playbook.doctor.scripts.review import Request, review_held
 
-LIMIT_S, REHEARSAL_S = 60.0, 15.0
+LIMIT_S = 60.0
+_REHEARSAL = 0.25  # of it
 _OUTPUT = 4  # lines of a script that stops
 _LATE_S = 3.0  # for what a process writes at its end
 
@@ -82,12 +84,13 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
         script: the file.
         arguments: of the script.
         ids: of the defects to look for.
-        limit_s: seconds for everything.
+        limit_s: seconds for everything on an idle machine; on a crowded one up to three times as many.
 
     Raises:
         ReviewError: there is no such script, or it never calls `backward`.
     """
     start = time.monotonic()
+    limit_s *= crowding()
     _require(script)
     scratch = Path(tempfile.mkdtemp(prefix="doctor-"))
     _import_libraries(script)
@@ -147,7 +150,8 @@ def _run(
         return copies[place].restored(json.loads(file.read_text(encoding="utf-8"))) if file is not None else {}
 
     def rehearsing(place: Path, longest: int | None) -> Callable[[], NoReturn]:
-        return in_copy(place, lambda copied: rehearse(copied, arguments, place / "r.json", REHEARSAL_S, longest))
+        seconds = _REHEARSAL * limit_s
+        return in_copy(place, lambda copied: rehearse(copied, arguments, place / "r.json", seconds, longest))
 
     copies: dict[Path, Copy] = {}
     jobs = [
@@ -159,13 +163,18 @@ def _run(
     output = (places[0] / "output").read_text(encoding="utf-8", errors="replace")
     if "exit" in review:
         raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
+    if "forbidden" in review:
+        crash = review["forbidden"]
+        reason = "a review runs without a network and writes in the script's folder alone"
+        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
     if "crash" in review:
         crash = review["crash"]
         if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
             raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
-        return [review]
+        unsaid = [] if "crash" in ids else [f"the script does not start: {crash['message']}"]
+        return [review | {"notes": unsaid}]
     if "crash" in real:  # was it for the loaders that were cut short?
-        sandbox.gather([rehearsing(places[2], None)], REHEARSAL_S + _LATE_S)
+        sandbox.gather([rehearsing(places[2], None)], _REHEARSAL * limit_s + _LATE_S)
         whole = answer(places[2])
         crash = real.pop("crash")
         if "crash" in whole:

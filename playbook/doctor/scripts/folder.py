@@ -14,10 +14,19 @@ from typing import Any, NoReturn
 _LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; links stand for the rest
 _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
 _ALONE = ("__pycache__", "node_modules")
+_NETWORK = "the review blocks the network"
 
 
 class ForbiddenError(PermissionError):
     """The script reached for the network, or wrote outside of its folder."""
+
+
+def is_forbidden(error: BaseException | None) -> bool:
+    """Whether an error comes of what `confine` forbids, also by way of others."""
+    if error is None:
+        return False
+    is_own = isinstance(error, PermissionError) or _NETWORK in str(error)  # which libraries quote in errors of theirs
+    return is_own or is_forbidden(error.__cause__) or is_forbidden(error.__context__)
 
 
 class Copy:
@@ -83,7 +92,7 @@ def confine(scratch: Path) -> None:
     sys.dont_write_bytecode = True
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise ForbiddenError("the review blocks the network")
+        raise ForbiddenError(_NETWORK)
 
     blocked: dict[str, Callable[..., Any]] = {"connect": refuse, "connect_ex": refuse, "sendto": refuse}
     for name, function in blocked.items():

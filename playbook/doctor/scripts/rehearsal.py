@@ -26,7 +26,7 @@ from playbook.doctor.probes.retained import GRAPH_RETAINED, _living_tensors
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
 from playbook.doctor.probes.zero_grad import MISSING_ZERO_GRAD, _Watch
 from playbook.doctor.scripts import hold, notes
-from playbook.doctor.scripts.folder import ForbiddenError
+from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.hold import own_nodes
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
@@ -244,7 +244,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
         for item in content["findings"]:
             if item["id"] == STUCK_IN_EVAL.id and rehearsal.is_harmless:
                 item["severity"] = "advice"
-        if error is not None and _is_ours(error):
+        if error is not None and is_forbidden(error):
             content["notes"].append(f"what follows {failure.as_finding(error).place}: {' '.join(str(error).split())}")
         elif error is not None:
             content["crash"] = failure.as_finding(error).as_dict() | {"probe": "rehearsal"}
@@ -264,12 +264,3 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
     except BaseException as error:  # of the script
         finish(has_ended=False, error=error)
     finish(has_ended=True)
-
-
-def _is_ours(error: BaseException | None) -> bool:
-    """Whether an error comes of the sandbox: no network, and no writing elsewhere."""
-    if error is None:
-        return False
-    reason = getattr(error, "reason", None)
-    ours = isinstance(error, ForbiddenError | PermissionError) or isinstance(reason, ForbiddenError)
-    return ours or _is_ours(error.__cause__) or _is_ours(error.__context__)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,16 +18,18 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from playbook.doctor import failure, sandbox, source, subject
+from playbook.doctor import failure, sandbox, source
 from playbook.doctor.blame import maker, option
 from playbook.doctor.dependence import few
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.held import held
+from playbook.doctor.opening import open_subject
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
 from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
+from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.hold import Held
 from playbook.doctor.scripts.module import Script, Step, ValidatedScript, find_parts, keep_weights, living_things
 from playbook.doctor.scripts.notes import Backward, Loading
@@ -55,8 +58,10 @@ _OF_LOADER = {
     "duplicate-worker-rng": "num_workers",
     "slow-loader": "num_workers",
 }
-_DEVICES = ("cuda", "device", "mps", "xpu", "accelerat")
-_OF_LATER = ((("amp-unsafe",), ("autocast",)), (("device-unsafe-tensor", "host-sync"), _DEVICES))
+_OF_LATER = {  # what the source says of a precision or an accelerator, if the script uses one
+    "amp-unsafe": r"autocast",
+    **dict.fromkeys(["device-unsafe-tensor", "host-sync"], r"cuda|device|xpu|accelerat|\bmps\b"),
+}
 _FACTORIES = ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm")
 _FACTORIES += ("tensor", "as_tensor", "from_numpy")
 
@@ -108,7 +113,8 @@ def review_held(request: Request) -> NoReturn:
             finish({"exit": stop.code if isinstance(stop.code, int | None) else 1})
     except BaseException as error:  # of the script
         if not is_copy:
-            finish({"crash": failure.as_finding(error).as_dict() | {"probe": "start"}})
+            crash = failure.as_finding(error).as_dict() | {"probe": "start"}
+            finish({"forbidden" if is_forbidden(error) else "crash": crash})
     if not is_copy:
         finish({"exit": 0})
     os._exit(0)
@@ -215,7 +221,7 @@ def _review(
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & request.ids)
 
-    subject.open_subject(model, None, {}, look)
+    open_subject(model, None, {}, look)
     optimizers = notes.living(Optimizer)
     owned = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
     # without an optimizer they are updated by hand, on purpose; another part of the script may have one
@@ -226,8 +232,8 @@ def _review(
         if not _is_of_device(item) and not (optimised and item["id"] == "parameter-not-optimized")
     ]
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
-    for item in answer["findings"]:  # of a precision or an accelerator that the script does not use yet
-        if any(item["id"] in ids and not any(word in text for word in words) for ids, words in _OF_LATER):
+    for item in answer["findings"]:
+        if not re.search(_OF_LATER.get(item["id"], ""), text):
             item["severity"] = "advice"
     return answer
 

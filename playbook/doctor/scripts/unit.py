@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from torch import Tensor, nn
@@ -143,9 +143,7 @@ class Unit:
         own, count = Loading.chosen, builtins.enumerate
         each = [batch] if len(self.loaders) == 1 else list(batch)
         given = {id(loader): part for loader, part in zip(self.loaders, each, strict=True)}
-        loop = self.spot.loop
-        assert isinstance(loop, ast.For), loop
-        head = range(loop.iter.lineno, (loop.iter.end_lineno or 0) + 1)
+        head = {line for statement in self.after for line in _head(statement)}
         file, name = self.spot.frame.f_code.co_filename, self.spot.frame.f_code.co_name
 
         def counted(things: Any, start: int = 0) -> Any:
@@ -193,11 +191,11 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         own = {name: value for name, value in own.items() if not name.startswith("__")}
     variables = {name: detached(value) for name, value in own.items()}
     carried = frozenset(name for name, value in own.items() if variables[name] is not value)
-    loaders = _loaders(spot)
-    if loaders or only is not None:
-        statement = only if only is not None and not loaders else spot.loop
-        assert statement is not None
-        return Unit(spot, loaders, variables, [], [statement], carried)
+    loaders, going_through = _loaders(spot)
+    if loaders:
+        return Unit(spot, loaders, variables, [], going_through, carried)
+    if only is not None:
+        return Unit(spot, [], variables, [], [only], carried)
     statements = spot.loop.body if spot.loop is not None else _body(spot.function)
     before, after = _split(statements, spot.first)
     started = [
@@ -216,13 +214,29 @@ def _body(function: ast.AST) -> list[ast.stmt]:
     return function.body  # type: ignore[attr-defined]
 
 
-def _loaders(spot: Spot) -> list[DataLoader]:
-    """The loaders that a loop goes through: begun from its head."""
-    if not isinstance(spot.loop, ast.For):
-        return []
-    head = range(spot.loop.iter.lineno, (spot.loop.iter.end_lineno or 0) + 1)
-    begun = [loader for loader, stack in notes.iterations if (spot.frame, True) in [(f, n in head) for f, n in stack]]
-    return list({id(loader): loader for loader in begun}.values())
+def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
+    """The loaders that a loop goes through, and the statements that do so: the loop, after `batches = iter(loader)`."""
+    loop = spot.loop
+    if not isinstance(loop, ast.For):
+        return [], []
+    read = {part.id for part in (loop.iter, *getattr(loop.iter, "args", [])) if isinstance(part, ast.Name)}
+    assigned = [node for node in own_nodes(spot.function) if isinstance(node, ast.Assign) and _assigned(node) & read]
+    earlier = sorted((node for node in assigned if node.lineno < loop.lineno), key=lambda node: node.lineno)
+    begun = {statement: begun_at(statement, spot.frame) for statement in (*earlier, loop)}
+    loaders = {id(loader): loader for some in begun.values() for loader in some}
+    return list(loaders.values()), [statement for statement, some in begun.items() if some or statement is loop]
+
+
+def begun_at(statement: ast.stmt, frame: FrameType) -> list[DataLoader]:
+    """The loaders that a statement of a frame has begun to go through, the last one last."""
+    lines = _head(statement)
+    return [loader for loader, stack in notes.iterations if any(f is frame and line in lines for f, line in stack)]
+
+
+def _head(statement: ast.stmt) -> range:
+    """The lines where a statement begins a loader: the whole of it, or a loop's head."""
+    part = statement.iter if isinstance(statement, ast.For) else statement
+    return range(part.lineno, (part.end_lineno or 0) + 1)
 
 
 def _split(statements: list[ast.stmt], line: int) -> tuple[list[ast.stmt], list[ast.stmt]]:

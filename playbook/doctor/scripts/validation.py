@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,12 +15,13 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
 
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Loop, Spot, function_of, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
-from playbook.doctor.scripts.unit import Unit, make_unit
+from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
 _BATCHES = 2  # of each loader on the way
 _POLL_S = 0.02
@@ -61,8 +63,19 @@ class ValidationWatch(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _evaluates(self) -> bool:
-        turned = any(was and not part.training for was, part in zip(self.training, self.parts, strict=True))
-        return turned or not torch.is_grad_enabled()
+        return self._is_turned or not torch.is_grad_enabled()
+
+    @property
+    def _is_turned(self) -> bool:
+        return any(was and not part.training for was, part in zip(self.training, self.parts, strict=True))
+
+    def _other_loaders(self) -> list[DataLoader]:
+        """Those that the training's own loop goes through in evaluation mode: `for phase in ["train", "val"]: …`."""
+        spot = self.held.spot
+        if not self.unit.loaders or not self._is_turned:
+            return []
+        last = begun_at(self.unit.after[-1], spot.frame)[-1:]
+        return [loader for loader in last if all(loader is not own for own in self.unit.loaders)]
 
     def _caller(self, frame: FrameType | None) -> FrameType | None:
         """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
@@ -77,15 +90,17 @@ class ValidationWatch(TorchFunctionMode):
     def _is_training(self, stack: Stack) -> bool:
         """Whether this is a part of the training step: a teacher without gradients, say."""
         spot = self.held.spot
-        return any(frame is spot.frame and spot.first <= line <= self.held.line for frame, line in stack)
+        inside = any(frame is spot.frame and spot.first <= line <= self.held.line for frame, line in stack)
+        return inside and not self._other_loaders()
 
     def _unit(self, stack: Stack) -> Unit | None:
         for frame, line in reversed(stack):  # a loop over a loader, as far out as it may be
             loop = _loop(frame, line)
-            if loop is not None and loop is not self.unit.spot.loop:
+            others = self._other_loaders() if loop is self.unit.spot.loop else []
+            if loop is not None and (others or loop is not self.unit.spot.loop):
                 unit = make_unit(Spot(frame, function_of(frame), loop, line))
                 if unit.loaders:
-                    return unit
+                    return replace(unit, loaders=others or unit.loaders)
         frame, line = stack[-1]
         loop, function = _loop(frame, line), function_of(frame)
         if id(frame) not in self.frames:

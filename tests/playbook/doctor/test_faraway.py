@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,9 @@ def test_what_is_read_on_the_host_is_a_value(met: list[str]) -> None:
         made = x.new_tensor([3, 4])
         assert (made.device, made.dtype, made.tolist()) == (FAR, torch.float32, [3.0, 4.0])
         assert x.new_tensor([3], device="cpu").device.type == "cpu"
+        assert x[:, [-1]].tolist() == [[2.0]]
+        made[np.array([1])] = 5
+        assert made.tolist() == [3.0, 5.0]
         with torch.autocast(FAR.type, torch.bfloat16):
             assert (x @ x.T).tolist() == [[5.0]]
 

@@ -39,6 +39,17 @@ class _Ends(Classifier):
         os._exit(3)
 
 
+def test_an_error_is_described_in_a_line() -> None:
+    def fail() -> None:
+        raise RuntimeError("first\n\n" + "second " * 1000)
+
+    with pytest.raises(sandbox.SandboxError) as error:
+        sandbox.call(fail, 10.0)
+    assert str(error.value).startswith("RuntimeError: first second second"), error.value
+    assert str(error.value).count("\n") == 0
+    assert len(str(error.value)) < 400
+
+
 class _Hangs(Classifier):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         time.sleep(60)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from playbook.doctor import replay, subject
+from playbook.doctor.opening import open_subject
 from playbook.doctor.samples import owner
 from playbook.doctor.subject import Subject
 from tests.playbook.doctor.programs import Blobs, Classifier
@@ -17,7 +18,7 @@ from tests.playbook.doctor.programs import Blobs, Classifier
 def looked(model: Classifier, data: Blobs) -> Subject:
     """The subject, after the look at it has ended."""
     found: list[Subject] = []
-    subject.open_subject(model, data, {"max_epochs": 3}, found.append)
+    open_subject(model, data, {"max_epochs": 3}, found.append)
     return found[0]
 
 
@@ -27,11 +28,17 @@ class _Hooked(Classifier):
         return (x + 1000 if self.training else x), y
 
 
+def compute(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
 class _Slow(Classifier):
     seconds = 0.3
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        time.sleep(self.seconds)
+        compute(self.seconds)
         return super().training_step(batch, batch_idx)
 
 
@@ -80,7 +87,7 @@ def test_slow_steps_on_bare_tensors_see_fewer_samples(monkeypatch: pytest.Monkey
         outputs = 8
 
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            time.sleep(self.seconds)
+            compute(self.seconds)
             sizes.append(len(batch))
             return (self(batch) - batch).square().mean()
 

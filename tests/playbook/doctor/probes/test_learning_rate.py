@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from playbook.doctor import subject
+from playbook.doctor.opening import open_subject
 from playbook.doctor.probes.learning_rate import _QUICK, _settled, _training
 from playbook.doctor.subject import Subject
 from tests.playbook.doctor.programs import Blobs, Classifier
@@ -35,7 +35,7 @@ def test_weights_that_the_first_batch_sets_are_no_change_by_the_optimizer() -> N
 
     model = Classifier()
     model.net[0] = _DataDriven()
-    subject.open_subject(model, Blobs(), {}, look)
+    open_subject(model, Blobs(), {}, look)
     assert max(changes) < 0.1
 
 

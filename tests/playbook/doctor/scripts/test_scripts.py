@@ -234,15 +234,35 @@ def test_a_layer_that_nothing_calls_is_unused_and_not_cut_off(tmp_path: Path) ->
     assert lines(report) == [("unused-parameter", "self.third = nn.Linear(32, 3)")]
 
 
+def test_a_loop_over_an_iterator_that_was_made_before(tmp_path: Path) -> None:
+    loop = "batches = enumerate(train_loader)\n    for number, (inputs, target) in batches:"
+    text = changed(("    for inputs, target in train_loader:", f"    {loop}"))
+    report = reviewed(tmp_path, text, only="train-not-shuffled,bad-initial-loss")
+    assert not report.notes, report
+    assert "the training loader has a random order, or one of the user's own" in report.checked, report
+
+
+def test_a_layer_that_chance_leaves_out_of_some_steps(tmp_path: Path) -> None:
+    text = changed(
+        ("import torch\n", "import random\nimport torch\n"),
+        ("self.second = nn.Linear(32, 3)", "self.second = nn.ModuleList([nn.Linear(32, 3) for _ in range(4)])"),
+        ("self.second(x)", "random.choice(self.second)(x)"),
+        ("        self.dropout = nn.Dropout(0.1)\n", ""),
+        ("self.dropout(F.relu(self.first(x)))", "F.relu(self.first(x))"),
+        ("    for inputs, target in train_loader:", "    for inputs, target in [(x, y)] * 9:"),
+    )
+    assert not reviewed(tmp_path, text, only="unused-parameter,detached-graph").findings
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("move", "severity"), [(".to(device)", "critical"), ("", "advice")])
 def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, severity: str) -> None:
-    layers = "self.first = nn.LSTM(8, 32)"
+    layers, first = "self.first = nn.LSTM(8, 32)", 'device = torch.device("cpu")' if move else "from json import dumps"
     recurrent = changed(
         ("self.first = nn.Linear(8, 32)", layers),
         ("F.relu(self.first(x))", "self.first(x[:, None])[0][:, 0]"),
         ("for inputs, target in train_loader:", f"for inputs, target in train_loader:\n        inputs = inputs{move}"),
-        ("model, losses =", 'device = torch.device("cpu")\nmodel, losses =' if move else "model, losses ="),
+        ("model, losses =", f"{first}\nmodel, losses ="),
     )
     assert not reviewed(tmp_path, recurrent, only="device-unsafe-tensor").findings
     spoiled = recurrent.replace("return self.second(x)", "return self.second(x) + torch.zeros(len(x), 3)")
@@ -272,6 +292,26 @@ def test_weights_without_a_module(tmp_path: Path) -> None:
 def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     with_gradients = changed(("    with torch.no_grad():\n", "    if True:\n"))
     report = reviewed(tmp_path, with_gradients, only="train-val-overlap")
+    assert not report.findings, report
+    assert not report.notes, report
+
+
+def test_validation_in_the_loop_of_the_training(tmp_path: Path) -> None:
+    i = CLEAN.index("for epoch")
+    phases = """
+loaders = {"train": train_loader, "val": val_loader}
+for epoch in range(2):
+    for phase in ["train", "val"]:
+        model.train(phase == "train")
+        for inputs, target in loaders[phase]:
+            optimizer.zero_grad()
+            with torch.set_grad_enabled(phase == "train"):
+                loss = F.cross_entropy(model(inputs), target)
+                if phase == "train":
+                    loss.backward()
+                    optimizer.step()
+"""
+    report = reviewed(tmp_path, CLEAN[:i] + phases, only="train-val-overlap")
     assert not report.findings, report
     assert not report.notes, report
 
@@ -319,6 +359,13 @@ def test_writing_elsewhere_and_the_network_are_refused(tmp_path: Path) -> None:
     assert not list(other.iterdir())
     report = reviewed(folder, CLEAN + "import urllib.request as r\nr.urlopen('http://localhost:1')\n", only="crash")
     assert any("blocks the network" in note for note in report.notes), report.notes
+    first = (
+        f"try:\n    open({str(other / 'model.pt')!r}, 'w')\nexcept OSError as error:\n    raise ValueError from error\n"
+    )
+    with pytest.raises(
+        ReviewError, match=r"train\.py:4: a review runs without a network .*; run the script once before"
+    ):
+        reviewed(folder, first + CLEAN)
 
 
 def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
@@ -326,6 +373,8 @@ def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
     assert lines(report) == [("crash", "print(accuracy)")]
     assert "NameError" in report.findings[0]["message"]
     assert lines(reviewed(tmp_path, "1 / 0\n" + CLEAN, only="crash")) == [("crash", "1 / 0")]
+    notes = ["the script does not start: ZeroDivisionError: division by zero"]
+    assert review_script(tmp_path / "train.py", [], select_ids("host-sync")).notes == notes
 
 
 @pytest.mark.slow

@@ -1,0 +1,60 @@
+"""Begins the training that is looked at, and leaves it at its first batch."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import lightning.pytorch as pl
+
+from playbook.doctor.arrival import arrive, batches_of
+from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
+
+
+class _Enough(BaseException):
+    """Ends the training that the review was part of."""
+
+
+def open_subject(
+    model: pl.LightningModule,
+    data: pl.LightningDataModule | None,
+    settings: dict[str, Any],
+    look: Callable[[Subject], None],
+) -> None:
+    """Begins a training with Lightning's Trainer, shows it to `look` at its first batch, and leaves.
+
+    Raises:
+        Exception: whatever the program raises on its way there.
+    """
+    begin = _AtFirstBatch(look, settings)
+    try:
+        trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
+    except _Enough:
+        return
+    if not begin.began:
+        raise ValueError("the training loader has no batch")
+
+
+class _AtFirstBatch(pl.Callback):
+    def __init__(self, look: Callable[[Subject], None], settings: dict[str, Any]) -> None:
+        self.look = look
+        self.settings = settings
+        self.began = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        facts = getattr(trainer.datamodule, "facts", None)  # type: ignore[attr-defined]  # set by fit
+        if isinstance(facts, dict) and isinstance(getattr(pl_module, "facts", None), dict):
+            pl_module.facts = dict(facts)  # type: ignore[assignment]  # it is a dict already
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.began = True
+        model = pl_module
+        model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for
+        subject = Subject(model, trainer, [], [], self.settings)
+        subject.batches = [arrive(trainer, item) for item in islice(batches_of(trainer.train_dataloader), NUM_TRAIN)]
+        for loader in subject.loaders("val")[:1]:
+            subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
+        subject.shorten()
+        self.look(subject)
+        raise _Enough
