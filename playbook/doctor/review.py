@@ -19,7 +19,7 @@ from playbook.doctor.report import Report, select_findings
 from playbook.doctor.subject import Subject
 
 LIMIT_S = 110.0  # for a program
-PROBE_SHARE = 0.2  # of it
+_PROBE_SHARE = 0.2  # of it
 _LATE_S = 2.0  # for a process to tell what it has when time is up
 LANES = 2  # more gain little: the longest probe and the start remain
 
@@ -56,7 +56,7 @@ def review(
 def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_s: float) -> dict[str, Any]:
     """All that the probes say of a program, consequences and all, as Report's fields."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
-    deadline, share_s = time.monotonic() + limit_s, PROBE_SHARE * limit_s
+    deadline, share_s = time.monotonic() + limit_s, _PROBE_SHARE * limit_s
 
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}

@@ -36,6 +36,7 @@ _SIGMOID = ("sigmoid", "hardsigmoid", "logsigmoid", "expit")
 _OTHERS = "relu relu6 leaky_relu tanh hardtanh elu selu celu gelu silu mish softplus hardswish softsign"
 _DROPOUTS = ("dropout", "alpha_dropout")
 _ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_DROPOUTS, *_OTHERS.split()])
+_UNBOUNDED = ("leaky_relu", "elu", "selu", "celu", "softplus")
 _MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
 
 
@@ -43,10 +44,11 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     """Records a training step and looks at the call that made the operand of each loss over logits.
 
     Cross-entropy applies log-softmax and binary cross-entropy with logits applies the sigmoid themselves (torch's
-    documentation of both); softmax before a log-softmax of one's own is the same mistake. Log-probabilities are logits
-    as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked through.
-    Dropout there takes logits away at random. Soft-capping, as 30 · tanh(x / 30), ends in a product and is no
-    activation.
+    documentation of both); softmax before a log-softmax of one's own is the same mistake. Log-probabilities are
+    logits as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked
+    through. Dropout there takes logits away at random. ELU and its like leave a softmax all that it needs: any
+    distance between two logits, and a gradient for each. Soft-capping, as 30 · tanh(x / 30), ends in a product and
+    is no activation.
     """
     record = subject.step().record
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
@@ -58,6 +60,8 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
         if maker is None or name not in _ACTIVATIONS or maker.place in activations:
             continue
         if name in _DROPOUTS and torch.equal(maker.out, maker.inputs[0]):  # a rate of 0
+            continue
+        if is_softmax and name in _UNBOUNDED:
             continue
         defect, fix = ACTIVATION_ON_LOGITS, "return logits  # as the last layer gives them"
         if is_softmax and name in _SOFTMAX:

@@ -26,7 +26,7 @@ from playbook.doctor.held import held
 from playbook.doctor.opening import open_subject
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
-from playbook.doctor.review import PROBE_SHARE, describe_errors, run_probes
+from playbook.doctor.review import describe_errors, run_probes
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.batches import batches_of, events, val_batches_of
 from playbook.doctor.scripts.folder import is_forbidden
@@ -40,6 +40,7 @@ from playbook.doctor.subject import NUM_VAL, Subject
 
 ANSWER = "review.json"
 VALIDATION_S = 8.0  # for a script to reach its validation
+_PROBE_SHARE = 0.3  # of the time, for one probe
 _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning
     *("zero_grad", "schedule", "modes", "retained", "run"),
     *("metrics", "scalar_loss", "accumulation"),
@@ -212,7 +213,7 @@ def _review(
                 answer["notes"].append(f"{', '.join(left)}: {reason}")
             todo = {name: probe for name, probe in todo.items() if name not in names}
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
-        results = run_probes(todo, begun, deadline, PROBE_SHARE * request.limit_s)
+        results = run_probes(todo, begun, deadline, _PROBE_SHARE * request.limit_s)
         answer["notes"] += describe_errors(results)
         for name, result in results.items():
             if "error" in result:
