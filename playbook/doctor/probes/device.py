@@ -21,7 +21,6 @@ DEVICE_UNSAFE_TENSOR = Defect(
     "device-unsafe-tensor",
     "critical",
     "The program ends with an error on any accelerator.",
-    explains=("crash",),
     shown_by=Evidence("experiment", "a step was run with the model and the batch on a simulated device"),
 )
 DEFECTS = (DEVICE_UNSAFE_TENSOR,)

@@ -65,6 +65,23 @@ def test_a_program_that_ends_its_process_is_a_note() -> None:
     assert report.notes == ["loss_input: ended its process with 3"]
 
 
+class _CrashesAnywhere(Classifier):
+    """Has a tensor that does not follow the model, and an error of shapes on any device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.ones(8)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step([batch[0] * self.scale, batch[1]], batch_idx)
+        return loss + (batch[0] @ batch[0]).sum()
+
+
+def test_an_error_on_the_cpu_is_no_consequence_of_an_accelerator() -> None:
+    report = review(lambda: (_CrashesAnywhere(), Blobs()), ids=frozenset({"crash", "device-unsafe-tensor"}))
+    assert {found["id"] for found in report.findings} == {"crash", "device-unsafe-tensor"}, report
+
+
 class _Misfits(Classifier):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x[:, 1:])
