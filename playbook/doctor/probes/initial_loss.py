@@ -114,7 +114,8 @@ def _is_of_cosines(record: Record, goal: Goal) -> bool:
     """Whether logits are products of vectors of length 1, perhaps with a margin and a scale, as in metric learning."""
     kin = record.ancestors(goal.prediction, lambda op, _: op.name in _MARGIN)
     for op in record.ops:
-        vectors = [leaf.detach() for leaf in op.inputs if leaf.dim() > 1 and leaf.is_floating_point()]
+        dense = [leaf.detach() for leaf in op.inputs if leaf.layout == torch.strided]
+        vectors = [leaf for leaf in dense if leaf.dim() > 1 and leaf.is_floating_point()]
         are_unit = len(vectors) > 1 and all(any(_is_unit(leaf, dim) for dim in (-1, -2, 1)) for leaf in vectors)
         if any(id(out) in kin for out in op.outputs) and (are_unit or op.name == "cosine_similarity"):
             return True

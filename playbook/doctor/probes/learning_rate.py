@@ -49,7 +49,8 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     it 1e-3 the loss falls. Or values start so far from their labels that the mean of these is 100 000 steps away, and a
     rate a hundred times as high gains ten times as much: targets of another scale than the rate.
     """
-    if not subject.trainer.optimizers or not subject.batches:
+    rates = peaks(subject)
+    if not any(rates) or not subject.batches:
         return
     quick = _run(subject, _QUICK, 1.0)
     start, level, changes = quick["start"], _level(quick["losses"]), quick["changes"]
@@ -59,8 +60,7 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     falls = len(subject.trainer.optimizers) == 1 and fmean(start) > (max(start) - min(start)) / 2
     base = fmean(start) if falls else None
     reached = level / base if base else 0.0 if math.isfinite(level) else math.nan
-    rates, change = peaks(subject), max(changes)
-    rate = max(map(max, rates))
+    rate, change = max(map(max, rates)), max(changes)
     if (not reached <= 0.8 and not change < _SLOW) or change > _THROWN:
         text = _too_high(subject, base, reached, change)
         if text:
