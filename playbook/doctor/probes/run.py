@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from playbook.doctor import source
 from playbook.doctor.arrival import arrive
 from playbook.doctor.findings import RUN, Defect, Finding
-from playbook.doctor.samples import size, train_loaders
+from playbook.doctor.samples import alone, size, train_loaders
 from playbook.doctor.subject import Subject, Watch
 
 CRASH = Defect(
@@ -53,7 +53,8 @@ def _failure_at_end(subject: Subject) -> tuple[int, Exception] | None:
     for loader, training in loaders:
         if (indices := _short_end(loader)) is None:
             continue
-        batch = loader.collate_fn([loader.dataset[index] for index in indices])
+        vars(alone(loader))["batch_sampler"] = [indices]  # loaders of the user's may iterate in their own way
+        batch = next(iter(loader))
         arrived = arrive(subject.trainer, batch) if training else subject.arrived(batch)
         whole = (subject.batches if training else subject.val_batches)[0]
         with subject.unchanged(), nullcontext() if training else subject.evaluating():
