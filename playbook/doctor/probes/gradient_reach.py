@@ -152,7 +152,7 @@ def _stuck(
 
 @cache
 def _ends(node: Any) -> set[int]:
-    return leaves(nodes(node))
+    return {id(leaf) for leaf in leaves(nodes(node))}
 
 
 def _leads_to(tensor: Tensor, parameter: nn.Parameter) -> bool:

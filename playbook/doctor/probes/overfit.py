@@ -40,7 +40,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     batch, part = subject.batches[0], first(subject.batches[0], _SAMPLES)
     if part is not None and subject.takes(part):
         batch = part
-    _prepare(subject.model)
+    _leave_out_dropout(subject.model)
 
     def own() -> Tensor | None:
         torch.manual_seed(0)
@@ -70,31 +70,29 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(LOSS_NOT_DECREASING, place, message, fix)
 
 
-def _prepare(model: nn.Module) -> None:
-    """Leaves out dropout, and sparse gradients, which Adam does not take."""
+def _leave_out_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
         if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
             module.dropout = 0.0
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            module.sparse = False
 
 
 def _learn(subject: Subject, compute: Callable[[], Tensor | None], aim: float) -> list[float]:
     """The losses of a training, until three are below the aim, as a share of the first; none without gradients."""
     weights = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
     optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), budget(2.5)
-    while len(values) < _STEPS and not is_spent() and not (len(values) > 3 and max(values[-3:]) < aim * values[0]):
-        optimizer.zero_grad()
-        loss = compute()
-        if loss is None:
-            return []
-        loss.backward()
-        if not any(weight.grad is not None and bool(weight.grad.any()) for weight in weights):
-            return []  # a constant, of which another probe tells
-        optimizer.step()
-        values.append(float(loss.detach()))
+    with subject.dense_gradients():  # Adam takes no others
+        while len(values) < _STEPS and not is_spent() and not (len(values) > 3 and max(values[-3:]) < aim * values[0]):
+            optimizer.zero_grad()
+            loss = compute()
+            if loss is None:
+                return []
+            loss.backward()
+            if not any(weight.grad is not None and bool(weight.grad.any()) for weight in weights):
+                return []  # a constant, of which another probe tells
+            optimizer.step()
+            values.append(float(loss.detach()))
     return values
 
 

@@ -62,7 +62,7 @@ class _Watch(Watch):
             return
         gc.collect()
         graphs = [nodes(end) for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())}]
-        of_steps = [graph for graph in graphs if not self.weights.isdisjoint(leaves(graph))]
+        of_steps = [graph for graph in graphs if not self.weights.isdisjoint(map(id, leaves(graph)))]
         self.counts.append(len(set().union(*of_steps)))
 
 

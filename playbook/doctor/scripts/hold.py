@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from playbook.doctor import source
+from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.notes import Backward, Stack
 
@@ -85,18 +86,6 @@ def _node(tensor: Tensor) -> Any:
         return None
 
 
-def graph(loss: Tensor) -> list[Any]:
-    """All nodes of a loss's graph."""
-    found: dict[Any, None] = {}
-    todo = [loss.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in found:
-            found[node] = None
-            todo += [following for following, _ in node.next_functions]
-    return list(found)
-
-
 def run(script: Path, arguments: list[str], look: Callable[[Held], Any]) -> None:
     """Runs a script as `python script arguments` does, and shows it at its first backward.
 
@@ -116,12 +105,11 @@ def run(script: Path, arguments: list[str], look: Callable[[Held], Any]) -> None
         if not loss.requires_grad:  # raises what the script has earned
             return Backward.original(tensors, *args, **kwargs)
         mode.__exit__(None, None, None)
-        nodes = graph(loss)
+        found = nodes(loss.grad_fn)
         now = notes.stack(sys._getframe(1))
-        spot = find_spot([mode.stacks[node] for node in nodes if node in mode.stacks], now)
+        spot = find_spot([mode.stacks[node] for node in found if node in mode.stacks], now)
         mode.stacks.clear()
-        leaves = [node.variable for node in nodes if hasattr(node, "variable")]
-        look(Held(spot, leaves, dict(now)[spot.frame]))
+        look(Held(spot, leaves(found), dict(now)[spot.frame]))
         return Backward.act(tensors, *args, **kwargs)
 
     Backward.act = hold

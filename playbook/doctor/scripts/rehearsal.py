@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import blame, failure, source
 from playbook.doctor.findings import Finding, Place
+from playbook.doctor.graph import nodes
 from playbook.doctor.probes.modes import STUCK_IN_EVAL, _matters
 from playbook.doctor.probes.retained import GRAPH_RETAINED, _living_tensors
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
@@ -103,7 +104,7 @@ class Rehearsal:
         steps.evaluating.append(bool(steps.models) and not any(model.training for model in steps.models))
         if len(self.graphs) < _GRAPHS:
             gc.collect()
-            self.graphs.append(len({node for tensor in _living_tensors() for node in hold.graph(tensor)}))
+            self.graphs.append(len({node for tensor in _living_tensors() for node in nodes(tensor.grad_fn)}))
             if self._is_growing():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
 

@@ -37,6 +37,7 @@ from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import ValidationWatch, go_on
 from playbook.doctor.subject import NUM_VAL, Subject
+from playbook.doctor.training import weights_of
 
 ANSWER = "review.json"
 VALIDATION_S = 8.0  # for a script to reach its validation
@@ -171,7 +172,7 @@ def _optimizers_of(held: Held, step: Step) -> list[Optimizer]:
     """For steps that are a closure, or a part of an accumulation: the optimizers of the parameters in the graph."""
     leaves = {id(leaf) for leaf in held.leaves}
     optimizers = [thing for thing in step.things if isinstance(thing, Optimizer)]
-    return [o for o in optimizers if any(id(p) in leaves for group in o.param_groups for p in group["params"])]
+    return [optimizer for optimizer in optimizers if not leaves.isdisjoint(weights_of(optimizer))]
 
 
 def _random_states() -> Callable[[], None]:
@@ -224,7 +225,7 @@ def _review(
 
     open_subject(model, None, {}, look)
     optimizers = notes.living(Optimizer)
-    owned = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    owned = set().union(*map(weights_of, optimizers))
     # without an optimizer they are updated by hand, on purpose; another part of the script may have one
     optimised = not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
     answer["findings"] = [

@@ -4,7 +4,9 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
+
+from tests.playbook.doctor.programs import Blobs
 
 
 class Model(pl.LightningModule):
@@ -31,7 +33,7 @@ class Model(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-class Data(pl.LightningDataModule):
+class Data(Blobs):
     """A square of each of three colours."""
 
     def __init__(self) -> None:
@@ -44,10 +46,6 @@ class Data(pl.LightningDataModule):
                 mask[top : top + 5, left : left + 5] = colour + 1
                 image[:, top : top + 5, left : left + 5] = torch.eye(3)[colour][:, None, None]
         seen = torch.rand(120, 16, 16, generator=generator) < 0.9
-        self.parts = [TensorDataset(images[part], masks[part], seen[part]) for part in (slice(96), slice(96, None))]
-
-    def train_dataloader(self) -> DataLoader:
-        return DataLoader(self.parts[0], batch_size=12, shuffle=True)
-
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader(self.parts[1], batch_size=12)
+        self.train_set, self.val_set = (
+            TensorDataset(images[part], masks[part], seen[part]) for part in (slice(96), slice(96, None))
+        )
