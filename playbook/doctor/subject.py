@@ -28,7 +28,7 @@ from playbook.doctor.steps import Step
 from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
-_STEPS = 6  # of a rehearsal, at least
+_STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
 _KEPT = 2  # recorded steps, whose tensors stay alive
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
@@ -64,6 +64,11 @@ class Subject:
     consumes: bool = False
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
     _watches: dict[type, Any] = field(default_factory=dict, init=False)
+    _lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        values = (value for module in self.model.modules() for value in vars(module).values())
+        self._lists = [(value, value.copy()) for value in values if type(value) is list]
 
     @property
     def data(self) -> pl.LightningDataModule | None:
@@ -159,14 +164,25 @@ class Subject:
     def rehearse(self, kinds: Iterable[type["Watch"]]) -> None:
         """Runs two epochs of a few batches with Lightning's Trainer; the model is trained from then on.
 
+        An error may come from what is left out: the end of a validation may need all its batches, and gets them then.
+
         Args:
             kinds: of callbacks that take notes.
 
         Raises:
             Exception: whatever the program raises.
         """
-        watches = {kind: kind(self) for kind in kinds}
-        _rehearse(self, list(watches.values()))
+        kinds = list(kinds)
+        for number in (NUM_VAL, _MANY_VAL):
+            watches = {kind: kind(self) for kind in kinds}
+            for outputs, contents in self._lists:  # gathered by steps outside of an epoch, or by one that failed
+                outputs[:] = contents
+            try:
+                _rehearse(self, list(watches.values()), number)
+                break
+            except Exception:
+                if number == _MANY_VAL or not _validates_longer(self):
+                    raise
         self._watches |= watches
 
     def watch(self, kind: type[Notes]) -> Notes:
@@ -326,7 +342,14 @@ class Watch(pl.Callback):
         self.subject = subject
 
 
-def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
+def _validates_longer(subject: Subject) -> bool:
+    """Whether a rehearsal leaves out validation batches, and a longer one would not."""
+    with suppress(TypeError):  # a stream of samples has no length
+        return NUM_VAL < max(map(len, subject.loaders("val")), default=0) <= _MANY_VAL
+    return False
+
+
+def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
     """A real training of a few steps, in place of the one that the subject is at the beginning of."""
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
@@ -339,7 +362,7 @@ def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
         "max_epochs": max(2, math.ceil(_STEPS / subject.trainer.num_training_batches)),
         "max_steps": -1,
         "limit_train_batches": _FEW if subject.is_slow else NUM_TRAIN,
-        "limit_val_batches": NUM_VAL,
+        "limit_val_batches": num_val,
     }
     trainer(subject.settings | limits, callbacks=watches, log_every_n_steps=1).fit(
         subject.model, datamodule=subject.data
