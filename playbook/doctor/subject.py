@@ -390,15 +390,23 @@ def _first_step(subject: Subject) -> tuple[float, bool]:
 
 
 def _changes(batch: Any, step: Callable[[Any], Any]) -> bool:
-    """Whether a step takes entries out of its batch, or writes into its tensors."""
+    """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
 
-    def state() -> tuple[Any, list[int]]:
-        leaves, spec = pytree.tree_flatten(dict(batch) if isinstance(batch, Mapping) else batch)
-        return spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
+    def state() -> tuple[list[Any], Any, list[int]]:
+        leaves, spec = pytree.tree_flatten(_entries(batch))
+        return leaves, spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
 
-    before = state()
+    given, *before = state()
     step(batch)
-    return state() != before
+    left, *after = state()
+    return before != after or any(one is not other for one, other in zip(given, left, strict=True))
+
+
+def _entries(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    as_dict = getattr(batch, "to_dict", None)  # as graph libraries have it
+    return as_dict() if callable(as_dict) else batch
 
 
 def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:
