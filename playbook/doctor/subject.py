@@ -152,6 +152,8 @@ class Subject:
                 step = self.record(batch)
         finally:
             del self.model.manual_backward
+        if given_losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
+            step.error = None
         step.checked().likelihoods = values
         if self.model.automatic_optimization:
             step.go_backwards()
