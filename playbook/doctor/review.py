@@ -1,5 +1,6 @@
 """The review: runs a program until its first training step, in a copy of the process, and lets every probe look."""
 
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -69,6 +70,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & ids)
 
+    gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
     blame.note_makers()
     make_folders_below(settings["default_root_dir"])
     try:
