@@ -19,6 +19,7 @@ import yaml
 
 from playbook.doctor import patch, sandbox, source
 from playbook.doctor.errors import ReviewError
+from playbook.doctor.faraway import keep_on_cpu
 from playbook.doctor.machine import crowding
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
@@ -124,9 +125,17 @@ def _require(script: Path) -> None:
 
 
 def _run(
-    script: Path, arguments: list[str], ids: frozenset[str], scratch: Path, limit_s: float
+    script: Path,
+    arguments: list[str],
+    ids: frozenset[str],
+    scratch: Path,
+    limit_s: float,
+    without_cuda: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder."""
+    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder.
+
+    A script that asks for CUDA whether there is one or not runs again, with the CPU in its place.
+    """
     here = Path.cwd().resolve()
     folder = here if script.is_relative_to(here) else script.parent
     places = [scratch / name for name in ("review", "rehearsal", "again")]
@@ -139,6 +148,7 @@ def _run(
             confine(place)
             os.chdir(copy.folder)
             notes.patch()
+            without_cuda()
             hold.log_to(place / "output")
             act(copy.folder / script.relative_to(copy.original))
 
@@ -170,6 +180,10 @@ def _run(
     if "crash" in review:
         crash = review["crash"]
         if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
+            if without_cuda is not keep_on_cpu:
+                again = Path(tempfile.mkdtemp(dir=scratch))
+                answers = _run(script, arguments, ids, again, limit_s, keep_on_cpu)
+                return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
             raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
         unsaid = [] if "crash" in ids else [f"the script does not start: {crash['message']}"]
         return [review | {"notes": unsaid}]
