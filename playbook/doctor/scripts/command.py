@@ -170,22 +170,13 @@ def _run(
     ]
     sandbox.gather(jobs, limit_s + _LATE_S)  # their answers are in files: a script may end its process as it likes
     review, real = answer(places[0]), answer(places[1])
+    if _wants_cuda(review) and without_cuda is not keep_on_cpu:
+        answers = _run(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, keep_on_cpu)
+        return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
     output = (places[0] / "output").read_text(encoding="utf-8", errors="replace")
-    if "exit" in review:
-        raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
-    if "forbidden" in review:
-        crash = review["forbidden"]
-        reason = "a review runs without a network and writes in the script's folder alone"
-        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
+    _require_start(script, review, copies[places[0]].restored(output))
     if "crash" in review:
-        crash = review["crash"]
-        if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
-            if without_cuda is not keep_on_cpu:
-                again = Path(tempfile.mkdtemp(dir=scratch))
-                answers = _run(script, arguments, ids, again, limit_s, keep_on_cpu)
-                return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
-            raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
-        unsaid = [] if "crash" in ids else [f"the script does not start: {crash['message']}"]
+        unsaid = [] if "crash" in ids else [f"the script does not start: {review['crash']['message']}"]
         return [review | {"notes": unsaid}]
     if "crash" in real:  # was it for the loaders that were cut short?
         sandbox.gather([rehearsing(places[2], None)], _REHEARSAL * limit_s + _LATE_S)
@@ -198,6 +189,21 @@ def _run(
     if not review:
         review = {"notes": [f"the step: the script did not call backward, or the review not end, in {limit_s:g} s"]}
     return [review, real]
+
+
+def _wants_cuda(review: dict[str, Any]) -> bool:
+    return any(word in review.get("crash", {}).get("message", "") for word in ("CUDA", "NVIDIA", "MPS"))
+
+
+def _require_start(script: Path, review: dict[str, Any], output: str) -> None:
+    if "exit" in review:
+        raise ReviewError(_stopped(script, review["exit"], output))
+    crash = review.get("forbidden") or review.get("crash") or {}
+    if "forbidden" in review:
+        reason = "a review runs without a network and writes in the script's folder alone"
+        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
+    if _wants_cuda(review):
+        raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
 
 
 def _stopped(script: Path, code: int | None, output: str) -> str:
