@@ -177,6 +177,7 @@ class Subject:
         Raises:
             Exception: whatever the program raises.
         """
+        self._steps.clear()  # of weights that change
         watches = {kind: kind(self) for kind in kinds}
         _rehearse(self, list(watches.values()))
         self._watches |= watches
