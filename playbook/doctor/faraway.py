@@ -4,6 +4,7 @@ Their device is called "meta", which every build of PyTorch knows, so that `.to(
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
 """
 
+import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from playbook.doctor.record import tensors
-from playbook.doctor.source import callers, calls, tree
+from playbook.doctor.source import callers, calls, classes_in, definition, tree
 
 FAR = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -241,6 +242,17 @@ class _OnCPU(TorchFunctionMode):
         if func is Tensor.to:
             args = [args[0], *(_CPU if type(value) is int else _sent(value, _CPU) for value in args[1:])]
         return func(*args, **kwargs)
+
+
+def sends_to_cuda(model: nn.Module) -> bool:
+    """Whether a file of the user's classes names CUDA's device without asking whether there is one."""
+    files = {place.file for place in map(definition, classes_in(model)) if place is not None}
+    return any(_names_cuda(file) and not _asks_for_cuda(file) for file in files)
+
+
+def _names_cuda(file: str) -> bool:
+    texts = (node.value for node in ast.walk(tree(file)) if isinstance(node, ast.Constant))
+    return any(isinstance(text, str) and text.partition(":")[0] == "cuda" for text in texts)
 
 
 def keep_on_cpu() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from playbook.doctor import blame, failure, sandbox
+from playbook.doctor.faraway import keep_on_cpu, sends_to_cuda
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
 from playbook.doctor.machine import num_cores
@@ -77,6 +78,8 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
     try:
         pl.seed_everything(0, verbose=False)
         model, data = build()
+        if sends_to_cuda(model):
+            keep_on_cpu()
         open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
         finding = failure.as_finding(error)
