@@ -112,8 +112,8 @@ class Subject:
 
     def record_steps(self) -> None:
         """Records the steps on the first batches, which copies of this process then have."""
-        if not self.seconds:  # it fails, or ends its process
-            return
+        if not self.seconds or (self.seconds >= _LONGEST_S and not self.limits):
+            return  # it fails, ends its process or hangs
         deadline = time.monotonic() + _KEPT_S
         numbers = [(number, True) for number in range(len(self.batches))]
         numbers += [(number, False) for number in range(len(self.val_batches) if self.validates else 0)]
