@@ -55,7 +55,7 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(AMP_UNSAFE, place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
     elif half.overflow is not None:
         place, name, size = half.overflow
-        given = "infinity" if math.isinf(size) else f"values up to {size:.3g}"
+        given = f"values up to {size:.3g}" if math.isfinite(size) else "infinity"
         message = f"{name} gives {given} where float16 ends at {LARGEST}"
         if step.loss is not None and not _is_finite(step):
             message += f"; the loss is {float(step.loss.sum())} under autocast"

@@ -19,6 +19,7 @@ import yaml
 
 from playbook.doctor import patch, sandbox, source
 from playbook.doctor.errors import ReviewError
+from playbook.doctor.faraway import keep_on_cpu
 from playbook.doctor.machine import crowding
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
@@ -124,9 +125,17 @@ def _require(script: Path) -> None:
 
 
 def _run(
-    script: Path, arguments: list[str], ids: frozenset[str], scratch: Path, limit_s: float
+    script: Path,
+    arguments: list[str],
+    ids: frozenset[str],
+    scratch: Path,
+    limit_s: float,
+    without_cuda: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder."""
+    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder.
+
+    A script that asks for CUDA whether there is one or not runs again, with the CPU in its place.
+    """
     here = Path.cwd().resolve()
     folder = here if script.is_relative_to(here) else script.parent
     places = [scratch / name for name in ("review", "rehearsal", "again")]
@@ -139,6 +148,7 @@ def _run(
             confine(place)
             os.chdir(copy.folder)
             notes.patch()
+            without_cuda()
             hold.log_to(place / "output")
             act(copy.folder / script.relative_to(copy.original))
 
@@ -160,18 +170,13 @@ def _run(
     ]
     sandbox.gather(jobs, limit_s + _LATE_S)  # their answers are in files: a script may end its process as it likes
     review, real = answer(places[0]), answer(places[1])
+    if _wants_cuda(review) and without_cuda is not keep_on_cpu:
+        answers = _run(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, keep_on_cpu)
+        return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
     output = (places[0] / "output").read_text(encoding="utf-8", errors="replace")
-    if "exit" in review:
-        raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
-    if "forbidden" in review:
-        crash = review["forbidden"]
-        reason = "a review runs without a network and writes in the script's folder alone"
-        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
+    _require_start(script, review, copies[places[0]].restored(output))
     if "crash" in review:
-        crash = review["crash"]
-        if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
-            raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
-        unsaid = [] if "crash" in ids else [f"the script does not start: {crash['message']}"]
+        unsaid = [] if "crash" in ids else [f"the script does not start: {review['crash']['message']}"]
         return [review | {"notes": unsaid}]
     if "crash" in real:  # was it for the loaders that were cut short?
         sandbox.gather([rehearsing(places[2], None)], _REHEARSAL * limit_s + _LATE_S)
@@ -184,6 +189,21 @@ def _run(
     if not review:
         review = {"notes": [f"the step: the script did not call backward, or the review not end, in {limit_s:g} s"]}
     return [review, real]
+
+
+def _wants_cuda(review: dict[str, Any]) -> bool:
+    return any(word in review.get("crash", {}).get("message", "") for word in ("CUDA", "NVIDIA", "MPS"))
+
+
+def _require_start(script: Path, review: dict[str, Any], output: str) -> None:
+    if "exit" in review:
+        raise ReviewError(_stopped(script, review["exit"], output))
+    crash = review.get("forbidden") or review.get("crash") or {}
+    if "forbidden" in review:
+        reason = "a review runs without a network and writes in the script's folder alone"
+        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
+    if _wants_cuda(review):
+        raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
 
 
 def _stopped(script: Path, code: int | None, output: str) -> str:
