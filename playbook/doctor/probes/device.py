@@ -71,9 +71,9 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
 
 def _move(subject: Subject) -> None:
     """Moves the model, of which the optimizers then have the weights that were moved."""
-    weights = dict(subject.model.named_parameters())
+    weights = dict(subject.model.named_parameters(remove_duplicate=False))  # tied ones part
     subject.model.to(FAR)
-    moved = {id(weights[name]): weight for name, weight in subject.model.named_parameters()}
+    moved = {id(weights[name]): weight for name, weight in subject.model.named_parameters(remove_duplicate=False)}
     for optimizer in subject.trainer.optimizers:
         for group in optimizer.param_groups:
             group["params"] = [moved.get(id(weight), weight) for weight in group["params"]]

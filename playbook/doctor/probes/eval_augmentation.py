@@ -70,7 +70,7 @@ def _ways(subject: Subject, loader: DataLoader, numbers: list[int]) -> Iterator[
 
 def _seeded(seed: int, read: Callable[[], list[Sample]]) -> list[Sample]:
     pl.seed_everything(seed, verbose=False)
-    return read()
+    return [{path: leaf.clone() for path, leaf in sample.items()} for sample in read()]  # the next may be read in place
 
 
 def _rows(batch: Any) -> list[Sample]:
