@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from playbook.doctor.machine import crowding
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
 from playbook.doctor.report import Report, select_findings
-from playbook.doctor.scripts import hold, notes, rehearsal
+from playbook.doctor.scripts import notes, rehearsal
 from playbook.doctor.scripts.folder import Copy, confine
 from playbook.doctor.scripts.rehearsal import rehearse
 from playbook.doctor.scripts.review import Request, review_held
@@ -139,7 +140,7 @@ def _run(
             confine(place)
             os.chdir(copy.folder)
             notes.patch()
-            hold.log_to(place / "output")
+            _log_to(place / "output")
             act(copy.folder / script.relative_to(copy.original))
 
         copies[place] = copy
@@ -155,7 +156,7 @@ def _run(
 
     copies: dict[Path, Copy] = {}
     jobs = [
-        in_copy(places[0], lambda copied: review_held(Request(copied, arguments, places[0], ids, limit_s))),
+        in_copy(places[0], lambda copied: review_held(Request(copied, arguments, places[0] / "r.json", ids, limit_s))),
         rehearsing(places[1], rehearsal.BATCHES),
     ]
     sandbox.gather(jobs, limit_s + _LATE_S)  # their answers are in files: a script may end its process as it likes
@@ -184,6 +185,14 @@ def _run(
     if not review:
         review = {"notes": [f"the step: the script did not call backward, or the review not end, in {limit_s:g} s"]}
     return [review, real]
+
+
+def _log_to(file: Path) -> None:
+    """Sends what the script prints to a file."""
+    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
 
 
 def _stopped(script: Path, code: int | None, output: str) -> str:

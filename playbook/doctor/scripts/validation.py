@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
-from playbook.doctor.scripts.hold import Held, Loop, Spot, function_of, own_nodes
+from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
@@ -99,32 +99,26 @@ class ValidationWatch(TorchFunctionMode):
 
     def _unit(self, stack: Stack) -> Unit | None:
         for frame, line in reversed(stack):  # a loop over a loader, as far out as it may be
-            loop = _loop(frame, line)
+            loop = loop_around(frame, line)
             others = self._other_loaders() if loop is self.unit.spot.loop else []
             if loop is not None and (others or loop is not self.unit.spot.loop):
-                unit = make_unit(Spot(frame, function_of(frame), loop, line))
+                unit = make_unit(Spot(frame, loop, line))
                 if unit.loaders:
                     is_new = bool(others) or any(self._is_new(loader) for loader in unit.loaders)
                     return replace(unit, loaders=others or unit.loaders) if is_new else None
         frame, line = stack[-1]
-        loop, function = _loop(frame, line), function_of(frame)
+        loop = loop_around(frame, line)
         if id(frame) not in self.frames:
-            return make_unit(Spot(frame, function, loop, line))
+            return make_unit(Spot(frame, loop, line))
         if loop is not None and not loop.lineno <= self.held.spot.first <= (loop.end_lineno or 0):
-            return make_unit(Spot(frame, function, loop, line))
+            return make_unit(Spot(frame, loop, line))
         around = [
             node
-            for node in own_nodes(function)
+            for node in own_nodes(function_of(frame))
             if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
         ]
         around = [node for node in around if isinstance(node, ast.With) or not hasattr(node, "body")]
-        return make_unit(Spot(frame, function, None, line), around[0]) if around else None
-
-
-def _loop(frame: FrameType, line: int) -> Loop | None:
-    loops = [node for node in own_nodes(function_of(frame)) if isinstance(node, ast.For | ast.While)]
-    around = [loop for loop in loops if loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)]
-    return max(around, key=lambda loop: loop.lineno, default=None)
+        return make_unit(Spot(frame, None, line), around[0]) if around else None
 
 
 def go_on(watch: ValidationWatch, reached: Path, limit_s: float) -> bool:
