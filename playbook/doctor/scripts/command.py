@@ -8,6 +8,7 @@ import importlib
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ import yaml
 
 from playbook.doctor import patch, sandbox, source
 from playbook.doctor.errors import ReviewError
+from playbook.doctor.faraway import keep_on_cpu
 from playbook.doctor.machine import crowding
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
@@ -127,9 +129,17 @@ def _import_libraries(script: Path) -> None:
 
 
 def _answers(
-    script: Path, arguments: list[str], ids: frozenset[str], scratch: Path, limit_s: float
+    script: Path,
+    arguments: list[str],
+    ids: frozenset[str],
+    scratch: Path,
+    limit_s: float,
+    prepare: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder."""
+    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder.
+
+    A script that asks for CUDA whether there is one or not runs again, with the CPU in its place.
+    """
 
     def reviewing(copied: Path, answer: Path) -> NoReturn:
         review_held(Request(copied, arguments, answer, ids, limit_s))
@@ -138,12 +148,15 @@ def _answers(
         def rehearsing(copied: Path, answer: Path) -> NoReturn:
             rehearse(copied, arguments, answer, _REHEARSAL * limit_s, longest)
 
-        return Run(script, scratch / f"rehearsal-{longest}", rehearsing)
+        return Run(script, scratch / f"rehearsal-{longest}", rehearsing, prepare)
 
-    review, short = Run(script, scratch / "review", reviewing), rehearsal(BATCHES)
+    review, short = Run(script, scratch / "review", reviewing, prepare), rehearsal(BATCHES)
     sandbox.gather([review, short], limit_s + _LATE_S)
-    _require_training(script, review)
     answer, real = review.answer, short.answer
+    if _wants_cuda(answer) and prepare is not keep_on_cpu:
+        answers = _answers(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, keep_on_cpu)
+        return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
+    _require_training(script, review)
     if "crash" in answer:
         crash = answer["crash"]
         return [
@@ -163,22 +176,24 @@ def _answers(
     return [answer or {"notes": [late]}, real]
 
 
+def _wants_cuda(answer: dict[str, Any]) -> bool:
+    return any(word in answer.get("crash", {}).get("message", "") for word in ("CUDA", "NVIDIA", "MPS"))
+
+
 def _require_training(script: Path, review: Run) -> None:
     """Raises ReviewError where the script stopped before its first step, and not by a defect of its own."""
     answer = review.answer
+    crash = answer.get("forbidden") or answer.get("crash") or {}
     if answer.get("exit"):
         code = answer["exit"]
-        raise ReviewError(
-            f"{script.name}: the script stopped with exit code {code} before any training: {review.last_lines}"
-        )
-    if "exit" in answer:
-        raise ReviewError(
-            f"{script.name}: the script ended without calling backward, so there is no training to review"
-        )
-    if "forbidden" in answer:
-        line, message = answer["forbidden"]["line"], answer["forbidden"]["message"]
-        reason = "a review runs without a network and writes in the script's folder alone"
-        raise ReviewError(f"{script.name}:{line}: {reason}; run the script once before: {message}")
-    if "crash" in answer and any(word in answer["crash"]["message"] for word in ("CUDA", "NVIDIA", "MPS")):
-        line, message = answer["crash"]["line"], answer["crash"]["message"]
-        raise ReviewError(f"{script.name}:{line}: the review has no accelerator: {message}")
+        where, reason = "", f"the script stopped with exit code {code} before any training: {review.last_lines}"
+    elif "exit" in answer:
+        where, reason = "", "the script ended without calling backward, so there is no training to review"
+    elif "forbidden" in answer:
+        reason = "a review runs without a network and writes in the script's folder alone; run the script once before"
+        where, reason = f":{crash['line']}", f"{reason}: {crash['message']}"
+    elif _wants_cuda(answer):
+        where, reason = f":{crash['line']}", f"the review has no accelerator: {crash['message']}"
+    else:
+        return
+    raise ReviewError(f"{script.name}{where}: {reason}")

@@ -20,18 +20,23 @@ class Run:
         script: the file.
         place: a folder for the copy, the answer and all that is written.
         act: gets the script in the copy and the file for the answer, which is JSON; it ends the process.
+        prepare: the process for it.
     """
 
-    def __init__(self, script: Path, place: Path, act: Callable[[Path, Path], NoReturn]) -> None:
+    def __init__(
+        self, script: Path, place: Path, act: Callable[[Path, Path], NoReturn], prepare: Callable[[], object]
+    ) -> None:
         place.mkdir()
         here = Path.cwd().resolve()
         self.copy = Copy(here if script.is_relative_to(here) else script.parent, place / "tree")
-        self.script, self.place, self.act = self.copy.folder / script.relative_to(self.copy.original), place, act
+        self.script, self.place = self.copy.folder / script.relative_to(self.copy.original), place
+        self.act, self.prepare = act, prepare
 
     def __call__(self) -> NoReturn:
         confine(self.place)
         os.chdir(self.copy.folder)
         notes.patch()
+        self.prepare()
         _log_to(self.place / "output")
         self.act(self.script, self.place / "answer.json")
 
