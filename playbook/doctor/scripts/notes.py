@@ -4,6 +4,7 @@ import gc
 import multiprocessing.process
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -65,9 +66,7 @@ def patch() -> None:
 
     Tensor.backward = backward
     torch.autograd.backward = backward_of_several
-    moved: tuple[Any, ...] = (Tensor, nn.Module)
-    for kind in moved:
-        kind.cuda = lambda self, *_, **__: self
+    nn.Module.cuda = lambda self, *_, **__: self  # as sandbox has it for tensors
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
     _run_processes_here()
 
@@ -104,14 +103,7 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
         batches = begin(loader)
     finally:
         vars(loader).update(own)
-    return batches if Loading.longest is None else _first(batches, Loading.longest)
-
-
-def _first(batches: Iterator[Any], number: int) -> Iterator[Any]:
-    for index, batch in enumerate(batches):
-        if index == number:
-            return
-        yield batch
+    return batches if Loading.longest is None else islice(batches, Loading.longest)
 
 
 def living(kind: type) -> list[Any]:
