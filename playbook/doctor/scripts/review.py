@@ -15,7 +15,9 @@ import torch
 from torch import nn
 
 from playbook.doctor import failure, sandbox
+from playbook.doctor.findings import RUN, Finding
 from playbook.doctor.opening import open_subject
+from playbook.doctor.probes.eval_randomness import SAME_TWICE
 from playbook.doctor.review import describe_errors, run_probes
 from playbook.doctor.scripts import hold
 from playbook.doctor.scripts.batches import batches_of
@@ -28,7 +30,7 @@ from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.step import Step, parameters_of
 from playbook.doctor.scripts.unit import Unit, make_unit
-from playbook.doctor.scripts.validation import ValidationWatch, go_on
+from playbook.doctor.scripts.validation import ValidationWatch, go_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 
 _VALIDATION_S = 8.0  # for a script to reach its validation
@@ -91,17 +93,22 @@ def _look(held: Held, request: Request, deadline: float) -> None:
     restore_weights, restore_randomness = keep_weights(parts), _keep_randomness()
     reached, going_on = request.answer.with_name("reached"), ExitStack()
 
-    def review(val_unit: Unit | None = None) -> NoReturn:
+    def review(val_unit: Unit | None = None, mode: Finding | None = None) -> NoReturn:
         Loading.longest = None
         with torch.inference_mode(False), torch.enable_grad():
             going_on.close()
             restore_weights()
             restore_randomness()
-            request.finish(_review(parts, step, batches, val_unit, request, deadline))
+            answer = _review(parts, step, batches, val_unit, request, deadline)
+            if mode is not None:
+                answer["findings"].append(mode.as_dict() | {"shown_by": RUN._asdict(), "probe": "validation"})
+                answer["checked"] = [text for text in answer["checked"] if text != SAME_TWICE]
+            request.finish(answer)
 
-    def review_validated(val_unit: Unit) -> NoReturn:
+    def review_validated(val_unit: Unit, model: nn.Module) -> NoReturn:
         reached.touch()
-        review(val_unit)
+        name = next(name for name, part in parts.items() if part is model)
+        review(val_unit, in_training_mode(val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
     if go_on(watch, reached, _VALIDATION_S):
