@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torch.utils import _pytree as pytree
+
 _LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; links stand for the rest
 _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
 _ALONE = ("__pycache__", "node_modules")
@@ -78,11 +80,7 @@ class Copy:
 
     def restored(self, tree: Any) -> Any:
         """Texts in lists and dicts, with the original folder's name in place of the copy's."""
-        if isinstance(tree, dict):
-            return {key: self.restored(value) for key, value in tree.items()}
-        if isinstance(tree, list):
-            return [self.restored(value) for value in tree]
-        return tree.replace(str(self.folder), str(self.original)) if isinstance(tree, str) else tree
+        return pytree.tree_map_only(str, lambda text: text.replace(str(self.folder), str(self.original)), tree)
 
 
 def confine(scratch: Path) -> None:
@@ -94,9 +92,8 @@ def confine(scratch: Path) -> None:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise ForbiddenError(_NETWORK)
 
-    blocked: dict[str, Callable[..., Any]] = {"connect": refuse, "connect_ex": refuse, "sendto": refuse}
-    for name, function in blocked.items():
-        setattr(socket.socket, name, function)
+    for name in ("connect", "connect_ex", "sendto"):
+        setattr(socket.socket, name, refuse)
     socket.create_connection = socket.getaddrinfo = refuse
     if not _landlock(scratch):
         sys.addaudithook(_watch(scratch))

@@ -2,7 +2,8 @@
 
 import sys
 from collections import UserList
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -104,16 +105,14 @@ def _names(unit: Unit) -> Iterator[tuple[int, str]]:
                 yield from ((id(part), key) for key, part in vars(value).items() if isinstance(part, nn.Module))
 
 
-def keep_weights(parts: dict[str, nn.Module]) -> Callable[[], None]:
-    """A function that gives the models the weights, buffers and modes that they have now."""
+@contextmanager
+def weights_kept(parts: dict[str, nn.Module]) -> Iterator[None]:
+    """Gives the models the weights, buffers and modes back that they have now."""
     tensors = [tensor for part in parts.values() for tensor in (*part.parameters(), *part.buffers())]
     values = [(tensor, tensor.detach().clone()) for tensor in tensors]
     modes = [(module, module.training) for part in parts.values() for module in part.modules()]
-
-    def restore() -> None:
-        for tensor, value in values:
-            tensor.data.copy_(value)
-        for module, mode in modes:
-            module.training = mode
-
-    return restore
+    yield
+    for tensor, value in values:
+        tensor.data.copy_(value)
+    for module, mode in modes:
+        module.training = mode

@@ -20,10 +20,9 @@ from torch.utils.data import DataLoader
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
-from playbook.doctor.scripts.notes import Loading, Stack
+from playbook.doctor.scripts.notes import Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
-_BATCHES = 2  # of each loader on the way
 _POLL_S = 0.02
 
 
@@ -111,19 +110,16 @@ class ValidationWatch(TorchFunctionMode):
         return make_unit(Spot(frame, None, line), single[0]) if single else None
 
 
-def go_on(watch: ValidationWatch, reached: Path, limit_s: float) -> bool:
-    """Forks: the copy returns True and lets the script go on until it validates; here, False at the copy's end.
+def goes_on(reached: Path, limit_s: float) -> bool:
+    """Forks: True in a copy, which may let the script go on until it validates; here, False at the copy's end.
 
     Args:
-        watch: that the copy enters.
-        reached: a file that `watch.reached` makes; from then on the copy has all the time that it needs.
+        reached: a file that the copy makes at the validation; from then on it has all the time that it needs.
         limit_s: seconds to get there.
     """
     process = os.fork()
     if process == 0:
         end_with_parent()
-        Loading.longest = _BATCHES
-        watch.__enter__()
         return True
     end = time.monotonic() + limit_s
     while os.waitpid(process, os.WNOHANG) == (0, 0):
