@@ -38,8 +38,8 @@ class Script(pl.LightningModule):
         for name, part in parts.items():
             self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
         self.automatic_optimization = step.num_losses == 1 and len(step.optimizers) <= 1  # as Lightning wants it
-        main = getattr(sys.modules["__main__"], "__file__", None)
-        self.sources = tuple({file for file in (main, step.unit.globals.get("__file__")) if file})
+        scopes = (vars(sys.modules["__main__"]), step.unit.globals)
+        self.sources = tuple(dict.fromkeys(scope["__file__"] for scope in scopes if "__file__" in scope))
         if not isinstance(batches, DataLoader):
             batches = UserList(batches)  # which the Trainer does not take for several loaders
         if isinstance(val_batches, list) and val_batches:
@@ -54,7 +54,7 @@ class Script(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         step = self.replay[0]
         if self.automatic_optimization or not self.training or not torch.is_grad_enabled():
-            losses = step.losses(batch, batch_idx, list(self.parameters()))
+            losses = step.losses(batch, batch_idx)
             return losses[-1] if losses and self.automatic_optimization else None
         step.optimize(batch, batch_idx, self.manual_backward)
         return None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -64,15 +65,11 @@ class ValidationWatch(TorchFunctionMode):
     def _is_turned(self) -> bool:
         return any(not part.training for part in self.trained)
 
-    def _caller(self, frame: FrameType | None) -> FrameType | None:
+    def _caller(self, frame: FrameType) -> FrameType | None:
         """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
-        caller = None
-        while frame is not None:
-            own = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
-            if isinstance(own, nn.Module) and id(own) in self.modules:
-                caller = frame.f_back
-            frame = frame.f_back
-        return caller
+        methods = [frame for frame, _ in walk_stack(frame) if frame.f_code.co_varnames[:1] == ("self",)]
+        of_models = [frame for frame in methods if id(frame.f_locals.get("self")) in self.modules]
+        return of_models[-1].f_back if of_models else None
 
     def _is_training(self, stack: Stack) -> bool:
         """Whether this is a part of the training step: a teacher without gradients, say."""
