@@ -122,22 +122,14 @@ def _landlock(scratch: Path) -> bool:
 
 def _watch(scratch: Path) -> Callable[[str, tuple[Any, ...]], None]:
     """For other systems: a hook of Python's that refuses what Python itself would write elsewhere."""
-    home, changing = os.path.realpath(scratch), os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    home, changing = os.path.realpath(scratch) + os.sep, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     events = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.symlink", "os.link")
 
     def watch(event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(args[2], int) and args[2] & changing:
-            paths = args[:1]
-        elif event in events:
-            paths = args[:2]
-        else:
-            return
-        for path in paths:
-            if isinstance(path, str | bytes) and not _is_within(os.path.realpath(os.fsdecode(path)), home):
-                raise ForbiddenError(f"{os.fsdecode(path)}: the review lets a script write in its own folder alone")
+        writes = event == "open" and isinstance(args[2], int) and args[2] & changing
+        for path in args[:1] if writes else args[:2] if event in events else ():
+            name = os.fsdecode(path) if isinstance(path, str | bytes) else os.devnull
+            if not os.path.realpath(name).startswith((home, "/dev/", "/proc/")):
+                raise ForbiddenError(f"{name}: the review lets a script write in its own folder alone")
 
     return watch
-
-
-def _is_within(path: str, home: str) -> bool:
-    return path.startswith((home + os.sep, "/dev/", "/proc/"))

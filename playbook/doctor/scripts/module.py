@@ -80,7 +80,9 @@ class Script(pl.LightningModule):
 
 def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
     """The outermost modules that own parameters, by the names that the script has for them."""
-    names = dict(_names(unit))
+    scopes = (unit.globals, unit.variables, getattr(unit.value("self"), "__dict__", {}))
+    known = [item for scope in scopes for item in scope.items() if item[0] != "_" and isinstance(item[1], nn.Module)]
+    names = {id(module): name for name, module in known}
     return {
         names.get(id(root), f"{type(root).__name__.lower()}{number or ''}"): root
         for number, root in enumerate(roots_of(parameters))
@@ -94,15 +96,6 @@ def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
     inner = {id(child) for module in modules for child in module._modules.values()}
     outermost = [module for module in modules if id(module) not in inner]
     return [root for root in outermost if not wanted.isdisjoint(map(id, nn.Module.parameters(root)))]
-
-
-def _names(unit: Unit) -> Iterator[tuple[int, str]]:
-    for scope in (unit.globals, unit.variables):
-        for name, value in list(scope.items()):
-            if isinstance(value, nn.Module) and not name.startswith("_"):
-                yield id(value), name
-            elif hasattr(value, "__dict__") and name == "self":
-                yield from ((id(part), key) for key, part in vars(value).items() if isinstance(part, nn.Module))
 
 
 @contextmanager
