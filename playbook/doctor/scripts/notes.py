@@ -5,6 +5,7 @@ import multiprocessing.process
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -46,12 +47,8 @@ class Backward:
 
 def stack(frame: FrameType | None) -> Stack:
     """The user's frames around one, the outermost first."""
-    found: Stack = []
-    while frame is not None:
-        if source.is_user(frame.f_code.co_filename):
-            found.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return found[::-1]
+    frames = walk_stack(frame) if frame is not None else ()
+    return [(frame, line) for frame, line in frames if source.is_user(frame.f_code.co_filename)][::-1]
 
 
 def patch() -> None:

@@ -48,14 +48,8 @@ class Step:
             self.optimizers = [optimizer for optimizer in optimizers if used & weights_of(optimizer)]
         self.owned = [*leaves, *parameters_of(optimizers)]
 
-    def losses(self, batch: Any, index: int, parameters: Sequence[Tensor] = ()) -> list[Tensor]:
-        """What the step calls `backward` on, without doing it: nothing is optimised.
-
-        Args:
-            batch: of the unit.
-            index: of the batch.
-            parameters: that get a gradient of zeros for the rest of the step, which a script may read.
-        """
+    def losses(self, batch: Any, index: int) -> list[Tensor]:
+        """What the step calls `backward` on, without doing it: nothing is optimised, and gradients are zeros."""
         losses: list[Tensor] = []
 
         def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
@@ -63,7 +57,7 @@ class Step:
             _fill(without)
             event()
 
-        without = _without_gradient([*parameters, *self.owned])
+        without = _without_gradient(self.owned)
         event = self._counting()
         try:
             with silenced(self.things, note, event):

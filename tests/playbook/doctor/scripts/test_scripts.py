@@ -295,6 +295,53 @@ def test_a_step_that_reads_the_gradients_of_its_optimizer(tmp_path: Path) -> Non
     assert not reviewed(tmp_path, text, only="crash,device-unsafe-tensor,non-finite,eval-nondeterminism").notes
 
 
+METHOD = """
+import torch
+from torch import nn
+
+
+class Base:
+    def prepare(self, x):
+        return x.float()
+
+
+class Training(Base):
+    def __init__(self):
+        self.net = nn.Linear(4, 3)
+        self.optimizer = torch.optim.AdamW(self.net.parameters())
+
+    def fit(self, data):
+        steps = 0
+
+        def learn(x, y):
+            nonlocal steps
+            steps += 1
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.net(x).relu(), y)
+            loss.backward()
+            self.optimizer.step()
+
+        for x, y in data:
+            x = super().prepare(x)
+            learn(x, y)
+
+
+Training().fit([(torch.randn(9, 4), torch.randint(3, (9,))) for _ in range(6)])
+"""
+
+
+def test_a_step_in_a_closure(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, METHOD, only="activation-on-logits,dtype-promotion")
+    assert [name for name, _ in lines(report)] == ["activation-on-logits"], report
+
+
+def test_a_step_in_a_method_that_calls_super(tmp_path: Path) -> None:
+    head, end = "            learn(x, y)\n", "            loss.backward()\n            self.optimizer.step()\n"
+    text = METHOD.replace(end, "            return loss\n").replace(head, f"            loss = learn(x, y)\n{end}")
+    report = reviewed(tmp_path, text, only="activation-on-logits,dtype-promotion")
+    assert [name for name, _ in lines(report)] == ["activation-on-logits"], report
+
+
 def test_weights_without_a_module(tmp_path: Path) -> None:
     by_hand = changed(
         ("model, losses = Net(), []", "weight = torch.zeros(8, 3, requires_grad=True)"),
