@@ -4,6 +4,8 @@ import gc
 import multiprocessing.process
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -24,11 +26,15 @@ class Loading:
     """How loaders give their batches, which the phases of a review set.
 
     Attributes:
-        longest: batches of one iteration.
+        longest: batches of one iteration; None leaves them all.
         chosen: gives the batches of a loader in place of its own; None leaves them.
+        latest: the loader that gave the last batch, where iterations are cut short.
+        num_quiet: batches that it has given since another loader did, or since a `backward`.
     """
 
     longest: int | None = None
+    latest: DataLoader | None = None
+    num_quiet = 0
     chosen: Callable[[DataLoader], Iterator[Any] | None] = staticmethod(lambda loader: None)
 
 
@@ -41,12 +47,8 @@ class Backward:
 
 def stack(frame: FrameType | None) -> Stack:
     """The user's frames around one, the outermost first."""
-    found: Stack = []
-    while frame is not None:
-        if source.is_user(frame.f_code.co_filename):
-            found.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return found[::-1]
+    frames = walk_stack(frame) if frame is not None else ()
+    return [(frame, line) for frame, line in frames if source.is_user(frame.f_code.co_filename)][::-1]
 
 
 def patch() -> None:
@@ -65,9 +67,7 @@ def patch() -> None:
 
     Tensor.backward = backward
     torch.autograd.backward = backward_of_several
-    moved: tuple[Any, ...] = (Tensor, nn.Module)
-    for kind in moved:
-        kind.cuda = lambda self, *_, **__: self
+    nn.Module.cuda = lambda self, *_, **__: self  # as sandbox has it for tensors
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
     _run_processes_here()
 
@@ -104,13 +104,13 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
         batches = begin(loader)
     finally:
         vars(loader).update(own)
-    return batches if Loading.longest is None else _first(batches, Loading.longest)
+    return batches if Loading.longest is None else _first(loader, batches, Loading.longest)
 
 
-def _first(batches: Iterator[Any], number: int) -> Iterator[Any]:
-    for index, batch in enumerate(batches):
-        if index == number:
-            return
+def _first(loader: DataLoader, batches: Iterator[Any], number: int) -> Iterator[Any]:
+    for batch in islice(batches, number):
+        Loading.num_quiet = Loading.num_quiet + 1 if loader is Loading.latest else 1
+        Loading.latest = loader
         yield batch
 
 
