@@ -187,9 +187,13 @@ def _sent(argument: Any, device: torch.device) -> Any:
 
 
 def _chosen_by_cuda() -> bool:
-    """Whether "cpu" is only what a constant of the user's came to, on this machine without an accelerator."""
+    """Whether "cpu" is only what a constant of the user's came to, on this machine without an accelerator.
+
+    A device that the line does not name itself may come from the file of a caller.
+    """
     places, _ = callers(_getframe(2))
-    return any(_asks_for_cuda(place.file) for place in places[:1])
+    is_named = any("cpu" in place.code for place in places[:1])
+    return any(_asks_for_cuda(place.file) for place in (places[:1] if is_named else places))
 
 
 @cache

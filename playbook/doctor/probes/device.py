@@ -96,6 +96,8 @@ def _with_device(place: Place) -> str:
         if not isinstance(call, ast.Call) or call.lineno != place.line:
             continue
         base, _, name = ast.unparse(call.func).rpartition(".")
+        if any(keyword.arg == "device" for keyword in call.keywords):
+            return f"{place.code}  # the device of a tensor that comes in"
         if base == "torch" and not name.endswith("Tensor"):  # those take no device
             return f"{ast.unparse(call)[:-1]}, device=self.device)  # or the device of a tensor that comes in"
     return f"{place.code}  # … .to(self.device)"

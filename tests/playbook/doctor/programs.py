@@ -72,3 +72,16 @@ class Blobs(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         return DataLoader(self.val_set, batch_size=20)
+
+
+class Decorrelation(nn.Module):
+    """The distance of features' correlations from none, on a device that the caller chooses."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    def forward(self, features: Tensor) -> Tensor:
+        normal = (features - features.mean(0)) / (features.std(0) + 1e-3)
+        correlations = normal.T @ normal / len(features)
+        return (correlations - torch.eye(len(correlations), device=self.device)).square().mean()
