@@ -31,6 +31,7 @@ from playbook.doctor.scripts.notes import Loading, Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
 _POLL_S = 0.02
+_NO_CALLS = {method.__code__ for method in (nn.Module._apply, nn.Module.load_state_dict, nn.Module.state_dict)}
 
 
 class ValidationWatch(TorchFunctionMode):
@@ -77,8 +78,10 @@ class ValidationWatch(TorchFunctionMode):
         return is_quiet or any(not part.training for part in self.trained)
 
     def _caller(self, frame: FrameType) -> FrameType | None:
-        """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
+        """The frame that called the outermost model; None where one is moved or loaded, or an optimizer uses it."""
         methods = [frame for frame, _ in walk_stack(frame) if frame.f_code.co_varnames[:1] == ("self",)]
+        if any(frame.f_code in _NO_CALLS for frame in methods):
+            return None
         of_models = [frame for frame in methods if id(frame.f_locals.get("self")) in self.modules]
         return of_models[-1].f_back if of_models else None
 
