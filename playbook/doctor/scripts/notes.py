@@ -26,11 +26,15 @@ class Loading:
     """How loaders give their batches, which the phases of a review set.
 
     Attributes:
-        longest: batches of one iteration.
+        longest: batches of one iteration; None leaves them all.
         chosen: gives the batches of a loader in place of its own; None leaves them.
+        latest: the loader that gave the last batch, where iterations are cut short.
+        num_quiet: batches that it has given since another loader did, or since a `backward`.
     """
 
     longest: int | None = None
+    latest: DataLoader | None = None
+    num_quiet = 0
     chosen: Callable[[DataLoader], Iterator[Any] | None] = staticmethod(lambda loader: None)
 
 
@@ -100,7 +104,14 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
         batches = begin(loader)
     finally:
         vars(loader).update(own)
-    return batches if Loading.longest is None else islice(batches, Loading.longest)
+    return batches if Loading.longest is None else _first(loader, batches, Loading.longest)
+
+
+def _first(loader: DataLoader, batches: Iterator[Any], number: int) -> Iterator[Any]:
+    for batch in islice(batches, number):
+        Loading.num_quiet = Loading.num_quiet + 1 if loader is Loading.latest else 1
+        Loading.latest = loader
+        yield batch
 
 
 def living(kind: type) -> list[Any]:

@@ -14,7 +14,9 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from playbook.doctor import failure, sandbox
+from playbook.doctor.findings import RUN, Finding
 from playbook.doctor.opening import open_subject
+from playbook.doctor.probes.eval_randomness import SAME_TWICE
 from playbook.doctor.review import describe_errors, run_probes
 from playbook.doctor.scripts import hold
 from playbook.doctor.scripts.batches import batches_of
@@ -27,7 +29,7 @@ from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.step import Step, parameters_of
 from playbook.doctor.scripts.unit import Unit, make_unit
-from playbook.doctor.scripts.validation import ValidationWatch, goes_on
+from playbook.doctor.scripts.validation import ValidationWatch, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 
 _VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation; of each loader on the way
@@ -93,14 +95,19 @@ def _look(held: Held, request: Request) -> None:
     kept.enter_context(isolate_rng(include_cuda=False))
     kept.enter_context(weights_kept(parts))
 
-    def review(val_unit: Unit | None = None) -> NoReturn:
+    def review(val_unit: Unit | None = None, mode: Finding | None = None) -> NoReturn:
         with torch.inference_mode(False), torch.enable_grad():
             kept.close()
-            request.finish(_review(parts, step, batches, val_unit, request))
+            answer = _review(parts, step, batches, val_unit, request)
+            if mode is not None:
+                answer["findings"].append(mode.as_dict() | {"shown_by": RUN._asdict(), "probe": "validation"})
+                answer["checked"] = [text for text in answer["checked"] if text != SAME_TWICE]
+            request.finish(answer)
 
-    def review_validated(val_unit: Unit) -> NoReturn:
+    def review_validated(val_unit: Unit, model: nn.Module) -> NoReturn:
         reached.touch()
-        review(val_unit)
+        name = next(name for name, part in parts.items() if part is model)
+        review(val_unit, in_training_mode(val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
     if goes_on(reached, _VALIDATION_S):

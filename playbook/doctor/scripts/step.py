@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from playbook.doctor import sandbox
 from playbook.doctor.scripts import notes
-from playbook.doctor.scripts.notes import Backward
+from playbook.doctor.scripts.notes import Backward, Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.unit import Leave, Unit
 from playbook.doctor.training import weights_of
@@ -68,6 +68,7 @@ class Step:
 
     def skip(self, *_: Any, **__: Any) -> None:
         """In place of `backward`: gives parameters a gradient of zeros, which a script may read."""
+        Loading.num_quiet = 0
         _fill(_without_gradient(self.owned))
 
     def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:

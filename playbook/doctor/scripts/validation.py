@@ -1,4 +1,7 @@
-"""Goes on with a held script, without optimizing, until a model evaluates: by its mode, or without gradients."""
+"""Goes on with a held script, without optimizing, until a model evaluates.
+
+It does in evaluation mode, without gradients, or in a loop over another loader that calls no `backward`.
+"""
 
 import ast
 import os
@@ -18,6 +21,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
+from playbook.doctor.evaluation import depends
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.probes.eval_randomness import EVAL_NONDETERMINISM
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
@@ -28,7 +34,7 @@ _POLL_S = 0.02
 
 
 class ValidationWatch(TorchFunctionMode):
-    """Calls `reached` with the validation unit at the first call of a model that evaluates.
+    """Calls `reached` with the validation unit and the model at the first call of a model that evaluates.
 
     Args:
         held: the script's training step.
@@ -37,11 +43,13 @@ class ValidationWatch(TorchFunctionMode):
         reached: does not return.
     """
 
-    def __init__(self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit], None]) -> None:
+    def __init__(
+        self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit, nn.Module], None]
+    ) -> None:
         super().__init__()
         self.held, self.unit, self.reached = held, unit, reached
         self.trained = [part for part in parts if part.training]
-        self.weights = {id(parameter) for part in parts for parameter in part.parameters()}
+        self.owners = {id(parameter): part for part in parts for parameter in part.parameters()}
         self.modules = {id(module) for part in parts for module in part.modules()}
         self.frames = {frame for frame, _ in notes.stack(held.spot.frame)}
 
@@ -53,13 +61,19 @@ class ValidationWatch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        evaluates = self._is_turned or not torch.is_grad_enabled()
-        if evaluates and any(id(leaf) in self.weights for leaf in pytree.tree_leaves((args, kwargs))):
+        evaluates = self._is_turned or not torch.is_grad_enabled() or self._is_quiet
+        used = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in self.owners] if evaluates else []
+        if used:
             stack = notes.stack(self._caller(sys._getframe(1)))
             unit = self._unit(stack) if stack and not self._is_training(stack) else None
             if unit is not None:
-                self.reached(unit)
+                self.reached(unit, self.owners[id(used[0])])
         return func(*args, **kwargs)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether another loader than the training's gives its second batch without a `backward`."""
+        return Loading.num_quiet > 1 and Loading.latest not in self.unit.loaders
 
     @property
     def _is_turned(self) -> bool:
@@ -93,10 +107,9 @@ class ValidationWatch(TorchFunctionMode):
             unit = make_unit(Spot(frame, loop, line)) if others or not is_own else None
             if unit is not None and unit.loaders:
                 loaders = others or unit.loaders
-                is_new = any(loader not in self.unit.loaders for loader in loaders)
-                return (
-                    replace(unit, loaders=loaders) if is_new else None
-                )  # else it tells how well training data are learned
+                if all(loader in self.unit.loaders for loader in loaders):
+                    return None  # it tells how well the training data are learned
+                return replace(unit, loaders=loaders)
         frame, line = stack[-1]
         loop, first = loop_around(frame, line), self.held.spot.first
         if frame not in self.frames or (loop is not None and not loop.lineno <= first <= (loop.end_lineno or 0)):
@@ -105,6 +118,16 @@ class ValidationWatch(TorchFunctionMode):
         around = [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
         single = [node for node in around if isinstance(node, ast.With) or not hasattr(node, "body")]
         return make_unit(Spot(frame, None, line), single[0]) if single else None
+
+
+def in_training_mode(unit: Unit, model: nn.Module, name: str) -> Finding | None:
+    """A finding if a model evaluates the batches of a loader with dropout and norms that work as in training."""
+    active = sorted({type(part).__name__ for part in model.modules() if part.training and depends(part)})
+    if not active or not unit.loaders or unit.spot.loop is None:
+        return None
+    place = Place(unit.spot.frame.f_code.co_filename, unit.spot.loop.lineno)
+    message = f"{name} evaluates these batches in training mode, with {' and '.join(active)}"
+    return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
 
 
 def goes_on(reached: Path, limit_s: float) -> bool:

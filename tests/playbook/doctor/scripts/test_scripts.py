@@ -153,6 +153,7 @@ DEFECTS = {
     "layer-in-forward": ("return self.second(x)", "return nn.Linear(32, 3)(x)"),
     "missing-zero-grad": ("        optimizer.zero_grad()\n", ""),
     "stuck-in-eval": ("    model.train()\n", ""),
+    "eval-nondeterminism": ("    model.eval()\n", ""),
     "graph-retained": ("        loss.backward()", "        losses.append(loss)\n        loss.backward()"),
     "scheduler-cadence": ("for epoch", f"{SCHEDULE}\nfor epoch"),
 }
@@ -160,6 +161,7 @@ FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step
 LINES = {
     "missing-zero-grad": "optimizer.step()",
     "stuck-in-eval": "model.eval()",
+    "eval-nondeterminism": "for inputs, target in val_loader:",
     "graph-retained": "losses.append(loss)",
     "scheduler-cadence": SCHEDULE,
 }
@@ -358,6 +360,22 @@ def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     report = reviewed(tmp_path, with_gradients, only="train-val-overlap")
     assert not report.findings, report
     assert not report.notes, report
+
+
+def test_a_loop_without_backward_evaluates(tmp_path: Path) -> None:
+    in_training = changed(("    model.eval()\n", ""), ("    with torch.no_grad():\n", "    if True:\n"))
+    report = reviewed(tmp_path, in_training, only="eval-nondeterminism")
+    assert lines(report) == [("eval-nondeterminism", "for inputs, target in val_loader:")], report
+    trained = changed(
+        ("    model.eval()\n", ""),
+        ("    with torch.no_grad():\n", "    if True:\n"),
+        (
+            "correct += (model(inputs).argmax(1) == target).sum().item()",
+            "update(F.cross_entropy(model(inputs), target))",
+        ),
+        ("for epoch", "def update(loss):\n    loss.backward()\n    optimizer.step()\n    return loss\n\n\nfor epoch"),
+    )
+    assert not reviewed(tmp_path, trained, only="eval-nondeterminism").findings
 
 
 def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:
