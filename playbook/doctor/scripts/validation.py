@@ -27,7 +27,7 @@ from playbook.doctor.probes.eval_randomness import EVAL_NONDETERMINISM
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
-from playbook.doctor.scripts.notes import Stack
+from playbook.doctor.scripts.notes import Loading, Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
 _POLL_S = 0.02
