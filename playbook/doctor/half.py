@@ -62,7 +62,8 @@ class Half(TorchDispatchMode):
         super().__init__()
         self.states = states
         self.overflow: tuple[Place, str, float] | None = None  # the first call whose result is too large, its size
-        self.refused: tuple[Place, str] | None = None  # the first call with a number that is too large
+        self.infinite: tuple[Place, str] | None = None  # the first call that gives ±inf by a number that is too large
+        self.refused: tuple[Place, str] | None = None  # the first call with such a number that raises
         self.probabilities: set[Place] = set()  # where binary_cross_entropy is called
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -82,8 +83,11 @@ class Half(TorchDispatchMode):
         if is_on and place is not None:
             if name == "binary_cross_entropy":
                 self.probabilities.add(place)
-            if self.overflow is None and "empty" not in name and _overflows(out, (args, kwargs)):
-                self.overflow = place, name.strip("_"), float(exact.abs().max())
+            if "empty" not in name and _becomes_infinite(out, (args, kwargs)):
+                if any(abs(number) > LARGEST for number in _numbers((args, kwargs))):
+                    self.infinite = self.infinite or (place, name.strip("_"))
+                elif self.overflow is None:
+                    self.overflow = place, name.strip("_"), float(exact.abs().max())
         return out
 
     def _run(self, func: Any, args: Any, kwargs: Any, place: Place | None) -> Any:
@@ -99,14 +103,13 @@ class Half(TorchDispatchMode):
             return out
 
 
-def _overflows(out: Any, arguments: Any) -> bool:
-    """Whether a call gives ±inf in float16, where its tensors are finite and its numbers not too large for float16."""
+def _becomes_infinite(out: Any, arguments: Any) -> bool:
+    """Whether a call gives ±inf in float16, where its tensors are finite."""
     results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.dtype == torch.float16]
     if not any(bool(leaf.isinf().any()) for leaf in results):
         return False
     given = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    is_finite = all(bool(leaf.isfinite().all()) for leaf in given)
-    return is_finite and all(abs(number) <= LARGEST for number in _numbers(arguments))
+    return all(bool(leaf.isfinite().all()) for leaf in given)
 
 
 def _numbers(arguments: Any) -> list[float]:

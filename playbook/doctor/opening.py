@@ -1,6 +1,7 @@
 """Begins the training that is looked at, and leaves it at its first batch."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -8,6 +9,7 @@ import lightning.pytorch as pl
 
 from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
+from playbook.doctor.unchanged import unchanged
 
 
 class _Enough(BaseException):
@@ -55,6 +57,17 @@ class _AtFirstBatch(pl.Callback):
         subject.batches = [arrive(trainer, item) for item in islice(batches_of(trainer.train_dataloader), NUM_TRAIN)]
         for loader in subject.loaders("val")[:1]:
             subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
+        _keep_what_validation_makes(subject)
         subject.shorten()
         self.look(subject)
         raise _Enough
+
+
+def _keep_what_validation_makes(subject: Subject) -> None:
+    """Gives the model the attributes that its validation epochs begin with, such as a list of outputs."""
+    model, before, made = subject.model, set(vars(subject.model)), dict[str, Any]()
+    with suppress(Exception), subject.evaluating(), unchanged(model):  # an error in a hook is the rehearsal's to tell
+        model.on_validation_start()
+        model.on_validation_epoch_start()
+        made.update((name, value) for name, value in vars(model).items() if name not in before)
+    vars(model).update(made)

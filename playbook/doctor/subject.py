@@ -28,7 +28,7 @@ from playbook.doctor.steps import Step
 from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
-_STEPS = 6  # of a rehearsal, at least
+_STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
 _KEPT_BYTES, _KEPT_S = 2**28, 3.0  # of the tensors of recorded steps, which stay alive; for recording them
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
@@ -64,6 +64,11 @@ class Subject:
     consumes: bool = False
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
     _watches: dict[type, Any] = field(default_factory=dict, init=False)
+    _lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        values = (value for module in self.model.modules() for value in vars(module).values())
+        self._lists = [(value, value.copy()) for value in values if type(value) is list]
 
     @property
     def data(self) -> pl.LightningDataModule | None:
@@ -159,6 +164,8 @@ class Subject:
                 step = self.record(batch)
         finally:
             del self.model.manual_backward
+        if given_losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
+            step.error = None
         step.checked().likelihoods = values
         if self.model.automatic_optimization:
             step.go_backwards()
@@ -171,6 +178,8 @@ class Subject:
     def rehearse(self, kinds: Iterable[type["Watch"]]) -> None:
         """Runs two epochs of a few batches with Lightning's Trainer; the model is trained from then on.
 
+        An error may come from what is left out: the end of a validation may need all its batches, and gets them then.
+
         Args:
             kinds: of callbacks that take notes.
 
@@ -178,8 +187,17 @@ class Subject:
             Exception: whatever the program raises.
         """
         self._steps.clear()  # of weights that change
-        watches = {kind: kind(self) for kind in kinds}
-        _rehearse(self, list(watches.values()))
+        kinds = list(kinds)
+        for number in (NUM_VAL, _MANY_VAL):
+            watches = {kind: kind(self) for kind in kinds}
+            for outputs, contents in self._lists:  # gathered by steps outside of an epoch, or by one that failed
+                outputs[:] = contents
+            try:
+                _rehearse(self, list(watches.values()), number)
+                break
+            except Exception:
+                if number == _MANY_VAL or not _validates_longer(self):
+                    raise
         self._watches |= watches
 
     def watch(self, kind: type[Notes]) -> Notes:
@@ -339,7 +357,14 @@ class Watch(pl.Callback):
         self.subject = subject
 
 
-def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
+def _validates_longer(subject: Subject) -> bool:
+    """Whether a rehearsal leaves out validation batches, and a longer one would not."""
+    with suppress(TypeError):  # a stream of samples has no length
+        return NUM_VAL < max(map(len, subject.loaders("val")), default=0) <= _MANY_VAL
+    return False
+
+
+def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
     """A real training of a few steps, in place of the one that the subject is at the beginning of."""
     for name in ("log", "log_dict"):
         subject.model.__dict__.pop(name, None)
@@ -352,7 +377,7 @@ def _rehearse(subject: Subject, watches: list[pl.Callback]) -> None:
         "max_epochs": max(2, math.ceil(_STEPS / subject.trainer.num_training_batches)),
         "max_steps": -1,
         "limit_train_batches": _FEW if subject.is_slow else NUM_TRAIN,
-        "limit_val_batches": NUM_VAL,
+        "limit_val_batches": num_val,
     }
     trainer(subject.settings | limits, callbacks=watches, log_every_n_steps=1).fit(
         subject.model, datamodule=subject.data
@@ -380,15 +405,23 @@ def _first_step(subject: Subject) -> tuple[float, bool]:
 
 
 def _changes(batch: Any, step: Callable[[Any], Any]) -> bool:
-    """Whether a step takes entries out of its batch, or writes into its tensors."""
+    """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
 
-    def state() -> tuple[Any, list[int]]:
-        leaves, spec = pytree.tree_flatten(dict(batch) if isinstance(batch, Mapping) else batch)
-        return spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
+    def state() -> tuple[list[Any], Any, list[int]]:
+        leaves, spec = pytree.tree_flatten(_entries(batch))
+        return leaves, spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
 
-    before = state()
+    given, *before = state()
     step(batch)
-    return state() != before
+    left, *after = state()
+    return before != after or any(one is not other for one, other in zip(given, left, strict=True))
+
+
+def _entries(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    as_dict = getattr(batch, "to_dict", None)  # as graph libraries have it
+    return as_dict() if callable(as_dict) else batch
 
 
 def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:

@@ -1,5 +1,6 @@
 """What overflows in float16, or what autocast refuses."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -26,8 +27,9 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
 
     The step's matrix products and convolutions are rounded to float16, what PyTorch's documentation of autocast lists
     for float32 is computed so, and the rest in the type that comes in. Reported are a loss by binary_cross_entropy,
-    which autocast refuses, a value above 65504, a constant that float16 cannot hold, and an epsilon below 2⁻²⁵ under a
-    logarithm. What the user runs in float32, by `.float()` or torch.autocast(enabled=False), stays so.
+    which autocast refuses, a value above 65504, a constant that float16 cannot hold and that raises or makes the loss
+    NaN, and an epsilon below 2⁻²⁵ under a logarithm. What the user runs in float32, by `.float()` or
+    torch.autocast(enabled=False), stays so.
     """
     subject.model.manual_backward = lambda *_, **__: None
     with torch.no_grad():
@@ -53,11 +55,16 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(AMP_UNSAFE, place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
     elif half.overflow is not None:
         place, name, size = half.overflow
-        message = f"{name} gives values up to {size:.3g} where float16 ends at {LARGEST}"
+        given = f"values up to {size:.3g}" if math.isfinite(size) else "infinity"
+        message = f"{name} gives {given} where float16 ends at {LARGEST}"
         if step.loss is not None and not _is_finite(step):
             message += f"; the loss is {float(step.loss.sum())} under autocast"
         fix = "with torch.autocast(x.device.type, enabled=False):  # and x.float()"
         yield Finding(AMP_UNSAFE, place, message, fix)
+    elif half.infinite is not None and not _is_finite(step):  # a mask of −inf alone is fine: the softmax makes it zero
+        place, name = half.infinite
+        message = f"{name} by a number above {LARGEST} gives infinity in float16; the loss is NaN under autocast"
+        yield Finding(AMP_UNSAFE, place, message, "torch.finfo(scores.dtype).min  # in place of the number")
     elif (lost := _lost_epsilon(step.record)) is not None:
         place, number = lost
         message = (

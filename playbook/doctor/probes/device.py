@@ -53,8 +53,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
                 calls.setdefault(origins[id(tensor)], name.strip("_"))
 
     try:
-        with elsewhere(meeting, made):
-            subject.model.to(FAR)
+        with elsewhere(meeting, made), subject.not_optimized():
+            _move(subject)
             torch.manual_seed(0)
             subject.train(move_data_to_device(subject.batches[0], FAR))
             if subject.validates:
@@ -67,6 +67,16 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield _finding(place, call, attribute)
     if not calls:
         yield "every tensor follows the model to its device"
+
+
+def _move(subject: Subject) -> None:
+    """Moves the model, of which the optimizers then have the weights that were moved."""
+    weights = dict(subject.model.named_parameters(remove_duplicate=False))  # tied ones part
+    subject.model.to(FAR)
+    moved = {id(weights[name]): weight for name, weight in subject.model.named_parameters(remove_duplicate=False)}
+    for optimizer in subject.trainer.optimizers:
+        for group in optimizer.param_groups:
+            group["params"] = [moved.get(id(weight), weight) for weight in group["params"]]
 
 
 def _finding(place: Place, call: str, attribute: str) -> Finding:

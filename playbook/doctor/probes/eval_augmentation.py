@@ -33,7 +33,8 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
     """Reads 24 validation and test samples under two seeds: augmentation changes a leaf of more than 10 % of them.
 
     Random inputs belong to some tasks: pairs of views, inputs to be restored, masked tokens, sampled negatives. So
-    a change counts if the label stays and the step uses it; or, with or without a label, if it only mirrors the input.
+    a change counts if the label stays and the step uses it; or, with or without a label, if it only mirrors the input
+    or turns its sign, and a target of the same shape alike.
 
     The place is the line that made the validation data, or the line of the collation or the hook that draws.
     """
@@ -69,7 +70,7 @@ def _ways(subject: Subject, loader: DataLoader, numbers: list[int]) -> Iterator[
 
 def _seeded(seed: int, read: Callable[[], list[Sample]]) -> list[Sample]:
     pl.seed_everything(seed, verbose=False)
-    return read()
+    return [{path: leaf.clone() for path, leaf in sample.items()} for sample in read()]  # the next may be read in place
 
 
 def _rows(batch: Any) -> list[Sample]:
@@ -90,8 +91,9 @@ def _augmented(subject: Subject, first: list[Sample], second: list[Sample]) -> t
         return None
     main = max(inputs, key=lambda path: sample[path].numel())
     stays = {path: leaf for path, leaf in sample.items() if not changes[path]}
-    images = [sample[path].shape for path in inputs if not _is_mask(sample[path])]
-    are_views = len(set(images)) < len(images)
+    pictures = [path for path in inputs if not _is_mask(sample[path])]
+    images = [sample[path].shape for path in pictures]
+    are_views = len(set(images)) < len(images) and not _turn_together([pairs[path] for path in pictures])
     is_restored = any(leaf.is_floating_point() and 2 * leaf.numel() >= sample[main].numel() for leaf in stays.values())
     if are_views or is_restored:
         return None
@@ -114,9 +116,21 @@ def _is_image(leaf: Tensor) -> bool:
 
 
 def _is_mirrored(one: Tensor, two: Tensor) -> bool:
-    if one.dim() < 2:
-        return False
-    return _is_equal(one, two) or any(_is_equal(one.flip(dim), two) for dim in range(one.dim()))
+    return one.dim() > 1 and any(_is_equal(turned, two) for turned in _turns(one))
+
+
+def _turns(leaf: Tensor) -> list[Tensor]:
+    """A leaf as it is, mirrored, and with the opposite sign (the phase of a sound)."""
+    return [leaf, *(leaf.flip(dim) for dim in range(leaf.dim())), *([-leaf] if leaf.is_floating_point() else [])]
+
+
+def _turn_together(leaves_of: list[list[tuple[Tensor, Tensor]]]) -> bool:
+    """Whether leaves are mirrored alike in every sample, as an input and its target are; views are drawn one by one."""
+    samples = zip(*leaves_of, strict=True)
+    return all(
+        any(all(map(_is_equal, turned, after)) for turned in zip(*map(_turns, before), strict=False))
+        for before, after in (tuple(zip(*sample, strict=True)) for sample in samples)
+    )
 
 
 def _are_mostly_kept(pairs: list[tuple[Tensor, Tensor]]) -> bool:

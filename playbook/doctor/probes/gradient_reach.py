@@ -55,8 +55,8 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
 
     What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, or nothing takes
     what a call makes of it, or other values of it leave the loss as it is, and cut off otherwise. Four kinds are right
-    as they are: what is frozen, what is only used without gradients and not optimised (a teacher), what begins as a
-    copy of what is optimised (a target network), and what changes all the same (a moving average).
+    as they are: what is frozen, what is not optimised and used without gradients, or with a part that is (a teacher),
+    what begins as a copy of what is optimised (a target network), and what changes all the same (a moving average).
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -147,7 +147,18 @@ def _stuck(
         elif not _goes_on(calls, parameter):
             yield name, _CUT, _line(cuts[0])
     for name in unused:
-        yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
+        if not _is_of_helper(name, notes):
+            yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
+
+
+def _is_of_helper(name: str, notes: _Watch) -> bool:
+    """Whether a parameter is in a part of the model that no optimizer has, and of which the steps use another part."""
+    path = name.split(".")
+    for depth in range(1, len(path)):
+        part = [p for other, p in notes.parameters.items() if other.startswith(".".join(path[:depth]) + ".")]
+        if notes.optimised.isdisjoint(map(id, part)):
+            return not notes.uses.keys().isdisjoint(map(id, part))
+    return False
 
 
 @cache

@@ -63,7 +63,7 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         place, fix = _cause(subject, record, goal)
         yield Finding(BAD_INITIAL_LOSS, place, message, fix)
         return
-    yield f"the first loss, {first:.3g}, is near that of a model that knows nothing, {ignorant:.3g}"
+    yield f"the first loss, {first:.3g}, is not far above {ignorant:.3g}, that of a model that knows nothing"
 
 
 def _value(goal: Goal, prediction: Tensor) -> float:
@@ -97,7 +97,8 @@ def _is_soon_mended(subject: Subject) -> bool:
 
 def _restores(record: Record, goal: Goal) -> bool:
     """Whether the labels are what the model got as its input."""
-    given = [leaf for _, arguments, _ in record.calls for leaf in tensors(arguments)]
+    nets = [arguments for module, arguments, _ in record.calls if any(True for _ in module.parameters())]
+    given = [leaf for arguments in nets for leaf in tensors(arguments)]
     return any(leaf.shape == goal.target.shape and torch.equal(leaf.detach(), goal.target) for leaf in given)
 
 

@@ -118,17 +118,27 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
 
 
 def _steps_to_mean(subject: Subject) -> float:
-    """Steps until the loss of values is that of the labels' mean, as a short training falls; 0 if it starts near."""
+    """Steps until the loss of values is that of the labels' mean, as a short training falls; 0 if it starts near.
+
+    Layers that grow together move predictions by a power of the steps, which two lengths of training tell.
+    """
     first = _distance(subject)
     if first < _FAR:
         return 0.0
 
-    def gain(scale: float) -> float:
-        steps = len(train(subject, _QUICK, _LIMIT_S, scale, _RAMP))
-        return (first - _distance(subject)) / steps
+    def gains(scale: float, *lengths: int) -> list[tuple[int, float]]:
+        taken, found = 0, []
+        for steps in lengths:
+            taken += len(train(subject, steps - taken, _LIMIT_S, scale, _RAMP))
+            found.append((taken, first - _distance(subject)))
+        return found
 
-    usual, faster = (sandbox.call(lambda scale=scale: gain(scale), 20.0) for scale in (1.0, 100.0))
-    return (first - 1) / usual if 0 < 10 * usual < faster else 0.0
+    (early, gain), (late, more) = sandbox.call(lambda: gains(1.0, _QUICK, _LONG), 20.0)
+    [(steps, faster)] = sandbox.call(lambda: gains(100.0, _QUICK), 20.0)
+    if not 0 < 10 * gain / early < faster / steps:
+        return 0.0
+    power = math.log(more / gain) / math.log(late / early) if more > gain and late > early else 1.0
+    return early * ((first - 1) / gain) ** (1 / max(power, 1.0))
 
 
 def _distance(subject: Subject) -> float:

@@ -35,7 +35,8 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
     epochs that ends amid one. A schedule stepped by epochs was made for updates if it ends with the very last update of
     the training, or with an epoch's and the source calls its length steps. Lengths that could be either pass. Whatever
-    its length, one that starts from a rate of zero leaves out the first epoch.
+    its length, one that starts from a rate of zero leaves out the first epoch, and a lowest rate above that of the
+    optimizer makes the rate rise.
 
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
@@ -46,6 +47,12 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     if ignored:
         yield ignored
         return
+    for scheduler in (config.scheduler for config in configs):
+        least, rates = getattr(scheduler, "eta_min", 0.0), _full(scheduler)
+        if least > max(rates):
+            message = f"eta_min={least:g} is above the rate of {max(rates):g} that {type(scheduler).__name__} lowers"
+            yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, "eta_min=0.0  # below the rate")
+            return
     problems = [(config, problem) for config in configs if (problem := _problem(subject, config))]
     for config, problem in problems:
         each, other = ("n epoch", "step") if config.interval == "epoch" else (" batch", "epoch")
@@ -99,6 +106,11 @@ def _problem(subject: Subject, config: Any) -> str | None:
     return by_interval(subject, config.scheduler, per_epoch)
 
 
+def _full(scheduler: Any) -> list[float]:
+    """The rates that a schedule starts from."""
+    return [float(group.get("initial_lr", 0.0)) for group in scheduler.optimizer.param_groups]
+
+
 def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
     if isinstance(scheduler, lr_scheduler.OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
         return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
@@ -106,7 +118,7 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
         return f"a cycle takes {scheduler.total_size:g} epochs"
     if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
         return f"the rate is 0 in all {per_epoch} batches of the first epoch"
-    rates, full = _rates(scheduler, 10), float(scheduler.optimizer.param_groups[0].get("initial_lr", 0.0))
+    rates, full = _rates(scheduler, 10), _full(scheduler)[0]
     if 0 < rates[0] < rates[-1] < _LOW * full:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {full:.2g}"
     length = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_iters", 0)

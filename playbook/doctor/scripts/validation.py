@@ -31,6 +31,7 @@ from playbook.doctor.scripts.notes import Loading, Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
 _POLL_S = 0.02
+_NO_CALLS = {method.__code__ for method in (nn.Module._apply, nn.Module.load_state_dict, nn.Module.state_dict)}
 
 
 class ValidationWatch(TorchFunctionMode):
@@ -61,7 +62,7 @@ class ValidationWatch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        evaluates = self._is_turned or not torch.is_grad_enabled() or self._is_quiet
+        evaluates = self._has_turned or not torch.is_grad_enabled()
         used = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in self.owners] if evaluates else []
         if used:
             stack = notes.stack(self._caller(sys._getframe(1)))
@@ -71,17 +72,16 @@ class ValidationWatch(TorchFunctionMode):
         return func(*args, **kwargs)
 
     @property
-    def _is_quiet(self) -> bool:
-        """Whether another loader than the training's gives its second batch without a `backward`."""
-        return Loading.num_quiet > 1 and Loading.latest not in self.unit.loaders
-
-    @property
-    def _is_turned(self) -> bool:
-        return any(not part.training for part in self.trained)
+    def _has_turned(self) -> bool:
+        """Whether a model is in another mode, or another loader gives its second batch without a `backward`."""
+        is_quiet = Loading.num_quiet > 1 and Loading.latest not in self.unit.loaders
+        return is_quiet or any(not part.training for part in self.trained)
 
     def _caller(self, frame: FrameType) -> FrameType | None:
-        """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
+        """The frame that called the outermost model; None where one is moved or loaded, or an optimizer uses it."""
         methods = [frame for frame, _ in walk_stack(frame) if frame.f_code.co_varnames[:1] == ("self",)]
+        if any(frame.f_code in _NO_CALLS for frame in methods):
+            return None
         of_models = [frame for frame in methods if id(frame.f_locals.get("self")) in self.modules]
         return of_models[-1].f_back if of_models else None
 
@@ -92,8 +92,8 @@ class ValidationWatch(TorchFunctionMode):
         return inside and not self._other_loaders()
 
     def _other_loaders(self) -> list[DataLoader]:
-        """Those that the training's own loop goes through in evaluation mode: `for phase in ["train", "val"]: …`."""
-        if not self.unit.loaders or not self._is_turned:
+        """Those that the training's own loop goes through in evaluation: `for phase in ["train", "val"]: …`."""
+        if not self.unit.loaders or not self._has_turned:
             return []
         last = begun_at(self.unit.after[-1], self.held.spot.frame)[-1:]
         return [loader for loader in last if loader not in self.unit.loaders]
@@ -101,8 +101,10 @@ class ValidationWatch(TorchFunctionMode):
     def _unit(self, stack: Stack) -> Unit | None:
         """The innermost loop over a loader, or the loop or the statement that calls the model."""
         for frame, line in reversed(stack):
-            loop = loop_around(frame, line)
-            is_own = loop is self.unit.spot.loop
+            loop, spot = loop_around(frame, line), self.unit.spot
+            is_own = loop is spot.loop and frame is spot.frame
+            if loop is spot.loop is not None and not self._has_turned:
+                return None  # a training step, perhaps of a later epoch
             others = self._other_loaders() if is_own else []
             unit = make_unit(Spot(frame, loop, line)) if others or not is_own else None
             if unit is not None and unit.loaders:

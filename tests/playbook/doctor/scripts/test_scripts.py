@@ -378,6 +378,31 @@ def test_a_loop_without_backward_evaluates(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, trained, only="eval-nondeterminism").findings
 
 
+def test_a_loop_for_both_training_and_evaluation(tmp_path: Path) -> None:
+    i = CLEAN.index("for epoch")
+    shared = """
+def run(loader, train):
+    for inputs, target in loader:
+        loss = F.cross_entropy(model(inputs), target)
+        if train:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+for epoch in range(2):
+    run(train_loader, True)
+    model.cpu().load_state_dict(model.state_dict())  # neither evaluates
+    run(val_loader, False)
+"""
+    report = reviewed(tmp_path, CLEAN[:i] + shared, only="eval-nondeterminism")
+    assert lines(report) == [("eval-nondeterminism", "for inputs, target in loader:")], report
+    modes = shared.replace("    for inputs", "    model.train(train)\n    for inputs")
+    report = reviewed(tmp_path, CLEAN[:i] + modes, only="eval-nondeterminism")
+    assert not report.findings, report
+    assert not report.notes, report
+
+
 def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:
     i = CLEAN.index("        for inputs, target in val_loader:")
     text = CLEAN[:i] + CLEAN[i:].replace(
