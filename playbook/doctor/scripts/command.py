@@ -159,12 +159,8 @@ def _answers(
     _require_training(script, review)
     if "crash" in answer:
         crash = answer["crash"]
-        return [
-            {
-                "findings": [crash],
-                "notes": [] if crash["id"] in ids else [f"the script does not start: {crash['message']}"],
-            }
-        ]
+        unsaid = [] if crash["id"] in ids else [f"the script does not start: {crash['message']}"]
+        return [{"findings": [crash], "notes": unsaid}]
     if "crash" in real:  # was it for the loaders that were cut short?
         whole = rehearsal(None)
         sandbox.gather([whole], _REHEARSAL * limit_s + _LATE_S)
