@@ -204,7 +204,8 @@ class ValidatedScript(Script):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         unit, _ = self.validation
-        with silenced(self.replay[0].things, lambda *_, **__: None, lambda _: None):
+        quiet = silenced(self.replay[0].things, lambda *_, **__: None, lambda _: None)
+        with torch.set_grad_enabled(unit.gradients), quiet:
             unit.run(batch, batch_idx)
 
     def val_dataloader(self) -> Any:

@@ -23,6 +23,7 @@ from playbook.doctor.blame import maker, option
 from playbook.doctor.dependence import few
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.held import held
+from playbook.doctor.machine import crowding
 from playbook.doctor.opening import open_subject
 from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
@@ -40,7 +41,7 @@ from playbook.doctor.subject import NUM_VAL, Subject
 from playbook.doctor.training import weights_of
 
 ANSWER = "review.json"
-VALIDATION_S = 8.0  # for a script to reach its validation
+VALIDATION_S = 8.0  # for a script to reach its validation, on an idle machine
 _PROBE_SHARE = 0.3  # of the time, for one probe
 _OTHERWISE = (  # the rehearsal looks in place of the first five; the others are about Lightning
     *("zero_grad", "schedule", "modes", "retained", "run"),
@@ -144,7 +145,7 @@ def _look(held: Held, request: Request, deadline: float, finish: Callable[[dict[
         reached.touch()
         review(val_unit)
 
-    if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S):
+    if go_on(ValidationWatch(held, unit, list(parts.values()), review_validated), reached, VALIDATION_S * crowding()):
         silence.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
         return True
     if (request.scratch / ANSWER).exists():  # the copy has reviewed it, with its validation
@@ -215,7 +216,7 @@ def _review(
             todo = {name: probe for name, probe in todo.items() if name not in names}
         todo = {name: _adapted(name, probe) for name, probe in todo.items() if probe.ids & request.ids}
         results = run_probes(todo, begun, deadline, _PROBE_SHARE * request.limit_s)
-        answer["notes"] += describe_errors(results)
+        answer["notes"] += [*begun.limits, *describe_errors(results)]
         for name, result in results.items():
             if "error" in result:
                 continue
@@ -261,7 +262,7 @@ def _unfit(begun: Subject, step: Step, is_sparse: bool) -> Iterator[tuple[tuple[
 
 def _validation(step: Step, unit: Unit) -> Callable[[], None]:
     def run() -> None:
-        with torch.no_grad(), silenced(step.things, lambda *_, **__: None, lambda _: None):
+        with torch.set_grad_enabled(unit.gradients), silenced(step.things, lambda *_, **__: None, lambda _: None):
             unit.run({})
 
     return run

@@ -59,7 +59,7 @@ class ValidationWatch(TorchFunctionMode):
             if frame is not None and stack and not self._is_training(stack):
                 unit = self._unit(stack)
                 if unit is not None:
-                    self.reached(unit)
+                    self.reached(replace(unit, gradients=torch.is_grad_enabled()))
         return func(*args, **kwargs)
 
     def _evaluates(self) -> bool:

@@ -313,6 +313,17 @@ def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     assert not report.notes, report
 
 
+def test_a_validation_that_asks_for_gradients(tmp_path: Path) -> None:
+    slope = "torch.autograd.grad(F.cross_entropy(model(inputs), target), model.second.bias)[0].sum().item()"
+    text = changed(
+        ("    with torch.no_grad():\n", "    if True:\n"), ("(model(inputs).argmax(1) == target).sum().item()", slope)
+    )
+    report = reviewed(tmp_path, text, only="eval-nondeterminism,unused-parameter")
+    assert not report.findings, report
+    assert not report.notes, report
+    assert "evaluation gives the same result twice" in report.checked, report
+
+
 def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:
     i = CLEAN.index("        for inputs, target in val_loader:")
     text = CLEAN[:i] + CLEAN[i:].replace(
