@@ -53,6 +53,7 @@ _OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
 _OF_WEIGHTS = ("gradient_reach", "gradients", "learning_rate", "overfit", "registration")
 _CUT_S = 5.0
+_VALIDATED_S = 5.0  # for a validation without a loader
 _OF_DENSE = ("finite", "overfit")
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
 _OF_LOADER = {
@@ -197,14 +198,8 @@ def _review(
         answer["notes"].append("what needs a batch: the step takes no tensors from a loader or a variable")
     is_sparse = isinstance(batches, list) and any(leaf.is_sparse for leaf in tensors(batches))
     batches = batches if has_batches else [{}]
-    model = Script(parts, step, batches)
-    if val_unit is not None:
-        run = _validation(step, val_unit)
-        val_batches = val_batches_of(val_unit, NUM_VAL, run)
-        if isinstance(val_batches, DataLoader) or val_batches:
-            model = ValidatedScript(parts, step, batches, val_unit, val_batches)
-    if not isinstance(model, ValidatedScript):
-        answer["notes"].append("validation: the script does not reach one here, or it takes no batch")
+    model, why_unvalidated = _script(parts, step, batches, val_unit)
+    answer["notes"] += [f"validation: {reason}" for reason in why_unvalidated]
 
     def look(begun: Subject) -> None:
         probes = {name: probe for name, probe in all_probes().items() if name not in _OTHERWISE}
@@ -260,12 +255,29 @@ def _unfit(begun: Subject, step: Step, is_sparse: bool) -> Iterator[tuple[tuple[
         yield _OF_ANY_SIZE, "the step takes no smaller batches"
 
 
-def _validation(step: Step, unit: Unit) -> Callable[[], None]:
+def _script(parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None) -> tuple[Script, list[str]]:
+    """The script's steps as a module, and why it does not validate, if so."""
+    reason = "the script does not reach one here, or it takes no batch"
+    if val_unit is not None:
+        try:
+            val_batches = _val_batches(step, val_unit)
+        except sandbox.SandboxError as error:
+            val_batches, reason = [], str(error)
+        if isinstance(val_batches, DataLoader) or val_batches:
+            return ValidatedScript(parts, step, batches, val_unit, val_batches), []
+    return Script(parts, step, batches), [reason]
+
+
+def _val_batches(step: Step, unit: Unit) -> Any:
+    """The batches of a validation; it must end soon without a loader, as many probes run all of it."""
+
     def run() -> None:
         with torch.set_grad_enabled(unit.gradients), silenced(step.things, lambda *_, **__: None, lambda _: None):
             unit.run({})
 
-    return run
+    if not unit.loaders:
+        sandbox.call(run, _VALIDATED_S * crowding())
+    return val_batches_of(unit, NUM_VAL, run)
 
 
 def _adapted(name: str, probe: Probe) -> Probe:

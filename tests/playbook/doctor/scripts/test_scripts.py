@@ -324,6 +324,15 @@ def test_a_validation_that_asks_for_gradients(tmp_path: Path) -> None:
     assert "evaluation gives the same result twice" in report.checked, report
 
 
+def test_a_validation_that_fails_leaves_the_review_of_the_step(tmp_path: Path) -> None:
+    i = CLEAN.index("        for inputs, target in val_loader:")
+    spoiled = CLEAN[:i].replace(*DEFECTS["double-softmax"]) + "        print(model(x[:4]) / 0, 1 / 0)\n"
+    (tmp_path / "train.py").write_text(spoiled, encoding="utf-8")
+    report = review_script(tmp_path / "train.py", [], select_ids("double-softmax,crash"))
+    assert {name for name, _ in lines(report)} == {"double-softmax", "crash"}, report
+    assert [note for note in report.notes if "validation: ZeroDivisionError" in note], report.notes
+
+
 def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:
     i = CLEAN.index("        for inputs, target in val_loader:")
     text = CLEAN[:i] + CLEAN[i:].replace(
