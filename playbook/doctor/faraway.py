@@ -4,6 +4,7 @@ Their device is called "meta", which every build of PyTorch knows, so that `.to(
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
 """
 
+import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,7 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from playbook.doctor.record import tensors
-from playbook.doctor.source import callers, calls, tree
+from playbook.doctor.source import callers, calls, classes_in, definition, tree
 
 FAR = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -137,9 +138,9 @@ class _Functions(TorchFunctionMode):
         self.meeting = meeting
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = {name: _sent(value) for name, value in (kwargs or {}).items()}
+        kwargs = {name: _sent(value, FAR) for name, value in (kwargs or {}).items()}
         if func is Tensor.to:
-            args = [args[0], *map(_sent, args[1:])]
+            args = [args[0], *(_sent(value, FAR) for value in args[1:])]
         if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Far):
             args = [args[0], _index(args[1]), *args[2:]]
         if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
@@ -179,10 +180,10 @@ def _index(index: Any) -> Any:
     return tuple(torch.as_tensor(part).to(FAR) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 
-def _sent(argument: Any) -> Any:
-    """The pretended device in place of CUDA's."""
+def _sent(argument: Any, device: torch.device) -> Any:
+    """The device in place of CUDA's."""
     named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
-    return FAR if named.partition(":")[0] == "cuda" else argument
+    return device if named.partition(":")[0] == "cuda" else argument
 
 
 def _chosen_by_cuda() -> bool:
@@ -233,3 +234,33 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
         torch.Generator = generator
         Tensor.cuda = send
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)
+
+
+class _OnCPU(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = {name: _sent(value, _CPU) for name, value in (kwargs or {}).items()}
+        if func is Tensor.to:
+            args = [args[0], *(_CPU if type(value) is int else _sent(value, _CPU) for value in args[1:])]
+        return func(*args, **kwargs)
+
+
+def sends_to_cuda(model: nn.Module) -> bool:
+    """Whether a file of the user's classes names CUDA's device without asking whether there is one."""
+    files = {place.file for place in map(definition, classes_in(model)) if place is not None}
+    return any(_names_cuda(file) and not _asks_for_cuda(file) for file in files)
+
+
+def _names_cuda(file: str) -> bool:
+    texts = (node.value for node in ast.walk(tree(file)) if isinstance(node, ast.Constant))
+    return any(isinstance(text, str) and text.partition(":")[0] == "cuda" for text in texts)
+
+
+def keep_on_cpu() -> None:
+    """From now on in this process, which has no CUDA, what is sent to it stays on the CPU."""
+    _OnCPU().__enter__()
+    absent: Any = torch.cuda
+    for name in ("set_device", "synchronize", "reset_peak_memory_stats"):
+        setattr(absent, name, lambda *_: None)
+    absent.current_device = lambda: 0
+    for kind in ("FloatTensor", "HalfTensor", "LongTensor", "IntTensor", "ByteTensor", "BoolTensor"):
+        setattr(absent, kind, getattr(torch, kind))

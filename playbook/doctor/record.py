@@ -124,20 +124,26 @@ class Record(TorchFunctionMode):
         op.out = func(*args, **kwargs)
         return op.out
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the tensors that the calls made."""
+        return sum(out.nbytes for op in self.ops for out in op.outputs)
+
     def before(self, op: Op) -> None:
         """Called with each call before it is made; may raise in its place."""
 
     def makers(self, tensor: Tensor) -> list[Op]:
         """The calls that made a tensor, in order: changed in place, it is made several times."""
-        self._index()
+        self.index()
         return self._makers.get(id(tensor), [])
 
     def takers(self, tensor: Tensor) -> list[Op]:
         """The calls that take a tensor, in order."""
-        self._index()
+        self.index()
         return self._takers.get(id(tensor), [])
 
-    def _index(self) -> None:
+    def index(self) -> None:
+        """Prepares the search for makers and takers, which do so themselves otherwise."""
         for op in self.ops[self._indexed :]:
             for out in op.outputs:
                 self._makers.setdefault(id(out), []).append(op)

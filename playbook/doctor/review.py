@@ -1,5 +1,7 @@
 """The review: runs a program until its first training step, in a copy of the process, and lets every probe look."""
 
+import gc
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from playbook.doctor import blame, failure, sandbox
+from playbook.doctor.faraway import keep_on_cpu, sends_to_cuda
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
 from playbook.doctor.machine import num_cores
@@ -69,11 +72,14 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & ids)
 
+    gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
     blame.note_makers()
     make_folders_below(settings["default_root_dir"])
     try:
         pl.seed_everything(0, verbose=False)
         model, data = build()
+        if sends_to_cuda(model):
+            keep_on_cpu()
         open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
         finding = failure.as_finding(error)
@@ -92,6 +98,7 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
         deadline: of all, in seconds of `time.monotonic`.
         share_s: seconds for one probe.
     """
+    begun.record_steps()
     results = _run_in_lanes(todo, begun, deadline, share_s)
     return {
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
@@ -108,26 +115,34 @@ def describe_errors(results: dict[str, Result]) -> list[str]:
 
 
 def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s: float) -> dict[str, Result]:
-    """Results of the probes, from as many processes at a time as there are cores, as far as time allows.
+    """Results of the probes, as far as time allows, from as many processes at a time as there are cores.
 
-    The first process runs the light probes one after another, and then its share of the others, each in its own copy.
+    Each takes the next job that none has taken: light probes one after another, a rehearsal, or one probe in its own
+    copy of the process.
     """
     light = {name: probe for name, probe in todo.items() if probe.light}
     rehearsing = {name: probe for name, probe in todo.items() if probe.watch is not None}
-    others = [name for name in todo if name not in light and name not in rehearsing]
-    number = min(num_cores(), LANES)
-    lanes = [others[start::number] for start in range(number)]
+    others = {name: probe for name, probe in todo.items() if name not in light and name not in rehearsing}
 
-    def run(index: int) -> Iterator[tuple[str, Result]]:
-        if index == 0:
-            yield from _run_together(light, begun, min(share_s, deadline - time.monotonic()))
-        if index == len(lanes) - 1:
-            yield from _run_together(rehearsing, begun, min(share_s, deadline - time.monotonic()), rehearse=True)
-        for name in lanes[index]:
-            yield name, _run_in_own_process(todo[name], begun, deadline, share_s)
+    def run_alone(name: str) -> Iterator[tuple[str, Result]]:
+        yield name, _run_in_own_process(others[name], begun, deadline, share_s)
 
-    jobs = [partial(run, index) for index in range(len(lanes))]
-    answers = sandbox.gather(jobs, deadline - time.monotonic() + _LATE_S)
+    jobs = [
+        lambda: _run_together(light, begun, min(share_s, deadline - time.monotonic())),
+        lambda: _run_together(rehearsing, begun, min(share_s, deadline - time.monotonic()), rehearse=True),
+        *(partial(run_alone, name) for name in others),
+    ]
+    queue, writer = os.pipe()
+    os.write(writer, bytes(range(len(jobs))))
+    os.close(writer)
+
+    def run_next() -> Iterator[tuple[str, Result]]:
+        while number := os.read(queue, 1):
+            yield from jobs[number[0]]()
+
+    lanes = [run_next] * min(num_cores(), LANES)
+    answers = sandbox.gather(lanes, deadline - time.monotonic() + _LATE_S)
+    os.close(queue)
     return dict(item for items in answers for item in items if not isinstance(item, sandbox.SandboxError))
 
 

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 from torch import nn
@@ -151,7 +151,7 @@ def is_in_loop(place: Place) -> bool:
     return any(isinstance(loop, ast.For | ast.While) for loop in loops)
 
 
-def body(function: Callable[..., Any] | type) -> tuple[str, ast.AST] | None:
+def body(function: Callable[..., Any] | type | CodeType) -> tuple[str, ast.AST] | None:
     """The file and the syntax tree of a function or class of the user's."""
     place = definition(function)
     if place is None:

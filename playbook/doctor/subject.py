@@ -29,7 +29,7 @@ from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
 _STEPS = 6  # of a rehearsal, at least
-_KEPT = 2  # recorded steps, whose tensors stay alive
+_KEPT_BYTES, _KEPT_S = 2**28, 3.0  # of the tensors of recorded steps, which stay alive; for recording them
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
 
@@ -104,11 +104,23 @@ class Subject:
         if (number, training) in self._steps:
             return self._steps[number, training]
         batch = (self.batches if training else self.val_batches)[number]
-        with nullcontext() if training else self.evaluating():
+        with self.not_optimized(), nullcontext() if training else self.evaluating():
             step = self.record(batch, training)
-        if number < _KEPT:
+        if number == 0 or sum(kept.record.num_bytes for kept in self._steps.values()) < _KEPT_BYTES:
             self._steps[number, training] = step
         return step
+
+    def record_steps(self) -> None:
+        """Records the steps on the first batches, which copies of this process then have."""
+        if not self.seconds or (self.seconds >= _LONGEST_S and not self.limits):
+            return  # it fails, ends its process or hangs
+        deadline = time.monotonic() + _KEPT_S
+        numbers = [(number, True) for number in range(len(self.batches))]
+        numbers += [(number, False) for number in range(len(self.val_batches) if self.validates else 0)]
+        with self.unchanged():
+            for number, training in numbers:
+                if time.monotonic() < deadline:
+                    self.attempt(number, training).record.index()
 
     def steps(self, most: int = NUM_TRAIN) -> Iterator[Step]:
         """The steps on the training batches.
@@ -159,6 +171,7 @@ class Subject:
         Raises:
             Exception: whatever the program raises.
         """
+        self._steps.clear()  # of weights that change
         watches = {kind: kind(self) for kind in kinds}
         _rehearse(self, list(watches.values()))
         self._watches |= watches
@@ -254,18 +267,18 @@ class Subject:
 
     @contextmanager
     def not_optimized(self) -> Iterator[None]:
-        """Steps that optimise by themselves change no weight: the optimizers only call the closure."""
-        optimizers = self.trainer.optimizers
-        originals = [vars(optimizer).get("step") for optimizer in optimizers]
-        for optimizer in optimizers:
-            vars(optimizer)["step"] = lambda closure=None: closure() if closure is not None else None
+        """Steps that optimise by themselves change no weight and no rate: the optimizers only call the closure."""
+        things = [*self.trainer.optimizers, *(config.scheduler for config in self.trainer.lr_scheduler_configs)]
+        originals = [vars(thing).get("step") for thing in things]
+        for thing in things:
+            vars(thing)["step"] = lambda closure=None, *_, **__: closure() if callable(closure) else None
         try:
             yield
         finally:
-            for optimizer, original in zip(optimizers, originals, strict=True):
-                del vars(optimizer)["step"]
+            for thing, original in zip(things, originals, strict=True):
+                del vars(thing)["step"]
                 if original is not None:
-                    vars(optimizer)["step"] = original
+                    vars(thing)["step"] = original
 
     @contextmanager
     def not_trained(self) -> Iterator[list[Tensor]]:

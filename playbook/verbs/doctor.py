@@ -1,5 +1,7 @@
 """doctor: reviews a model and its data by running them."""
 
+import atexit
+import gc
 import os
 import sys
 from pathlib import Path
@@ -45,7 +47,8 @@ class Doctor(ModelVerb):
         from playbook.training.review import review_errors
 
         with review_errors():
-            return command.run(args, self._command, _write)
+            self._code = command.run(args, self._command, _write)
+        return self._code
 
     @property
     def _command(self) -> list[str]:
@@ -55,9 +58,22 @@ class Doctor(ModelVerb):
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
         os.environ["OMP_NUM_THREADS"] = "1"  # nor do threads
+        gc.disable()  # collecting while a million objects are imported takes time and frees nothing
         from playbook.doctor import blame
 
+        gc.enable()
         blame.note_makers()
+        self._code: int | None = None
+        atexit.register(self._leave)
+
+    def _leave(self) -> None:
+        """Ends the process once the report is out; Python would first search all objects for cycles, for 1 s."""
+        if self._code is not None:
+            atexit.unregister(self._leave)
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self._code)
 
     def answer_alone(self, invocation: "Invocation") -> int | None:
         from playbook.doctor import batch
@@ -124,7 +140,8 @@ class Doctor(ModelVerb):
                 report = patch.write_patches(report, again, _write)
             sys.stdout = self._stdout
             command.show(report, format, session.title, write_tests, arguments)
-        return int(report.is_critical)
+        self._code = int(report.is_critical)
+        return self._code
 
 
 def _script_in(args: list[str]) -> int | None:

@@ -1,6 +1,6 @@
 """Labels that are all one class."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from playbook.doctor.findings import LOADER, POOR_START, Defect, Finding, Place
 from playbook.doctor.losses import Loss
 from playbook.doctor.record import tensors
 from playbook.doctor.samples import epoch, indices, leaves, size, train_loaders
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 CONSTANT_LABELS = Defect(
@@ -40,13 +41,13 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
     itself, as a discriminator's ones or what the model itself answers, are no labels. A label may be a place in a set
     that the model cannot tell from other places, as it has no positions: there, one place is as good as any.
     """
-    first = _labels_of_losses(subject, subject.batches)
+    first = _labels_of_losses(subject, [subject.attempt(number) for number in range(len(subject.batches))])
     if first and not any(_is_constant(loss, labels) for loss, labels in first):
         yield "labels of several classes reach the loss"
     elif first:
         batches = list(epoch(subject, _SECONDS))
         is_complete = len(batches) >= subject.trainer.num_training_batches
-        for loss, labels in _labels_of_losses(subject, batches):
+        for loss, labels in _labels_of_losses(subject, map(subject.record, batches[:_BATCHES])):
             if len(labels) < (_FEWEST if is_complete else _ENOUGH) or not _is_constant(loss, labels):
                 continue
             num_classes = loss.num_classes if loss.kind == "classes" else 2
@@ -64,12 +65,11 @@ def _finding(subject: Subject, loss: Loss, labels: Tensor, num_classes: int) -> 
     return Finding(CONSTANT_LABELS, place or loss.op.place, message, fix)
 
 
-def _labels_of_losses(subject: Subject, batches: list[Any]) -> list[tuple[Loss, Tensor]]:
-    """The losses of the step that get labels from the data, each with those of all batches."""
+def _labels_of_losses(subject: Subject, steps: Iterable[Step]) -> list[tuple[Loss, Tensor]]:
+    """The losses that get labels from the data, each with those of all steps."""
     found: dict[int, tuple[Loss, list[Tensor]]] = {}
     weights = {id(parameter) for parameter in subject.model.parameters()}
-    for batch in batches[:_BATCHES]:
-        step = subject.record(batch)
+    for step in steps:
         for number, loss in enumerate(step.losses):
             labels = _labels(loss)
             is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))

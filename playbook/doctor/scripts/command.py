@@ -5,12 +5,11 @@ import ast
 import difflib
 import gc
 import importlib
-import json
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,18 +18,17 @@ import yaml
 
 from playbook.doctor import patch, sandbox, source
 from playbook.doctor.errors import ReviewError
+from playbook.doctor.faraway import keep_on_cpu
 from playbook.doctor.machine import crowding
 from playbook.doctor.options import select_ids, set_thresholds
 from playbook.doctor.render import render
 from playbook.doctor.report import Report, select_findings
-from playbook.doctor.scripts import hold, notes, rehearsal
-from playbook.doctor.scripts.folder import Copy, confine
-from playbook.doctor.scripts.rehearsal import rehearse
+from playbook.doctor.scripts.rehearsal import BATCHES, rehearse
 from playbook.doctor.scripts.review import Request, review_held
+from playbook.doctor.scripts.run import Run
 
 LIMIT_S = 60.0
 _REHEARSAL = 0.25  # of it
-_OUTPUT = 4  # lines of a script that stops
 _LATE_S = 3.0  # for what a process writes at its end
 
 
@@ -92,121 +90,110 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
     start = time.monotonic()
     limit_s *= crowding()
     _require(script)
-    scratch = Path(tempfile.mkdtemp(prefix="doctor-"))
     _import_libraries(script)
     gc.collect()
     gc.freeze()  # later searches see only what the script makes
     try:
-        answers = _run(script.resolve(), arguments, ids, scratch, limit_s)
+        with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as scratch:
+            answers = _answers(script.resolve(), arguments, ids, Path(scratch), limit_s)
     finally:
         gc.unfreeze()
-        shutil.rmtree(scratch, ignore_errors=True)
-    findings, checked, said, looked_for = [], [], [], []
-    for answer in answers:
-        findings += answer.get("findings", [])
-        findings += [answer["crash"]] if "crash" in answer else []
-        checked += answer.get("checked", [])
-        said += answer.get("notes", [])
-        looked_for += answer.get("looked_for", [])
-    kept = [item for item in select_findings(findings) if item["id"] in ids]
+    fields = ("findings", "checked", "notes", "looked_for")
+    findings, checked, lines, looked_for = ([item for each in answers for item in each.get(f, [])] for f in fields)
+    findings = [item for item in select_findings(findings) if item["id"] in ids]
     looked_for = [name for name in looked_for if name in ids]
-    return Report(kept, list(dict.fromkeys(checked)), said, looked_for, time.monotonic() - start)
+    return Report(findings, list(dict.fromkeys(checked)), lines, looked_for, time.monotonic() - start)
 
 
 def _require(script: Path) -> None:
-    if script.is_file():
-        return
-    folder = script.parent
-    names = [entry.name for entry in folder.iterdir() if entry.suffix == ".py"] if folder.is_dir() else []
-    near = [(folder / name).as_posix() for name in difflib.get_close_matches(script.name, names)]
-    hint = f". Nearest: {', '.join(near)}" if near else ""
-    raise ReviewError(f"{script.as_posix()}: no such file{hint}")
-
-
-def _run(
-    script: Path, arguments: list[str], ids: frozenset[str], scratch: Path, limit_s: float
-) -> list[dict[str, Any]]:
-    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder."""
-    here = Path.cwd().resolve()
-    folder = here if script.is_relative_to(here) else script.parent
-    places = [scratch / name for name in ("review", "rehearsal", "again")]
-
-    def in_copy(place: Path, act: Callable[[Path], NoReturn]) -> Callable[[], NoReturn]:
-        place.mkdir()
-        copy = Copy(folder, place / "tree")
-
-        def run() -> NoReturn:
-            confine(place)
-            os.chdir(copy.folder)
-            notes.patch()
-            hold.log_to(place / "output")
-            act(copy.folder / script.relative_to(copy.original))
-
-        copies[place] = copy
-        return run
-
-    def answer(place: Path) -> dict[str, Any]:
-        file = next(place.glob("*.json"), None)
-        return copies[place].restored(json.loads(file.read_text(encoding="utf-8"))) if file is not None else {}
-
-    def rehearsing(place: Path, longest: int | None) -> Callable[[], NoReturn]:
-        seconds = _REHEARSAL * limit_s
-        return in_copy(place, lambda copied: rehearse(copied, arguments, place / "r.json", seconds, longest))
-
-    copies: dict[Path, Copy] = {}
-    jobs = [
-        in_copy(places[0], lambda copied: review_held(Request(copied, arguments, places[0], ids, limit_s))),
-        rehearsing(places[1], rehearsal.BATCHES),
-    ]
-    sandbox.gather(jobs, limit_s + _LATE_S)  # their answers are in files: a script may end its process as it likes
-    review, real = answer(places[0]), answer(places[1])
-    output = (places[0] / "output").read_text(encoding="utf-8", errors="replace")
-    if "exit" in review:
-        raise ReviewError(_stopped(script, review["exit"], copies[places[0]].restored(output)))
-    if "forbidden" in review:
-        crash = review["forbidden"]
-        reason = "a review runs without a network and writes in the script's folder alone"
-        raise ReviewError(f"{script.name}:{crash['line']}: {reason}; run the script once before: {crash['message']}")
-    if "crash" in review:
-        crash = review["crash"]
-        if any(word in crash["message"] for word in ("CUDA", "NVIDIA", "MPS")):
-            raise ReviewError(f"{script.name}:{crash['line']}: the review has no accelerator: {crash['message']}")
-        unsaid = [] if "crash" in ids else [f"the script does not start: {crash['message']}"]
-        return [review | {"notes": unsaid}]
-    if "crash" in real:  # was it for the loaders that were cut short?
-        sandbox.gather([rehearsing(places[2], None)], _REHEARSAL * limit_s + _LATE_S)
-        whole = answer(places[2])
-        crash = real.pop("crash")
-        if "crash" in whole:
-            real["crash"] = whole["crash"]
-        else:
-            real.setdefault("notes", []).append(f"the script's end: {crash['message']}, with loaders cut short")
-    if not review:
-        review = {"notes": [f"the step: the script did not call backward, or the review not end, in {limit_s:g} s"]}
-    return [review, real]
-
-
-def _stopped(script: Path, code: int | None, output: str) -> str:
-    if not code:
-        return f"{script.name}: the script ended without calling backward, so there is no training to review"
-    last = " / ".join(line.strip() for line in output.strip().splitlines()[-_OUTPUT:])
-    return f"{script.name}: the script stopped with exit code {code} before any training: {last}"
+    if not script.is_file():
+        near = difflib.get_close_matches(script.name, [file.name for file in script.parent.glob("*.py")])
+        hint = f". Nearest: {', '.join(script.with_name(name).as_posix() for name in near)}" if near else ""
+        raise ReviewError(f"{script.as_posix()}: no such file{hint}")
 
 
 def _import_libraries(script: Path) -> None:
     """Imports what the script imports of installed libraries, once for all copies of this process."""
     os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib asks when it is imported
+    names = []
     for node in source.tree(str(script)).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            full = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            for name in full if not getattr(node, "level", 0) else ():
-                _import(name)
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    for name in names:
+        with suppress(Exception):  # of any kind: the script itself will tell
+            spec = find_spec(name.partition(".")[0])
+            if spec is not None and spec.origin and not source.is_user(spec.origin):
+                importlib.import_module(name)
 
 
-def _import(name: str) -> None:
-    try:
-        spec = find_spec(name.partition(".")[0])
-        if spec is not None and spec.origin and not source.is_user(spec.origin):
-            importlib.import_module(name)
-    except Exception:  # noqa: S110  # the script itself will tell
-        pass
+def _answers(
+    script: Path,
+    arguments: list[str],
+    ids: frozenset[str],
+    scratch: Path,
+    limit_s: float,
+    prepare: Callable[[], object] = lambda: None,
+) -> list[dict[str, Any]]:
+    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder.
+
+    A script that asks for CUDA whether there is one or not runs again, with the CPU in its place.
+    """
+
+    def reviewing(copied: Path, answer: Path) -> NoReturn:
+        review_held(Request(copied, arguments, answer, ids, limit_s))
+
+    def rehearsal(longest: int | None) -> Run:
+        def rehearsing(copied: Path, answer: Path) -> NoReturn:
+            rehearse(copied, arguments, answer, _REHEARSAL * limit_s, longest)
+
+        return Run(script, scratch / f"rehearsal-{longest}", rehearsing, prepare)
+
+    review, short = Run(script, scratch / "review", reviewing, prepare), rehearsal(BATCHES)
+    sandbox.gather([review, short], limit_s + _LATE_S)
+    answer, real = review.answer, short.answer
+    if _wants_cuda(answer) and prepare is not keep_on_cpu:
+        answers = _answers(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, keep_on_cpu)
+        return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
+    _require_training(script, review)
+    if "crash" in answer:
+        crash = answer["crash"]
+        return [
+            {
+                "findings": [crash],
+                "notes": [] if crash["id"] in ids else [f"the script does not start: {crash['message']}"],
+            }
+        ]
+    if "crash" in real:  # was it for the loaders that were cut short?
+        whole = rehearsal(None)
+        sandbox.gather([whole], _REHEARSAL * limit_s + _LATE_S)
+        if "crash" in whole.answer:
+            real["findings"].append(whole.answer["crash"])
+        else:
+            real["notes"].append(f"the script's end: {real['crash']['message']}, with loaders cut short")
+    late = f"the step: the script did not call backward, or the review not end, in {limit_s:g} s"
+    return [answer or {"notes": [late]}, real]
+
+
+def _wants_cuda(answer: dict[str, Any]) -> bool:
+    return any(word in answer.get("crash", {}).get("message", "") for word in ("CUDA", "NVIDIA", "MPS"))
+
+
+def _require_training(script: Path, review: Run) -> None:
+    """Raises ReviewError where the script stopped before its first step, and not by a defect of its own."""
+    answer = review.answer
+    crash = answer.get("forbidden") or answer.get("crash") or {}
+    if answer.get("exit"):
+        code = answer["exit"]
+        where, reason = "", f"the script stopped with exit code {code} before any training: {review.last_lines}"
+    elif "exit" in answer:
+        where, reason = "", "the script ended without calling backward, so there is no training to review"
+    elif "forbidden" in answer:
+        reason = "a review runs without a network and writes in the script's folder alone; run the script once before"
+        where, reason = f":{crash['line']}", f"{reason}: {crash['message']}"
+    elif _wants_cuda(answer):
+        where, reason = f":{crash['line']}", f"the review has no accelerator: {crash['message']}"
+    else:
+        return
+    raise ReviewError(f"{script.name}{where}: {reason}")

@@ -2,10 +2,10 @@
 
 import ast
 import builtins
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -20,8 +20,8 @@ from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.notes import Backward, Stack
 
-Function = ast.FunctionDef | ast.Module | ast.Lambda
 Loop = ast.For | ast.While
+_INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 
 @dataclass
@@ -30,15 +30,18 @@ class Spot:
 
     Args:
         frame: of the function that holds all of it.
-        function: the function's source, or the whole file's.
         loop: the innermost loop around it, if any.
         first: line of the first statement that belongs to it, as far as it is known.
     """
 
     frame: FrameType
-    function: Function
     loop: Loop | None
     first: int
+
+    @cached_property
+    def function(self) -> ast.AST:
+        """The source of the frame's function, or the whole file's."""
+        return function_of(self.frame)
 
 
 @dataclass
@@ -56,7 +59,46 @@ class Held:
     line: int
 
 
-class GraphNotes(TorchFunctionMode):
+def run(script: Path, arguments: list[str], look: Callable[[Held], None]) -> None:
+    """Runs a script as `python script arguments` does, and shows it at its first backward.
+
+    Args:
+        script: the file, in the copy of its folder.
+        arguments: of the script.
+        look: gets the held script; the script goes on when it returns.
+
+    Raises:
+        BaseException: whatever the script raises, SystemExit among it.
+    """
+    mode = _GraphNotes()
+
+    def hold(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        Backward.act = Backward.original
+        loss = pytree.tree_leaves(tensors)[0]
+        if loss.requires_grad:  # if not, torch says what is wrong
+            mode.__exit__(None, None, None)
+            graph, stack = nodes(loss.grad_fn), notes.stack(sys._getframe(1))
+            spot = find_spot([mode.stacks[node] for node in graph if node in mode.stacks], stack)
+            mode.stacks.clear()
+            look(Held(spot, leaves(graph), dict(stack)[spot.frame]))
+        return Backward.act(tensors, *args, **kwargs)
+
+    Backward.act = hold
+    mode.__enter__()
+    execute(script, arguments)
+
+
+def execute(script: Path, arguments: list[str]) -> None:
+    """Runs a file as __main__ in this process."""
+    sys.argv = [script.name, *arguments]
+    sys.path[0] = str(script.parent)
+    main = ModuleType("__main__")  # it stays when the script has ended, unlike that of runpy
+    vars(main).update({"__file__": str(script), "__builtins__": builtins, "__cached__": None})
+    sys.modules["__main__"] = main
+    exec(compile(script.read_bytes(), str(script), "exec"), vars(main))  # noqa: S102  # it is what the user asks for
+
+
+class _GraphNotes(TorchFunctionMode):
     """Notes the user's frames and lines of every call that adds to a graph."""
 
     def __init__(self) -> None:
@@ -73,9 +115,9 @@ class GraphNotes(TorchFunctionMode):
         out = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled():
             made = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.requires_grad]
-            nodes = [node for node in map(_node, made) if node is not None and node not in self.stacks]
-            if nodes:
-                self.stacks |= dict.fromkeys(nodes, notes.stack(sys._getframe(1)))
+            new = {node for node in map(_node, made) if node is not None} - self.stacks.keys()
+            if new:
+                self.stacks |= dict.fromkeys(new, notes.stack(sys._getframe(1)))
         return out
 
 
@@ -86,99 +128,39 @@ def _node(tensor: Tensor) -> Any:
         return None
 
 
-def run(script: Path, arguments: list[str], look: Callable[[Held], Any]) -> None:
-    """Runs a script as `python script arguments` does, and shows it at its first backward.
-
-    Args:
-        script: the file, in the copy of its folder.
-        arguments: of the script.
-        look: gets the held script; what it does afterwards is the phase's own matter.
-
-    Raises:
-        BaseException: whatever the script raises, SystemExit among it.
-    """
-    mode = GraphNotes()
-
-    def hold(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        Backward.act = Backward.original
-        loss = pytree.tree_leaves(tensors)[0]
-        if not loss.requires_grad:  # raises what the script has earned
-            return Backward.original(tensors, *args, **kwargs)
-        mode.__exit__(None, None, None)
-        found = nodes(loss.grad_fn)
-        now = notes.stack(sys._getframe(1))
-        spot = find_spot([mode.stacks[node] for node in found if node in mode.stacks], now)
-        mode.stacks.clear()
-        look(Held(spot, leaves(found), dict(now)[spot.frame]))
-        return Backward.act(tensors, *args, **kwargs)
-
-    Backward.act = hold
-    mode.__enter__()
-    execute(script, arguments)
-
-
-def execute(script: Path, arguments: list[str]) -> None:
-    """Runs a file as __main__ in this process."""
-    sys.argv = [script.name, *arguments]
-    sys.path[0] = str(script.parent)
-    main = ModuleType("__main__")
-    vars(main).update({"__file__": str(script), "__builtins__": builtins, "__cached__": None})
-    sys.modules["__main__"] = main
-    exec(compile(script.read_bytes(), str(script), "exec"), vars(main))  # noqa: S102  # it is what the user asks for
-
-
 def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
     """The deepest frame that all stacks share, and the innermost loop in it around all their lines."""
     common = [frame for frame, _ in now]
-    lines: dict[FrameType, list[int]] = {frame: [line] for frame, line in now}
-    for known in stacks:
-        frames = {frame for frame, _ in known}
-        if frames.isdisjoint(common):  # made by what has returned since, as a state that is carried
-            continue
-        common = [frame for frame in common if frame in frames]
-        for frame, line in known:
-            if frame in lines:
-                lines[frame].append(line)
+    lines = {frame: [line] for frame, line in now}
+    for stack in stacks:
+        shared = [frame for frame in common if frame in dict(stack)]
+        common = shared or common  # none with what has returned since, as the maker of a state that is carried
+        for frame, line in stack if shared else ():
+            lines.setdefault(frame, []).append(line)
     frame = common[-1]
-    function = function_of(frame)
-    loops = [node for node in own_nodes(function) if isinstance(node, ast.For | ast.While)]
-    around = [loop for loop in loops if all(_holds(loop, line) for line in lines[frame])]
-    loop = max(around, key=lambda node: node.lineno, default=None)
-    return Spot(frame, function, loop, min(lines[frame]))
+    return Spot(frame, loop_around(frame, *lines[frame]), min(lines[frame]))
+
+
+def loop_around(frame: FrameType, *lines: int) -> Loop | None:
+    """The innermost loop of a frame's function whose body holds these lines."""
+    loops = [node for node in own_nodes(function_of(frame)) if isinstance(node, Loop)]
+    around = [loop for loop in loops if all(_holds(loop, line) for line in lines)]
+    return max(around, key=lambda loop: loop.lineno, default=None)
 
 
 def _holds(loop: Loop, line: int) -> bool:
     return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
 
 
-def function_of(frame: FrameType) -> Function:
-    """The source of the function that a frame runs."""
-    code, tree = frame.f_code, source.tree(frame.f_code.co_filename)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
-            first = min([node.lineno, *[item.lineno for item in node.decorator_list]])
-            if first == code.co_firstlineno:
-                return node
-        if isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
-            return node
-    return tree
+def function_of(frame: FrameType) -> ast.AST:
+    """The source of the function that a frame runs, or the whole file's."""
+    _, function = source.body(frame.f_code) or ("", source.tree(frame.f_code.co_filename))
+    return function
 
 
-def own_nodes(function: ast.AST) -> Iterable[ast.AST]:
-    """Nodes of a function without those of functions and classes inside it."""
-    inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
-    todo = list(ast.iter_child_nodes(function))
-    while todo:
-        node = todo.pop(0)
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Nodes of a function without those of functions and classes inside it, from the outside in."""
+    for node in ast.iter_child_nodes(function):
         yield node
-        if not isinstance(node, inner):
-            todo += ast.iter_child_nodes(node)
-
-
-def log_to(file: Path) -> None:
-    """Sends what the script prints to a file."""
-    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    os.close(log)
-    sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))
+        if not isinstance(node, _INNER):
+            yield from own_nodes(node)

@@ -4,6 +4,7 @@ import gc
 import multiprocessing.process
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader
 from playbook.doctor import blame, source
 
 Stack = list[tuple[FrameType, int]]  # the user's frames and their lines, the outermost first
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _LAST = 50  # iterations over loaders that are remembered
 _IN_ONE_PROCESS = {"num_workers": 0, "timeout": 0, "pin_memory": False, "persistent_workers": False}
 
@@ -40,10 +42,10 @@ class Backward:
 
 
 def stack(frame: FrameType | None) -> Stack:
-    """The user's frames around one, the outermost first."""
+    """The user's frames around one, the outermost first; comprehensions are a part of what holds them."""
     found: Stack = []
     while frame is not None:
-        if source.is_user(frame.f_code.co_filename):
+        if source.is_user(frame.f_code.co_filename) and frame.f_code.co_name not in _COMPREHENSIONS:
             found.append((frame, frame.f_lineno))
         frame = frame.f_back
     return found[::-1]
@@ -65,9 +67,7 @@ def patch() -> None:
 
     Tensor.backward = backward
     torch.autograd.backward = backward_of_several
-    moved: tuple[Any, ...] = (Tensor, nn.Module)
-    for kind in moved:
-        kind.cuda = lambda self, *_, **__: self
+    nn.Module.cuda = lambda self, *_, **__: self  # as sandbox has it for tensors
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
     _run_processes_here()
 
@@ -104,14 +104,7 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
         batches = begin(loader)
     finally:
         vars(loader).update(own)
-    return batches if Loading.longest is None else _first(batches, Loading.longest)
-
-
-def _first(batches: Iterator[Any], number: int) -> Iterator[Any]:
-    for index, batch in enumerate(batches):
-        if index == number:
-            return
-        yield batch
+    return batches if Loading.longest is None else islice(batches, Loading.longest)
 
 
 def living(kind: type) -> list[Any]:

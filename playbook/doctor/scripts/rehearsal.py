@@ -6,15 +6,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import wraps
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, SequentialLR
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -23,14 +22,14 @@ from playbook.doctor import blame, failure, source
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
 from playbook.doctor.probes.modes import STUCK_IN_EVAL, _matters
-from playbook.doctor.probes.retained import GRAPH_RETAINED, _living_tensors
+from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
 from playbook.doctor.probes.zero_grad import MISSING_ZERO_GRAD, _Watch
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.folder import is_forbidden
-from playbook.doctor.scripts.hold import own_nodes
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
+from playbook.doctor.scripts.step import parameters_of
 
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
@@ -38,43 +37,76 @@ _LEAST = 4  # steps that a finding needs
 _WATCHED = (GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
 
 
-@dataclass
-class Steps:
-    """What was seen at the steps of one optimizer.
+def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
+    """Runs a script until its end or for so long, writes what was seen as JSON and ends the process.
 
-    Attributes:
-        models: that it trains.
-        evaluating: at each step, whether all of them were in evaluation mode.
+    Args:
+        script: the file, in a copy of its folder.
+        arguments: of the script.
+        answer: the file to write.
+        limit_s: seconds.
+        longest: batches of each iteration over a loader; None leaves them all.
     """
+    watch = _Rehearsal()
 
-    models: list[nn.Module]
-    evaluating: list[bool] = field(default_factory=list)
+    def finish(has_ended: bool, error: BaseException | None = None) -> NoReturn:
+        signal.alarm(0)
+        items = list(watch.look(has_ended)) if watch.num_steps else []
+        content: dict[str, Any] = {
+            "findings": [item.as_dict() | {"probe": "rehearsal"} for item in items if isinstance(item, Finding)],
+            "checked": [item for item in items if isinstance(item, str)],
+            "looked_for": [defect.id for defect in _WATCHED] if has_ended else [],
+            "notes": [],
+        }
+        if has_ended:
+            content["checked"].append(f"the script runs to its end ({watch.num_steps} steps)")
+        elif error is None:
+            content["notes"].append(f"the script's end: it runs for more than {limit_s:g} s")
+        elif is_forbidden(error):
+            content["notes"].append(f"what follows {failure.as_finding(error).place}: {' '.join(str(error).split())}")
+        else:
+            content["crash"] = failure.as_finding(error).as_dict() | {"probe": "rehearsal"}
+        answer.write_text(json.dumps(content), encoding="utf-8")
+        os._exit(0)
+
+    signal.signal(signal.SIGALRM, lambda *_: finish(has_ended=False))
+    signal.alarm(max(1, round(limit_s)))
+    Loading.longest = longest
+    watch.begin()
+    try:
+        hold.execute(script, arguments)
+    except SystemExit:
+        finish(has_ended=True)
+    except BaseException as error:  # of the script
+        finish(has_ended=False, error=error)
+    finish(has_ended=True)
 
 
-class Rehearsal:
+class _Rehearsal:
     """Notes of a real run, and what they mean."""
 
     def __init__(self) -> None:
         self.zeroing = _Watch()
-        self.steps: dict[Optimizer, Steps] = {}
         self.num_steps = 0
-        self.graphs: list[int] = []
-        self.keeper: tuple[str, Place] | None = None
-        self.calls: dict[LRScheduler, list[int]] = {}  # of each schedule: the number of steps before each call
+        self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
+        self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
         self.eval_places: dict[int, Place] = {}
+        self.graphs: list[int] = []  # their living nodes, at each step
+        self.keeper: tuple[str, Place | None] = "a tensor", None
+        self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
         self.imported_before = set(sys.modules) - {"__main__"}
 
-    def watch(self) -> None:
-        """Begins to take notes in this process, for good."""
+    def begin(self) -> None:
+        """Takes notes in this process, for good."""
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             self.zeroing.before_backward()
             return Backward.original(*args, **kwargs)
 
         def evaluate(module: nn.Module, original: Callable[..., nn.Module] = nn.Module.eval) -> nn.Module:
-            stack = notes.stack(sys._getframe(1))
-            if stack:
-                self.eval_places[id(module)] = Place(stack[-1][0].f_code.co_filename, stack[-1][1])
+            places, _ = source.callers(sys._getframe(1))
+            if places:
+                self.eval_places[id(module)] = places[0]
             return original(module)
 
         Backward.act = backward
@@ -88,8 +120,7 @@ class Rehearsal:
         @wraps(original)
         def step(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
             calls = self.calls.setdefault(schedule, [])
-            if self.num_steps:  # it calls itself when it is made
-                calls.append(self.num_steps)
+            calls += [self.num_steps] if self.num_steps else []  # it calls itself when it is made
             original(schedule, *args, **kwargs)
 
         return step
@@ -97,14 +128,14 @@ class Rehearsal:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.num_steps += 1
         self.zeroing.before_step(optimizer, args, kwargs)
-        if optimizer not in self.steps:
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            self.steps[optimizer] = Steps(roots_of(parameters))
-        steps = self.steps[optimizer]
-        steps.evaluating.append(bool(steps.models) and not any(model.training for model in steps.models))
+        if optimizer not in self.models:
+            self.models[optimizer] = roots_of(parameters_of([optimizer]))
+        models = self.models[optimizer]
+        is_evaluating = bool(models) and not any(model.training for model in models)
+        self.evaluating.setdefault(optimizer, []).append(is_evaluating)
         if len(self.graphs) < _GRAPHS:
             gc.collect()
-            self.graphs.append(len({node for tensor in _living_tensors() for node in nodes(tensor.grad_fn)}))
+            self.graphs.append(len({node for tensor in notes.living(Tensor) for node in nodes(tensor.grad_fn)}))
             if self._is_growing():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
 
@@ -112,81 +143,75 @@ class Rehearsal:
         later = self.graphs[1:]
         return len(later) >= _LEAST and all(b > a for a, b in pairwise(later)) and later[-1] > 2 * later[0]
 
-    def findings(self, has_ended: bool) -> list[Finding | str]:
+    def look(self, has_ended: bool) -> Iterator[Finding | str]:
         """What the notes mean.
 
         Args:
             has_ended: whether the script came to its own end.
         """
-        found = [self._zeroing(), self._modes(), self._graph(), self._schedules(has_ended)]
-        return [item for item in found if item is not None]
+        yield from self._zeroing()
+        yield from self._modes()
+        yield from self._graph()
+        yield from self._schedules(has_ended)
 
-    def _zeroing(self) -> Finding | str | None:
-        if not self.zeroing.counts:
-            return None
+    def _zeroing(self) -> Iterator[Finding | str]:
         steps, stale = max(self.zeroing.counts.values(), key=lambda counts: counts[1])
-        if steps < _LEAST or stale < steps - 2:
-            return "gradients are zeroed between steps" if steps >= _LEAST else None
+        if steps < _LEAST:
+            return
+        if stale < steps - 2:
+            yield "gradients are zeroed between steps"
+            return
         message = f"{stale} of {steps} steps added their gradients to those of the step before"
-        return Finding(
-            MISSING_ZERO_GRAD, self.zeroing.place, message, "optimizer.zero_grad()  # before loss.backward()"
-        )
+        fix = "optimizer.zero_grad()  # before loss.backward()"
+        yield Finding(MISSING_ZERO_GRAD, self.zeroing.place, message, fix)
 
-    def _modes(self) -> Finding | str | None:
-        for steps in self.steps.values():
-            last = steps.evaluating[::-1].index(False) if False in steps.evaluating else len(steps.evaluating)
-            if last < _LEAST:
+    def _modes(self) -> Iterator[Finding | str]:
+        for optimizer, evaluating in self.evaluating.items():
+            last = len(list(takewhile(bool, reversed(evaluating))))
+            models = self.models[optimizer]
+            place = next((self.eval_places[id(m)] for m in models if id(m) in self.eval_places), None)
+            if last < _LEAST or place is None:
                 continue
-            place = next((self.eval_places[id(m)] for m in steps.models if id(m) in self.eval_places), None)
-            if place is None:
-                continue
-            message = f"the last {last} of {len(steps.evaluating)} steps ran in evaluation mode"
-            if not any(map(_matters, steps.models)):
+            defect, message = STUCK_IN_EVAL, f"the last {last} of {len(evaluating)} steps ran in evaluation mode"
+            if not any(map(_matters, models)):
+                defect = replace(defect, severity="advice")
                 message += "; this model has no dropout and no norm, so nothing differs yet"
-            return Finding(STUCK_IN_EVAL, place, message, "model.train()  # before each epoch of training")
-        return "training runs in training mode" if self.steps else None
+            yield Finding(defect, place, message, "model.train()  # before each epoch of training")
+            return
+        yield "training runs in training mode"
 
-    @property
-    def is_harmless(self) -> bool:
-        """Whether evaluation mode changes nothing in what is trained."""
-        return not any(_matters(model) for steps in self.steps.values() for model in steps.models)
-
-    def _graph(self) -> Finding | str | None:
+    def _graph(self) -> Iterator[Finding | str]:
         if len(self.graphs) <= _LEAST:
-            return None
+            return
         if not self._is_growing():
-            return "no graph outlives its step"
-        name, place = self.keeper or ("a tensor", None)
+            yield "no graph outlives its step"
+            return
+        name, place = self.keeper
         counts = f"{self.graphs[1]} nodes at step 2, {self.graphs[-1]} at step {len(self.graphs)}"
-        return Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.item()")
+        yield Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.item()")
 
-    def _schedules(self, has_ended: bool) -> Finding | str | None:
-        nested = any(isinstance(schedule, SequentialLR | ChainedScheduler) for schedule in self.calls)
+    def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:
+        is_whole = has_ended and not any(isinstance(each, SequentialLR | ChainedScheduler) for each in self.calls)
+        per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
         for schedule, calls in self.calls.items():
-            place = blame.maker(schedule)
-            name = type(schedule).__name__
-            unused = not calls and schedule.optimizer in self.steps and not self._is_called(place)
-            if has_ended and unused and not nested:
-                return Finding(SCHEDULER_CADENCE, place, f"{name} is made, and never stepped", "scheduler.step()")
-            per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
-            gaps = [later - earlier for earlier, later in pairwise([0, *calls])]
-            if (
-                isinstance(schedule, OneCycleLR)
-                and gaps
-                and min(gaps) > 1
-                and schedule.total_steps > max(per_epoch, 50)
-            ):
-                message = f"{name} is stepped once in {min(gaps)} steps or more: its cycle takes {schedule.total_steps}"
-                return Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
-        return "schedules are stepped" if self.calls and has_ended and not nested else None
+            place, name = blame.maker(schedule), type(schedule).__name__
+            if is_whole and not calls and schedule.optimizer in self.models and not self._is_called(place):
+                yield Finding(SCHEDULER_CADENCE, place, f"{name} is made, and never stepped", "scheduler.step()")
+                return
+            gap = min((later - earlier for earlier, later in pairwise([0, *calls])), default=0)
+            if isinstance(schedule, OneCycleLR) and gap > 1 and schedule.total_steps > max(per_epoch, 50):
+                message = f"{name} is stepped once in {gap} steps or more: its cycle takes {schedule.total_steps}"
+                yield Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
+                return
+        if self.calls and is_whole:
+            yield "schedules are stepped"
 
     def _is_called(self, place: Place | None) -> bool:
         """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
-        if place is None:
-            return True
-        names = {_last_name(target) for node in source.around(place, ast.Assign) for target in node.targets}
+        assigned = source.around(place, ast.Assign) if place is not None else []
+        names = {_last_name(target) for node in assigned for target in node.targets}
         modules = [module for name, module in sys.modules.items() if name not in self.imported_before]
-        files = {getattr(module, "__file__", None) or "" for module in modules}
+        files = [getattr(module, "__file__", None) or "" for module in modules]
         users = [file for file in files if file.endswith(".py") and source.is_user(file)]
         calls = [call.func for file in users for call in source.calls(source.tree(file), "step")]
         return not names or any(isinstance(call, ast.Attribute) and _last_name(call.value) in names for call in calls)
@@ -203,65 +228,15 @@ def _length(loader: Any) -> int:
         return 0
 
 
-def _keeper(stack: Stack) -> tuple[str, Place] | None:
+def _keeper(stack: Stack) -> tuple[str, Place | None]:
     """The variable of these frames that gathers graphs, and the line that adds to it."""
     for frame, _ in reversed(stack):
-        for node in own_nodes(hold.function_of(frame)):
-            if isinstance(node, ast.AugAssign):
-                target = node.target
-            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                called = node.value.func
-                target = called.value if isinstance(called, ast.Attribute) and called.attr == "append" else None
-            else:
-                continue
+        for node in hold.own_nodes(hold.function_of(frame)):
+            target = node.target if isinstance(node, ast.AugAssign) else None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+                target = node.func.value
             value = frame.f_locals.get(target.id) if isinstance(target, ast.Name) else None
-            held = value if isinstance(value, list) else [value]
-            if any(isinstance(item, torch.Tensor) and item.grad_fn is not None for item in held):
-                return ast.unparse(target), Place(frame.f_code.co_filename, node.lineno)  # type: ignore[arg-type]
-    return None
-
-
-def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
-    """Runs a script until its end or for so long, writes what was seen as JSON and ends the process.
-
-    Args:
-        script: the file, in a copy of its folder.
-        arguments: of the script.
-        answer: the file to write.
-        limit_s: seconds.
-        longest: batches of each iteration over a loader; None leaves them all.
-    """
-    rehearsal = Rehearsal()
-
-    def finish(has_ended: bool, error: BaseException | None = None) -> NoReturn:
-        signal.alarm(0)
-        items = rehearsal.findings(has_ended) if rehearsal.num_steps else []
-        content: dict[str, Any] = {
-            "findings": [item.as_dict() | {"probe": "rehearsal"} for item in items if isinstance(item, Finding)],
-            "checked": [item for item in items if isinstance(item, str)],
-            "looked_for": [defect.id for defect in _WATCHED] if has_ended else [],
-            "notes": [] if has_ended or error else [f"the script's end: it runs for more than {limit_s:g} s"],
-        }
-        for item in content["findings"]:
-            if item["id"] == STUCK_IN_EVAL.id and rehearsal.is_harmless:
-                item["severity"] = "advice"
-        if error is not None and is_forbidden(error):
-            content["notes"].append(f"what follows {failure.as_finding(error).place}: {' '.join(str(error).split())}")
-        elif error is not None:
-            content["crash"] = failure.as_finding(error).as_dict() | {"probe": "rehearsal"}
-        if has_ended:
-            content["checked"].append(f"the script runs to its end ({rehearsal.num_steps} steps)")
-        answer.write_text(json.dumps(content), encoding="utf-8")
-        os._exit(0)
-
-    signal.signal(signal.SIGALRM, lambda *_: finish(has_ended=False))
-    signal.alarm(max(1, round(limit_s)))
-    Loading.longest = longest
-    rehearsal.watch()
-    try:
-        hold.execute(script, arguments)
-    except SystemExit:
-        finish(has_ended=True)
-    except BaseException as error:  # of the script
-        finish(has_ended=False, error=error)
-    finish(has_ended=True)
+            parts = value if isinstance(value, list) else [value]
+            if target is not None and any(isinstance(part, Tensor) and part.grad_fn is not None for part in parts):
+                return ast.unparse(target), Place(frame.f_code.co_filename, target.lineno)
+    return "a tensor", None

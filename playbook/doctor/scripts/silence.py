@@ -1,8 +1,9 @@
 """What a replayed step must not do: optimize, zero gradients, step schedules, change modes."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -43,9 +44,9 @@ def silenced(
         own = thing.step
 
         def step(closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(thing, Optimizer):
-                return None
             result = None
+            if not isinstance(thing, Optimizer):
+                return result
             if real:
                 result = own(closure, *args, **kwargs)
             elif callable(closure):
@@ -55,18 +56,10 @@ def silenced(
 
         return step
 
-    replaced: list[tuple[Any, str, Any]] = [*(_MODES if keeps_modes else []), *([] if real else _ZEROING), *_SCALING]
+    replaced: list[tuple[Any, str, Any]] = [(Backward, "act", act), *_SCALING]
+    replaced += [*(_MODES if keeps_modes else []), *([] if real else _ZEROING)]
     replaced += [(thing, "step", told(thing)) for thing in things]
-    own = [(thing, name, vars(thing).get(name)) for thing, name, _ in replaced]
-    previous, Backward.act = Backward.act, act
-    for thing, name, new in replaced:
-        setattr(thing, name, new)
-    try:
+    with ExitStack() as stack:
+        for target, name, new in replaced:
+            stack.enter_context(mock.patch.object(target, name, new))
         yield
-    finally:
-        Backward.act = previous
-        for thing, name, old in own:
-            if old is None:
-                delattr(thing, name)
-            else:
-                setattr(thing, name, old)

@@ -6,11 +6,12 @@ import copy
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType, FunctionType
+from types import FrameType
 from typing import Any
+from unittest import mock
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -63,6 +64,11 @@ class Unit:
         """Of a variable."""
         return self.variables.get(name, self.globals.get(name))
 
+    def first_batch(self) -> Any:
+        """What the statements can be run on at once: a batch of the loaders, or the variables as they are."""
+        parts = [next(iter(loader)) for loader in self.loaders]
+        return parts[0] if len(parts) == 1 else parts or {}
+
     def run(self, batch: Any, index: int = 0) -> None:
         """Runs the statements on a batch.
 
@@ -70,43 +76,40 @@ class Unit:
             batch: what the loaders give, or variables by name.
             index: of the batch.
         """
-        chosen = {} if self.loaders else batch
-        with self._looping(batch, index) if self.loaders else nullcontext():
-            self._execute(self.after, chosen)
+        if not self.loaders:
+            self._execute(self.after, batch)
+            return
+        with self._looping(batch, index):
+            self._execute(self.after, {})
 
     def fetched(self, names: list[str], number: int, limit_s: float) -> list[dict[str, Any]]:
         """Further batches: the variables of these names, after the loop's head and the statements before the step."""
-        found: list[dict[str, Any]] = []
-        loop, end = self.spot.loop, time.monotonic() + limit_s
-        if loop is None:
-            return found
+        batches: list[dict[str, Any]] = []
+        end = time.monotonic() + limit_s
+        if self.spot.loop is None:
+            return batches
 
-        def collect(values: dict[str, Any]) -> None:
-            found.append({name: copy.deepcopy(detached(value)) for name, value in values.items()})
-            if len(found) == number or time.monotonic() > end:
+        def collect(**values: Any) -> None:
+            batches.append({name: copy.deepcopy(detached(value)) for name, value in values.items()})
+            if len(batches) == number or time.monotonic() > end:
                 raise Leave
 
-        pairs = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name, ast.Load()) for name in names])
-        call = ast.Expr(ast.Call(ast.Name("__collect__", ast.Load()), [pairs], []))
-        endless: ast.expr = ast.Constant(True)
-        turn: ast.stmt = ast.While(endless, [*self.before, call], [])
-        if isinstance(loop, ast.For):
-            turn = ast.For(loop.target, loop.iter, [*self.before, call], [])
+        turns = copy.copy(self.spot.loop)
+        call = ast.parse(f"__collect__({', '.join(f'{name}={name}' for name in names)})").body
+        turns.body, turns.orelse = [*self.before, *call], []
         with suppress(Leave):
-            self._execute([turn], {"__collect__": collect})
-        return found
+            self._execute([turns], {"__collect__": collect})
+        return batches
 
     def _execute(self, statements: list[ast.stmt], chosen: dict[str, Any]) -> None:
         known = self.variables | {name: _copied(self.variables[name]) for name in self.carried} | chosen
         own = [value for name, value in self.globals.items() if not name.startswith("__")]
         with _put_back([*known.values(), *own], self.globals):
-            if self._is_file:
-                self.globals.update(known)
-            else:
-                self.globals.update({name: chosen[name] for name in self._declared & chosen.keys()})
+            declared = known if self._is_file else {name: chosen[name] for name in self._declared & chosen.keys()}
+            self.globals.update(declared)
             key = statements is self.after, *known
             if key not in self._functions:
-                self._functions[key] = self._compiled(statements, known)
+                self._functions[key] = self._compiled(statements, list(known))
             self._functions[key](known)
 
     @property
@@ -115,57 +118,49 @@ class Unit:
 
     @property
     def _declared(self) -> set[str]:
+        """Variables of the file that the function assigns."""
         nodes = own_nodes(self.spot.function)
         return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
 
-    def _compiled(self, statements: list[ast.stmt], known: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-        """The statements as a function of the variables."""
+    def _compiled(self, statements: list[ast.stmt], known: list[str]) -> Callable[[dict[str, Any]], None]:
+        """The statements as a function of the variables, all of which are its parameters."""
         file = self.spot.frame.f_code.co_filename
-        once: list[ast.stmt] = statements
         if self.spot.loop is not None:  # so that `continue` and `break` end the run
-            turns = ast.Tuple([ast.Constant(0)], ast.Load())
-            once = [ast.For(ast.Name("__once__", ast.Store()), turns, statements, [])]
+            once: Any = ast.parse("for __once__ in (0,): pass").body[0]
+            once.body, statements = statements, [once]
         if self._is_file:
-            code = compile(ast.fix_missing_locations(ast.Module(once, [])), file, "exec")
+            code = compile(ast.Module(statements, []), file, "exec")
             return lambda _: exec(code, self.globals)  # noqa: S102  # the script's own statements
+        declared = self._declared
         order = dict.fromkeys([*self.spot.frame.f_code.co_varnames, *known])
-        names = [name for name in order if name.isidentifier() and name not in {"__class__", *self._declared}]
-        body: list[ast.stmt] = [ast.Global(sorted(self._declared))] if self._declared else []
-        body += [_Local().visit(copy.deepcopy(statement)) for statement in once]
-        inner = _function(self.spot.frame.f_code.co_name.strip("<>"), names, body)
-        outer = _function("__unit__", ["__class__"], [inner, ast.Return(ast.Name(inner.name, ast.Load()))])
+        parameters = [name for name in order if name.isidentifier() and name not in {"__class__", *declared}]
+        head = f"def inner({', '.join(parameters)}): pass"
+        outer: Any = ast.parse(f"def outer(__class__):\n {head}\n return inner")  # `super()` reads __class__
+        inner = outer.body[0].body[0]
+        inner.body = [_Local().visit(copy.deepcopy(statement)) for statement in statements]
+        inner.body[:0] = [ast.Global(sorted(declared))] if declared else []
         scope: dict[str, Any] = {}
-        exec(compile(ast.fix_missing_locations(ast.Module([outer], [])), file, "exec"), scope)  # noqa: S102
-        made = FunctionType(scope["__unit__"].__code__, self.globals)(known.get("__class__"))  # which super() reads
-        return lambda values: made(*[values.get(name) for name in names])
+        exec(compile(ast.fix_missing_locations(outer), file, "exec"), self.globals, scope)  # noqa: S102
+        return lambda values: scope["outer"](values.get("__class__"))(*map(values.get, parameters))
 
     @contextmanager
     def _looping(self, batch: Any, index: int) -> Iterator[None]:
         """The loop's loaders give one batch, and its `enumerate` begins later."""
-        own, count = Loading.chosen, builtins.enumerate
-        each = [batch] if len(self.loaders) == 1 else list(batch)
-        given = {id(loader): part for loader, part in zip(self.loaders, each, strict=True)}
-        head = {line for statement in self.after for line in _head(statement)}
-        file, name = self.spot.frame.f_code.co_filename, self.spot.frame.f_code.co_name
+        parts = [batch] if len(self.loaders) == 1 else batch
+        given = {id(loader): part for loader, part in zip(self.loaders, parts, strict=True)}
+        file, lines = self.spot.frame.f_code.co_filename, {line for part in self.after for line in _head(part)}
+        count, turn = builtins.enumerate, index + 1 if self.turn is None else self.turn
+
+        def chosen(loader: DataLoader) -> Iterator[Any] | None:
+            return iter([given[id(loader)]]) if id(loader) in given else None
 
         def counted(things: Any, start: int = 0) -> Any:
-            frame = sys._getframe(1)
-            code = frame.f_code
-            here = code.co_filename == file and code.co_name == name and frame.f_lineno in head
-            turn = index + 1 if self.turn is None else self.turn
-            return count(things, start + turn if here else start)
+            caller = sys._getframe(1)
+            is_own = caller.f_code.co_filename == file and caller.f_lineno in lines
+            return count(things, start + turn if is_own else start)
 
-        Loading.chosen = lambda loader: iter([given[id(loader)]]) if id(loader) in given else None
-        builtins.enumerate = counted
-        try:
+        with mock.patch.object(Loading, "chosen", chosen), mock.patch.object(builtins, "enumerate", counted):
             yield
-        finally:
-            Loading.chosen, builtins.enumerate = own, count
-
-
-def _function(name: str, parameters: list[str], body: list[ast.stmt]) -> ast.FunctionDef:
-    arguments = ast.arguments([], [ast.arg(parameter) for parameter in parameters], None, [], [], None, [])
-    return ast.FunctionDef(name, arguments, body, [], **({"type_params": []} if sys.version_info >= (3, 12) else {}))
 
 
 class _Local(ast.NodeTransformer):
@@ -198,22 +193,25 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, loaders, variables, [], going_through, carried)
     if only is not None:
         return Unit(spot, [], variables, [], [only], carried)
-    statements = spot.loop.body if spot.loop is not None else _body(spot.function)
-    before, after = _split(statements, spot.first)
-    states = carried & _names(after, ast.Load)
-    started = [part for part in before if isinstance(part, ast.Assign) and _names([part], ast.Store) & states]
+    before, after = _split(_body(spot), spot.first)
+    states = carried.intersection(names(after, ast.Load))
+    started = [
+        part for part in before if isinstance(part, ast.Assign) and states.intersection(names([part], ast.Store))
+    ]
     return Unit(spot, [], variables, before, [*started, *after], carried)
 
 
-def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
+def names(statements: Sequence[ast.AST], context: type[ast.expr_context]) -> list[str]:
+    """Names that statements read (ast.Load) or assign (ast.Store), each once."""
     nodes = [node for statement in statements for node in ast.walk(statement)]
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+    return list(dict.fromkeys(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, context)))
 
 
-def _body(function: ast.AST) -> list[ast.stmt]:
-    if isinstance(function, ast.Lambda):
-        return [ast.Expr(function.body)]
-    return function.body  # type: ignore[attr-defined]
+def _body(spot: Spot) -> list[ast.stmt]:
+    if spot.loop is not None:
+        return spot.loop.body
+    function: Any = spot.function
+    return [ast.copy_location(ast.Expr(function.body), function)] if isinstance(function, ast.Lambda) else function.body
 
 
 def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
@@ -221,11 +219,9 @@ def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
     loop = spot.loop
     if not isinstance(loop, ast.For):
         return [], []
-    read = {part.id for part in (loop.iter, *getattr(loop.iter, "args", [])) if isinstance(part, ast.Name)}
-    assigned = [
-        node for node in own_nodes(spot.function) if isinstance(node, ast.Assign) and _names([node], ast.Store) & read
-    ]
-    earlier = sorted((node for node in assigned if node.lineno < loop.lineno), key=lambda node: node.lineno)
+    read = set(names([loop.iter], ast.Load))
+    assigned = [node for node in own_nodes(spot.function) if isinstance(node, ast.Assign)]
+    earlier = [node for node in assigned if node.lineno < loop.lineno and read.intersection(names([node], ast.Store))]
     begun = {statement: begun_at(statement, spot.frame) for statement in (*earlier, loop)}
     loaders = {id(loader): loader for some in begun.values() for loader in some}
     return list(loaders.values()), [statement for statement, some in begun.items() if some or statement is loop]
@@ -245,25 +241,25 @@ def _head(statement: ast.stmt) -> range:
 
 def _split(statements: list[ast.stmt], line: int) -> tuple[list[ast.stmt], list[ast.stmt]]:
     """The statements before the one with a line, and the others; a `with` or `try` around it is cut in two."""
-    for number, statement in enumerate(statements):
-        if line > (statement.end_lineno or 0):
-            continue
-        if isinstance(statement, ast.With | ast.Try | ast.If) and line <= (statement.body[-1].end_lineno or 0):
-            head, tail = _split(statement.body, line)
-            if head:
-                first, rest = copy.copy(statement), copy.copy(statement)
-                first.body, rest.body = head, tail
-                return [*statements[:number], first], [rest, *statements[number + 1 :]]
-        return statements[:number], statements[number:]
-    return [], statements
+    number = next((number for number, part in enumerate(statements) if line <= (part.end_lineno or 0)), None)
+    if number is None:
+        return [], statements
+    before, around, after = statements[:number], statements[number], statements[number + 1 :]
+    if isinstance(around, ast.With | ast.Try | ast.If) and line <= (around.body[-1].end_lineno or 0):
+        head, tail = _split(around.body, line)
+        if head:
+            first, rest = copy.copy(around), copy.copy(around)
+            first.body, rest.body = head, tail
+            return [*before, first], [rest, *after]
+    return before, [around, *after]
 
 
 def detached(value: Any) -> Any:
     """A value without the graph that an earlier step left."""
     if type(value) not in (Tensor, list, tuple, dict):
         return value
-    with_graph = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor) and not leaf.is_leaf]
-    return pytree.tree_map_only(Tensor, lambda leaf: leaf.detach(), value) if with_graph else value
+    has_graph = any(isinstance(leaf, Tensor) and not leaf.is_leaf for leaf in pytree.tree_leaves(value))
+    return pytree.tree_map_only(Tensor, Tensor.detach, value) if has_graph else value
 
 
 def _copied(value: Any) -> Any:
@@ -281,15 +277,10 @@ def _put_back(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         for value, content in contents:
-            if isinstance(value, dict):
-                for name in value.keys() - content.keys():
-                    del value[name]
-                value.update(content)
-            else:
-                value.clear()
-                (value.update if isinstance(value, set) else value.extend)(content)
+            value.clear()
+            (value.update if isinstance(value, dict | set) else value.extend)(content)
 
 
 def _is_plain(value: Any) -> bool:
-    plain = not isinstance(value, nn.Module | Optimizer | type | FunctionType) and hasattr(value, "__dict__")
-    return plain and type(value).__module__ == "__main__"
+    is_own = type(value).__module__ == "__main__" and not isinstance(value, nn.Module | Optimizer)
+    return is_own and hasattr(value, "__dict__")

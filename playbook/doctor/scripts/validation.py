@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
-from playbook.doctor.scripts.hold import Held, Loop, Spot, function_of, own_nodes
+from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
@@ -39,11 +39,11 @@ class ValidationWatch(TorchFunctionMode):
 
     def __init__(self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit], None]) -> None:
         super().__init__()
-        self.held, self.unit, self.parts, self.reached = held, unit, parts, reached
-        self.training = [part.training for part in parts]
+        self.held, self.unit, self.reached = held, unit, reached
+        self.trained = [part for part in parts if part.training]
         self.weights = {id(parameter) for part in parts for parameter in part.parameters()}
         self.modules = {id(module) for part in parts for module in part.modules()}
-        self.frames = {id(frame) for frame, _ in notes.stack(held.spot.frame)}
+        self.frames = {frame for frame, _ in notes.stack(held.spot.frame)}
 
     def __torch_function__(
         self,
@@ -53,43 +53,27 @@ class ValidationWatch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if self._evaluates() and any(id(leaf) in self.weights for leaf in pytree.tree_leaves((args, kwargs))):
-            frame = self._caller(sys._getframe(1))
-            stack = notes.stack(frame)
-            if frame is not None and stack and not self._is_training(stack):
-                unit = self._unit(stack)
-                if unit is not None:
-                    self.reached(replace(unit, gradients=torch.is_grad_enabled()))
+        evaluates = self._is_turned or not torch.is_grad_enabled()
+        if evaluates and any(id(leaf) in self.weights for leaf in pytree.tree_leaves((args, kwargs))):
+            stack = notes.stack(self._caller(sys._getframe(1)))
+            unit = self._unit(stack) if stack and not self._is_training(stack) else None
+            if unit is not None:
+                self.reached(replace(unit, gradients=torch.is_grad_enabled()))
         return func(*args, **kwargs)
-
-    def _evaluates(self) -> bool:
-        return self._is_turned or not torch.is_grad_enabled()
 
     @property
     def _is_turned(self) -> bool:
-        return any(was and not part.training for was, part in zip(self.training, self.parts, strict=True))
-
-    def _other_loaders(self) -> list[DataLoader]:
-        """Those that the training's own loop goes through in evaluation mode: `for phase in ["train", "val"]: …`."""
-        spot = self.held.spot
-        if not self.unit.loaders or not self._is_turned:
-            return []
-        last = begun_at(self.unit.after[-1], spot.frame)[-1:]
-        return [loader for loader in last if self._is_new(loader)]
-
-    def _is_new(self, loader: DataLoader) -> bool:
-        """Whether the training does not go through it: else it tells how well the training data are learned."""
-        return all(loader is not own for own in self.unit.loaders)
+        return any(not part.training for part in self.trained)
 
     def _caller(self, frame: FrameType | None) -> FrameType | None:
         """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
-        found = None
+        caller = None
         while frame is not None:
             own = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
             if isinstance(own, nn.Module) and id(own) in self.modules:
-                found = frame.f_back
+                caller = frame.f_back
             frame = frame.f_back
-        return found
+        return caller
 
     def _is_training(self, stack: Stack) -> bool:
         """Whether this is a part of the training step: a teacher without gradients, say."""
@@ -97,34 +81,34 @@ class ValidationWatch(TorchFunctionMode):
         inside = any(frame is spot.frame and spot.first <= line <= self.held.line for frame, line in stack)
         return inside and not self._other_loaders()
 
+    def _other_loaders(self) -> list[DataLoader]:
+        """Those that the training's own loop goes through in evaluation mode: `for phase in ["train", "val"]: …`."""
+        if not self.unit.loaders or not self._is_turned:
+            return []
+        last = begun_at(self.unit.after[-1], self.held.spot.frame)[-1:]
+        return [loader for loader in last if loader not in self.unit.loaders]
+
     def _unit(self, stack: Stack) -> Unit | None:
-        for frame, line in reversed(stack):  # a loop over a loader, as far out as it may be
-            loop = _loop(frame, line)
-            others = self._other_loaders() if loop is self.unit.spot.loop else []
-            if loop is not None and (others or loop is not self.unit.spot.loop):
-                unit = make_unit(Spot(frame, function_of(frame), loop, line))
-                if unit.loaders:
-                    is_new = bool(others) or any(self._is_new(loader) for loader in unit.loaders)
-                    return replace(unit, loaders=others or unit.loaders) if is_new else None
+        """The innermost loop over a loader, or the loop or the statement that calls the model."""
+        for frame, line in reversed(stack):
+            loop = loop_around(frame, line)
+            is_own = loop is self.unit.spot.loop
+            others = self._other_loaders() if is_own else []
+            unit = make_unit(Spot(frame, loop, line)) if others or not is_own else None
+            if unit is not None and unit.loaders:
+                loaders = others or unit.loaders
+                is_new = any(loader not in self.unit.loaders for loader in loaders)
+                return (
+                    replace(unit, loaders=loaders) if is_new else None
+                )  # else it tells how well training data are learned
         frame, line = stack[-1]
-        loop, function = _loop(frame, line), function_of(frame)
-        if id(frame) not in self.frames:
-            return make_unit(Spot(frame, function, loop, line))
-        if loop is not None and not loop.lineno <= self.held.spot.first <= (loop.end_lineno or 0):
-            return make_unit(Spot(frame, function, loop, line))
-        around = [
-            node
-            for node in own_nodes(function)
-            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-        ]
-        around = [node for node in around if isinstance(node, ast.With) or not hasattr(node, "body")]
-        return make_unit(Spot(frame, function, None, line), around[0]) if around else None
-
-
-def _loop(frame: FrameType, line: int) -> Loop | None:
-    loops = [node for node in own_nodes(function_of(frame)) if isinstance(node, ast.For | ast.While)]
-    around = [loop for loop in loops if loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)]
-    return max(around, key=lambda loop: loop.lineno, default=None)
+        loop, first = loop_around(frame, line), self.held.spot.first
+        if frame not in self.frames or (loop is not None and not loop.lineno <= first <= (loop.end_lineno or 0)):
+            return make_unit(Spot(frame, loop, line))
+        statements = [node for node in own_nodes(function_of(frame)) if isinstance(node, ast.stmt)]
+        around = [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
+        single = [node for node in around if isinstance(node, ast.With) or not hasattr(node, "body")]
+        return make_unit(Spot(frame, None, line), single[0]) if single else None
 
 
 def go_on(watch: ValidationWatch, reached: Path, limit_s: float) -> bool:

@@ -128,3 +128,38 @@ def test_a_step_of_a_certain_size_keeps_its_batches() -> None:
     seen = looked(Fixed(), Blobs())
     assert seen.samples is None
     assert len(seen.batches[0][0]) == 20
+
+
+class _Optimizing(Classifier):
+    """Steps its optimizer and its schedule by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        optimizer: Any = self.optimizers()
+        schedule: Any = self.lr_schedulers()
+        loss = super().training_step(batch, batch_idx)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        schedule.step()
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+@pytest.mark.parametrize("model", [Classifier(), _Optimizing()], ids=["automatic", "manual"])
+def test_steps_are_recorded_once_and_change_nothing(model: Classifier) -> None:
+    begun = looked(model, Blobs())
+    [optimizer] = begun.trainer.optimizers
+    before, rate = {name: value.clone() for name, value in model.state_dict().items()}, optimizer.param_groups[0]["lr"]
+    begun.record_steps()
+    assert begun.step(1) is begun.step(1)
+    assert begun.step(0, training=False) is begun.step(0, training=False)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert not optimizer.state
+    assert optimizer.param_groups[0]["lr"] == rate

@@ -1,5 +1,7 @@
 from typing import Any
 
+import torch
+
 from tests.playbook.doctor.programs import Blobs as Data
 from tests.playbook.doctor.programs import Classifier
 
@@ -10,4 +12,6 @@ class Model(Classifier):
     """Written for a GPU, which the review does without."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return super().training_step([part.cuda(0, non_blocking=True) for part in batch], batch_idx)
+        x, y = (part.cuda(0, non_blocking=True) for part in batch)
+        noise = torch.randn(x.shape, device="cuda")
+        return super().training_step([x + 0.01 * noise.to(torch.device("cuda:0")), y], batch_idx)

@@ -434,6 +434,22 @@ def test_an_error_that_only_short_loaders_cause_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_script_that_asks_for_cuda_without_checking(tmp_path: Path) -> None:
+    sent = changed(
+        (
+            "torch.manual_seed(0)",
+            "device = torch.device('cuda:0')\ntorch.cuda.set_device(device)\ntorch.manual_seed(0)",
+        ),
+        ("model, losses = Net(), []", "model, losses = nn.DataParallel(Net().to(device), device_ids=[0]), []"),
+        ("model(inputs), target)", "model(inputs.to(device)), target.cuda(non_blocking=True))"),
+        ("(model(inputs).argmax(1) == target)", "(model(inputs.to(device)).argmax(1).cpu() == target)"),
+    )
+    report = reviewed(tmp_path, sent)
+    assert not report.findings, report
+    assert any("stayed on the CPU" in note for note in report.notes), report.notes
+
+
+@pytest.mark.slow
 def test_scripts_that_cannot_be_reviewed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('nothing to do')\n", encoding="utf-8")

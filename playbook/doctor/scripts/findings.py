@@ -1,0 +1,75 @@
+"""What of the probes' findings holds for a script, and where."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Optimizer
+
+from playbook.doctor import source
+from playbook.doctor.blame import maker, option
+from playbook.doctor.findings import Place
+from playbook.doctor.scripts import notes
+from playbook.doctor.scripts.module import Script
+from playbook.doctor.scripts.step import Step, parameters_of
+
+_OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
+_OF_LOADER = {
+    "train-not-shuffled": "shuffle",
+    "norm-batch-size-one": "batch_size",
+    "duplicate-worker-rng": "num_workers",
+    "slow-loader": "num_workers",
+}
+_OF_LATER = {  # what the source says of a precision or an accelerator, if the script uses one
+    "amp-unsafe": r"autocast",
+    **dict.fromkeys(["device-unsafe-tensor", "host-sync"], r"cuda|device|xpu|accelerat|\bmps\b"),
+}
+_FACTORIES = ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm")
+_FACTORIES += ("tensor", "as_tensor", "from_numpy")
+
+
+def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list[dict[str, Any]]:
+    """The findings that hold for a script, with the lines that made its optimizer or loader where they had none."""
+    passed = {"parameter-not-optimized"} if _is_optimised(model, step) else set()
+    text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
+    kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
+    latent = [not re.search(_OF_LATER.get(item["id"], ""), text) for item in kept]
+    return [
+        _placed(item, step) | ({"severity": "advice"} if is_latent else {})
+        for item, is_latent in zip(kept, latent, strict=True)
+    ]
+
+
+def _is_optimised(model: Script, step: Step) -> bool:
+    """Whether some optimizer, also of another part of the script, has all weights, or none has any, on purpose."""
+    owned = set(map(id, parameters_of(notes.living(Optimizer))))
+    return not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
+
+
+def _placed(item: dict[str, Any], step: Step) -> dict[str, Any]:
+    things = step.optimizers if item["id"] in _OF_OPTIMIZER else []
+    things = step.unit.loaders if item["id"] in _OF_LOADER else things
+    place = next(filter(None, map(maker, things)), None)
+    if item["file"] or place is None:
+        return item
+    if item["id"] in _OF_LOADER:
+        place = option([place], _OF_LOADER[item["id"]])[0] or place
+    return item | {"file": place.file, "line": place.line, "code": place.code}
+
+
+def _is_of_device(item: dict[str, Any]) -> bool:
+    """Whether a finding comes of the script's own device, which is the CPU in this review alone.
+
+    `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
+    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device by one of
+    torch's factories: layers make tensors as well, on the device of the batch, which here is the CPU.
+    """
+    if item["id"] == "host-sync":
+        return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
+    if item["id"] != "device-unsafe-tensor":
+        return False
+    function = source.function_at(Place(item["file"], item["line"]))
+    named = any(word in item["code"] for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
+    if named or function is None or function.name != "forward":
+        return True
+    return not any(call.lineno == item["line"] for call in source.calls(function, *_FACTORIES))

@@ -1,0 +1,174 @@
+"""A training step of a script: what it does, and running it again, without its optimizers or with them."""
+
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from playbook.doctor import sandbox
+from playbook.doctor.scripts import notes
+from playbook.doctor.scripts.notes import Backward
+from playbook.doctor.scripts.silence import silenced
+from playbook.doctor.scripts.unit import Leave, Unit
+from playbook.doctor.training import weights_of
+
+_EVENTS_S, _PAUSE_S = 20.0, 3.0  # for a step; without an event, after which the script evaluates or prints
+_POLL_S = 0.1
+
+Event = int | None  # None for `backward`, the number of an optimizer for its step
+
+
+class Step:
+    """A training step of a script.
+
+    Args:
+        unit: its statements.
+        leaves: parameters that its first loss depends on.
+    """
+
+    def __init__(self, unit: Unit, leaves: list[Tensor]) -> None:
+        self.unit = unit
+        self.things: list[Any] = [*notes.living(Optimizer), *notes.living(LRScheduler)]
+        events = _events(unit, self.things) or [None]
+        self.num_losses = events.count(None)
+        self.num_events = len(events)
+        optimizers = [thing for thing in self.things if isinstance(thing, Optimizer)]
+        self.optimizers = [self.things[number] for number in dict.fromkeys(events) if number is not None]
+        if not self.optimizers:  # the step is a closure, or a part of an accumulation
+            used = set(map(id, leaves))
+            self.optimizers = [optimizer for optimizer in optimizers if used & weights_of(optimizer)]
+        self.owned = [*leaves, *parameters_of(optimizers)]
+
+    def losses(self, batch: Any, index: int, parameters: Sequence[Tensor] = ()) -> list[Tensor]:
+        """What the step calls `backward` on, without doing it: nothing is optimised.
+
+        Args:
+            batch: of the unit.
+            index: of the batch.
+            parameters: that get a gradient of zeros for the rest of the step, which a script may read.
+        """
+        losses: list[Tensor] = []
+
+        def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
+            losses.append(loss if gradient is None else (loss * gradient).sum())
+            _fill(without)
+            event()
+
+        without = _without_gradient([*parameters, *self.owned])
+        event = self._counting()
+        try:
+            with silenced(self.things, note, event):
+                self._run(batch, index)
+        finally:
+            _fill(without, is_zero=False)
+        return losses
+
+    def skip(self, *_: Any, **__: Any) -> None:
+        """In place of `backward`: gives parameters a gradient of zeros, which a script may read."""
+        _fill(_without_gradient(self.owned))
+
+    def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:
+        """Runs the step with its own optimizers; `backward` is called with each loss and the arguments of torch's."""
+
+        def really(loss: Tensor, gradient: Any = None, retain_graph: Any = None, *_: Any, **__: Any) -> None:
+            Backward.act = Backward.original
+            try:
+                backward(loss, gradient=gradient, retain_graph=retain_graph)
+            finally:
+                Backward.act = really
+            event()
+
+        event = self._counting()
+        with silenced(self.things, really, event, real=True):
+            self._run(batch, index)
+
+    def validate(self, unit: Unit, batch: Any, index: int = 0) -> None:
+        """Runs a validation step of the same script; nothing is optimised."""
+        with torch.set_grad_enabled(unit.gradients), silenced(self.things, lambda *_, **__: None, lambda _: None):
+            unit.run(batch, index)
+
+    def _run(self, batch: Any, index: int) -> None:
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # this is no call of the script's
+            seed = int(torch.randint(2**32, ()))  # whoever seeds torch means all of these; steps differ
+        random.seed(seed)
+        np.random.seed(seed)
+        with suppress(Leave):
+            self.unit.run(batch, index)
+
+    def _counting(self) -> Callable[..., None]:
+        """A function that leaves the step when it is called for its last event: what follows evaluates and prints."""
+        turns = count(1)
+
+        def event(_: Any = None) -> None:
+            if next(turns) == self.num_events:
+                raise Leave
+
+        return event
+
+
+def parameters_of(optimizers: Sequence[Optimizer]) -> list[Tensor]:
+    """The parameters of optimizers."""
+    return [parameter for each in optimizers for group in each.param_groups for parameter in group["params"]]
+
+
+def _without_gradient(parameters: Sequence[Tensor]) -> list[Tensor]:
+    with torch._C.DisableTorchFunction():  # this is no call of the script's
+        return [parameter for parameter in parameters if parameter.grad is None]
+
+
+def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
+    """Gives parameters a gradient of zeros, or none."""
+    with torch._C.DisableTorchFunction():
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter) if is_zero else None
+
+
+def _events(unit: Unit, things: list[Any]) -> list[Event]:
+    """What a step does: a usual one, or the first of a loop if only that steps all optimizers."""
+    usual = sandbox.call(lambda: _watched(unit, things), _EVENTS_S)
+    unused = [number for number, thing in enumerate(things) if isinstance(thing, Optimizer) and number not in usual]
+    if unit.loaders and unused:
+        unit.turn = 0
+        first = sandbox.call(lambda: _watched(unit, things), _EVENTS_S)
+        if len(set(first)) > len(set(usual)):
+            return first
+        unit.turn = None
+    return usual
+
+
+def _watched(unit: Unit, things: list[Any]) -> list[Event]:
+    """What one real run of a step does, until it ends, fails, or nothing happens any more."""
+    events: list[Event] = []
+    numbers = {id(thing): number for number, thing in enumerate(things)}
+    start = time.monotonic()
+
+    def note(event: Event) -> None:
+        events.append(event)
+        signal.setitimer(signal.ITIMER_REAL, max(_PAUSE_S, 2 * (time.monotonic() - start)), _POLL_S)
+
+    def backward(*args: Any, **kwargs: Any) -> None:
+        Backward.original(*args, **kwargs)
+        note(None)
+
+    def leave(*_: Any) -> None:
+        raise Leave
+
+    signal.signal(signal.SIGALRM, leave)
+    try:
+        with silenced(things, backward, lambda optimizer: note(numbers[id(optimizer)]), real=True):
+            unit.run(unit.first_batch())
+    except BaseException:  # of the script, or because it was left
+        if None not in events:
+            raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return events
