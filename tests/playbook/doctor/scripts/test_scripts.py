@@ -205,6 +205,7 @@ def test_a_closure_without_a_loader(tmp_path: Path) -> None:
     report = reviewed(tmp_path, CLOSURE, "--steps", "3")
     assert not report.findings, report
     assert "the step computes in single precision" in report.checked
+    assert not [line for line in report.checked if "loader" in line], report
 
 
 @pytest.mark.slow
