@@ -20,6 +20,7 @@ EVAL_NONDETERMINISM = Defect(
 )
 DEFECTS = (EVAL_NONDETERMINISM,)
 LIGHT = True
+SAME_TWICE = "evaluation gives the same result twice"
 
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _UNIFORM = ("rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
@@ -50,7 +51,7 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     if noise is not None and (differs := _difference(subject)) > 0:
         yield _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
         return
-    yield "evaluation gives the same result twice"
+    yield SAME_TWICE
 
 
 def _rate(op: Op) -> float:

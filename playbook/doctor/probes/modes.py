@@ -1,11 +1,9 @@
 """Training mode while training, evaluation mode while evaluating."""
 
-import ast
 from collections.abc import Iterator
 
-from torch import nn
-
 from playbook.doctor import source
+from playbook.doctor.evaluation import matters
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.subject import Subject
 
@@ -29,14 +27,14 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     """
     before = {part for part in subject.model.modules() if part.training}
     if subject.record(subject.batches[0]).error is None:  # if there is one, another probe tells
-        left = [part for part in before if not part.training and _matters(part)]
+        left = [part for part in before if not part.training and matters(part)]
         if left:
             message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
             fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
             place = source.first_call([type(subject.model).training_step], "eval") or _place(subject)
             yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
-    stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and _matters(part)]
+    stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and matters(part)]
     names = [name for name, _ in stuck]
     outermost = [name for name in names if not any(f"{name}.".startswith(f"{n}.") or not n for n in names if n != name)]
     if not stuck or _is_meant(subject):
@@ -45,22 +43,6 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     where = ", ".join(outermost[:3]) or "the module"
     message = f"{where}: in evaluation mode at the first training step, with trainable weights"
     yield Finding(STUCK_IN_EVAL, _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
-
-
-def _matters(part: nn.Module) -> bool:
-    return any(p.requires_grad for p in part.parameters()) and any(map(_depends, part.modules()))
-
-
-def _depends(part: nn.Module) -> bool:
-    """Whether a module does something else in evaluation mode."""
-    if isinstance(part, nn.modules.batchnorm._NormBase):
-        return part.track_running_stats
-    if isinstance(part, nn.modules.dropout._DropoutNd):
-        return part.p > 0
-    if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
-        return part.dropout > 0
-    found = source.body(type(part).forward) if source.definition(type(part)) else None
-    return found is not None and "self.training" in ast.unparse(found[1])
 
 
 def _is_meant(subject: Subject) -> bool:

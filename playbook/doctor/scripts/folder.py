@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torch.utils import _pytree as pytree
+
 _LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; links stand for the rest
 _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
 _ALONE = ("__pycache__", "node_modules")
@@ -78,11 +80,7 @@ class Copy:
 
     def restored(self, tree: Any) -> Any:
         """Texts in lists and dicts, with the original folder's name in place of the copy's."""
-        if isinstance(tree, dict):
-            return {key: self.restored(value) for key, value in tree.items()}
-        if isinstance(tree, list):
-            return [self.restored(value) for value in tree]
-        return tree.replace(str(self.folder), str(self.original)) if isinstance(tree, str) else tree
+        return pytree.tree_map_only(str, lambda text: text.replace(str(self.folder), str(self.original)), tree)
 
 
 def confine(scratch: Path) -> None:
@@ -94,9 +92,8 @@ def confine(scratch: Path) -> None:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise ForbiddenError(_NETWORK)
 
-    blocked: dict[str, Callable[..., Any]] = {"connect": refuse, "connect_ex": refuse, "sendto": refuse}
-    for name, function in blocked.items():
-        setattr(socket.socket, name, function)
+    for name in ("connect", "connect_ex", "sendto"):
+        setattr(socket.socket, name, refuse)
     socket.create_connection = socket.getaddrinfo = refuse
     if not _landlock(scratch):
         sys.addaudithook(_watch(scratch))
@@ -125,22 +122,14 @@ def _landlock(scratch: Path) -> bool:
 
 def _watch(scratch: Path) -> Callable[[str, tuple[Any, ...]], None]:
     """For other systems: a hook of Python's that refuses what Python itself would write elsewhere."""
-    home, changing = os.path.realpath(scratch), os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+    home, changing = os.path.realpath(scratch) + os.sep, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     events = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.symlink", "os.link")
 
     def watch(event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(args[2], int) and args[2] & changing:
-            paths = args[:1]
-        elif event in events:
-            paths = args[:2]
-        else:
-            return
-        for path in paths:
-            if isinstance(path, str | bytes) and not _is_within(os.path.realpath(os.fsdecode(path)), home):
-                raise ForbiddenError(f"{os.fsdecode(path)}: the review lets a script write in its own folder alone")
+        writes = event == "open" and isinstance(args[2], int) and args[2] & changing
+        for path in args[:1] if writes else args[:2] if event in events else ():
+            name = os.fsdecode(path) if isinstance(path, str | bytes) else os.devnull
+            if not os.path.realpath(name).startswith((home, "/dev/", "/proc/")):
+                raise ForbiddenError(f"{name}: the review lets a script write in its own folder alone")
 
     return watch
-
-
-def _is_within(path: str, home: str) -> bool:
-    return path.startswith((home + os.sep, "/dev/", "/proc/"))

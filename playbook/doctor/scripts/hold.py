@@ -144,12 +144,9 @@ def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
 def loop_around(frame: FrameType, *lines: int) -> Loop | None:
     """The innermost loop of a frame's function whose body holds these lines."""
     loops = [node for node in own_nodes(function_of(frame)) if isinstance(node, Loop)]
-    around = [loop for loop in loops if all(_holds(loop, line) for line in lines)]
+    bodies = [(loop, loop.body[0].lineno, loop.body[-1].end_lineno or 0) for loop in loops]
+    around = [loop for loop, start, end in bodies if start <= min(lines) and max(lines) <= end]
     return max(around, key=lambda loop: loop.lineno, default=None)
-
-
-def _holds(loop: Loop, line: int) -> bool:
-    return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
 
 
 def function_of(frame: FrameType) -> ast.AST:

@@ -2,7 +2,8 @@
 
 import sys
 from collections import UserList
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import lightning.pytorch as pl
@@ -37,8 +38,8 @@ class Script(pl.LightningModule):
         for name, part in parts.items():
             self.add_module(name if not hasattr(pl.LightningModule, name) else f"{name}_", part)
         self.automatic_optimization = step.num_losses == 1 and len(step.optimizers) <= 1  # as Lightning wants it
-        main = getattr(sys.modules["__main__"], "__file__", None)
-        self.sources = tuple({file for file in (main, step.unit.globals.get("__file__")) if file})
+        scopes = (vars(sys.modules["__main__"]), step.unit.globals)
+        self.sources = tuple(dict.fromkeys(scope["__file__"] for scope in scopes if "__file__" in scope))
         if not isinstance(batches, DataLoader):
             batches = UserList(batches)  # which the Trainer does not take for several loaders
         if isinstance(val_batches, list) and val_batches:
@@ -53,7 +54,7 @@ class Script(pl.LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         step = self.replay[0]
         if self.automatic_optimization or not self.training or not torch.is_grad_enabled():
-            losses = step.losses(batch, batch_idx, list(self.parameters()))
+            losses = step.losses(batch, batch_idx)
             return losses[-1] if losses and self.automatic_optimization else None
         step.optimize(batch, batch_idx, self.manual_backward)
         return None
@@ -79,7 +80,9 @@ class Script(pl.LightningModule):
 
 def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
     """The outermost modules that own parameters, by the names that the script has for them."""
-    names = dict(_names(unit))
+    scopes = (unit.globals, unit.variables, getattr(unit.value("self"), "__dict__", {}))
+    known = [item for scope in scopes for item in scope.items() if item[0] != "_" and isinstance(item[1], nn.Module)]
+    names = {id(module): name for name, module in known}
     return {
         names.get(id(root), f"{type(root).__name__.lower()}{number or ''}"): root
         for number, root in enumerate(roots_of(parameters))
@@ -95,25 +98,14 @@ def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
     return [root for root in outermost if not wanted.isdisjoint(map(id, nn.Module.parameters(root)))]
 
 
-def _names(unit: Unit) -> Iterator[tuple[int, str]]:
-    for scope in (unit.globals, unit.variables):
-        for name, value in list(scope.items()):
-            if isinstance(value, nn.Module) and not name.startswith("_"):
-                yield id(value), name
-            elif hasattr(value, "__dict__") and name == "self":
-                yield from ((id(part), key) for key, part in vars(value).items() if isinstance(part, nn.Module))
-
-
-def keep_weights(parts: dict[str, nn.Module]) -> Callable[[], None]:
-    """A function that gives the models the weights, buffers and modes that they have now."""
+@contextmanager
+def weights_kept(parts: dict[str, nn.Module]) -> Iterator[None]:
+    """Gives the models the weights, buffers and modes back that they have now."""
     tensors = [tensor for part in parts.values() for tensor in (*part.parameters(), *part.buffers())]
     values = [(tensor, tensor.detach().clone()) for tensor in tensors]
     modes = [(module, module.training) for part in parts.values() for module in part.modules()]
-
-    def restore() -> None:
-        for tensor, value in values:
-            tensor.data.copy_(value)
-        for module, mode in modes:
-            module.training = mode
-
-    return restore
+    yield
+    for tensor, value in values:
+        tensor.data.copy_(value)
+    for module, mode in modes:
+        module.training = mode

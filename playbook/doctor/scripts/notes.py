@@ -5,6 +5,7 @@ import multiprocessing.process
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -26,11 +27,15 @@ class Loading:
     """How loaders give their batches, which the phases of a review set.
 
     Attributes:
-        longest: batches of one iteration.
+        longest: batches of one iteration; None leaves them all.
         chosen: gives the batches of a loader in place of its own; None leaves them.
+        latest: the loader that gave the last batch, where iterations are cut short.
+        num_quiet: batches that it has given since another loader did, or since a `backward`.
     """
 
     longest: int | None = None
+    latest: DataLoader | None = None
+    num_quiet = 0
     chosen: Callable[[DataLoader], Iterator[Any] | None] = staticmethod(lambda loader: None)
 
 
@@ -43,12 +48,9 @@ class Backward:
 
 def stack(frame: FrameType | None) -> Stack:
     """The user's frames around one, the outermost first; comprehensions are a part of what holds them."""
-    found: Stack = []
-    while frame is not None:
-        if source.is_user(frame.f_code.co_filename) and frame.f_code.co_name not in _COMPREHENSIONS:
-            found.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return found[::-1]
+    frames = walk_stack(frame) if frame is not None else ()
+    users = [(frame, line) for frame, line in frames if source.is_user(frame.f_code.co_filename)]
+    return [(frame, line) for frame, line in users[::-1] if frame.f_code.co_name not in _COMPREHENSIONS]
 
 
 def patch() -> None:
@@ -104,7 +106,14 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
         batches = begin(loader)
     finally:
         vars(loader).update(own)
-    return batches if Loading.longest is None else islice(batches, Loading.longest)
+    return batches if Loading.longest is None else _first(loader, batches, Loading.longest)
+
+
+def _first(loader: DataLoader, batches: Iterator[Any], number: int) -> Iterator[Any]:
+    for batch in islice(batches, number):
+        Loading.num_quiet = Loading.num_quiet + 1 if loader is Loading.latest else 1
+        Loading.latest = loader
+        yield batch
 
 
 def living(kind: type) -> list[Any]:

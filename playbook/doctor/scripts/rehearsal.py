@@ -19,9 +19,10 @@ from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import blame, failure, source
+from playbook.doctor.evaluation import matters
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
-from playbook.doctor.probes.modes import STUCK_IN_EVAL, _matters
+from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
 from playbook.doctor.probes.zero_grad import MISSING_ZERO_GRAD, _Watch
@@ -173,7 +174,7 @@ class _Rehearsal:
             if last < _LEAST or place is None:
                 continue
             defect, message = STUCK_IN_EVAL, f"the last {last} of {len(evaluating)} steps ran in evaluation mode"
-            if not any(map(_matters, models)):
+            if not any(map(matters, models)):
                 defect = replace(defect, severity="advice")
                 message += "; this model has no dropout and no norm, so nothing differs yet"
             yield Finding(defect, place, message, "model.train()  # before each epoch of training")

@@ -2,21 +2,22 @@
 
 import json
 import os
-import random
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
-import numpy as np
 import torch
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 
 from playbook.doctor import failure, sandbox
+from playbook.doctor.findings import RUN, Finding
 from playbook.doctor.machine import crowding
 from playbook.doctor.opening import open_subject
+from playbook.doctor.probes.eval_randomness import SAME_TWICE
 from playbook.doctor.review import describe_errors, run_probes
 from playbook.doctor.scripts import hold
 from playbook.doctor.scripts.batches import batches_of
@@ -24,22 +25,22 @@ from playbook.doctor.scripts.choice import choose_probes
 from playbook.doctor.scripts.findings import of_script
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.hold import Held
-from playbook.doctor.scripts.module import Script, find_parts, keep_weights
+from playbook.doctor.scripts.module import Script, find_parts, weights_kept
 from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.step import Step, parameters_of
 from playbook.doctor.scripts.unit import Unit, make_unit
-from playbook.doctor.scripts.validation import ValidationWatch, go_on
+from playbook.doctor.scripts.validation import ValidationWatch, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 
-_VALIDATION_S = 8.0  # for a script to reach its validation, on an idle machine
-_VALIDATED_S = 5.0  # for a validation without a loader, likewise
+_VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
+_VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine
 _PROBE_SHARE = 0.3  # of the time, for one probe
 
 
 @dataclass
 class Request:
-    """What a review of a script is asked for.
+    """What a review of a script is asked for, as it begins.
 
     Args:
         script: the file, in the copy of its folder.
@@ -47,6 +48,7 @@ class Request:
         answer: the file to write, as JSON.
         ids: of the defects to look for.
         limit_s: seconds for everything.
+        start: by `time.monotonic`.
     """
 
     script: Path
@@ -54,6 +56,7 @@ class Request:
     answer: Path
     ids: frozenset[str]
     limit_s: float
+    start: float = field(default_factory=time.monotonic)
 
     def finish(self, content: dict[str, Any]) -> NoReturn:
         """Writes the answer and ends the process."""
@@ -63,11 +66,11 @@ class Request:
 
 def review_held(request: Request) -> NoReturn:
     """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
-    deadline, process = time.monotonic() + request.limit_s, os.getpid()
+    process = os.getpid()
 
     def look(held: Held) -> None:
         try:
-            _look(held, request, deadline)
+            _look(held, request)
         except Exception as error:  # of the step's replay: the rehearsal still tells what it saw
             request.finish({"notes": [f"the step: {sandbox.describe(error)}"]})
 
@@ -84,50 +87,43 @@ def review_held(request: Request) -> NoReturn:
     os._exit(0)
 
 
-def _look(held: Held, request: Request, deadline: float) -> None:
+def _look(held: Held, request: Request) -> None:
     """Reviews the script where a copy of it comes to its validation, or else here; returns in the copy alone."""
     unit = make_unit(held.spot)
     step = Step(unit, held.leaves)
     parts = find_parts(unit, [*held.leaves, *parameters_of(step.optimizers)])
     batches = batches_of(unit, NUM_TRAIN, lambda: step.losses({}, 0))
-    restore_weights, restore_randomness = keep_weights(parts), _keep_randomness()
-    reached, going_on = request.answer.with_name("reached"), ExitStack()
+    reached, kept = request.answer.with_name("reached"), ExitStack()
+    kept.enter_context(isolate_rng(include_cuda=False))
+    kept.enter_context(weights_kept(parts))
 
-    def review(val_unit: Unit | None = None) -> NoReturn:
-        Loading.longest = None
+    def review(val_unit: Unit | None = None, mode: Finding | None = None) -> NoReturn:
         with torch.inference_mode(False), torch.enable_grad():
-            going_on.close()
-            restore_weights()
-            restore_randomness()
-            request.finish(_review(parts, step, batches, val_unit, request, deadline))
+            kept.close()
+            answer = _review(parts, step, batches, val_unit, request)
+            if mode is not None:
+                answer["findings"].append(mode.as_dict() | {"shown_by": RUN._asdict(), "probe": "validation"})
+                answer["checked"] = [text for text in answer["checked"] if text != SAME_TWICE]
+            request.finish(answer)
 
-    def review_validated(val_unit: Unit) -> NoReturn:
+    def review_validated(val_unit: Unit, model: nn.Module) -> NoReturn:
         reached.touch()
-        review(val_unit)
+        name = next(name for name, part in parts.items() if part is model)
+        review(val_unit, in_training_mode(val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
-    if go_on(watch, reached, _VALIDATION_S * crowding()):
-        going_on.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
+    if goes_on(reached, _VALIDATION_S * crowding()):
+        kept.enter_context(mock.patch.object(Loading, "longest", _BATCHES))
+        kept.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
+        watch.__enter__()
     elif request.answer.exists():  # of the copy
         os._exit(0)
     else:
         review()
 
 
-def _keep_randomness() -> Callable[[], None]:
-    """A function that gives all random numbers the states that they have now."""
-    python, numpy, own = random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-    def restore() -> None:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(own)
-
-    return restore
-
-
 def _review(
-    parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None, request: Request, deadline: float
+    parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None, request: Request
 ) -> dict[str, Any]:
     """What the probes say of a script's step, as Report's fields."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
@@ -140,7 +136,7 @@ def _review(
 
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, has_batches, request.ids)
-        results = run_probes(todo, begun, deadline, _PROBE_SHARE * request.limit_s)
+        results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results)]
         for name, result in results.items():
             if "error" in result:

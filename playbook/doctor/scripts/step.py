@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from playbook.doctor import sandbox
 from playbook.doctor.scripts import notes
-from playbook.doctor.scripts.notes import Backward
+from playbook.doctor.scripts.notes import Backward, Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.unit import Leave, Unit
 from playbook.doctor.training import weights_of
@@ -48,14 +48,8 @@ class Step:
             self.optimizers = [optimizer for optimizer in optimizers if used & weights_of(optimizer)]
         self.owned = [*leaves, *parameters_of(optimizers)]
 
-    def losses(self, batch: Any, index: int, parameters: Sequence[Tensor] = ()) -> list[Tensor]:
-        """What the step calls `backward` on, without doing it: nothing is optimised.
-
-        Args:
-            batch: of the unit.
-            index: of the batch.
-            parameters: that get a gradient of zeros for the rest of the step, which a script may read.
-        """
+    def losses(self, batch: Any, index: int) -> list[Tensor]:
+        """What the step calls `backward` on, without doing it: nothing is optimised, and gradients are zeros."""
         losses: list[Tensor] = []
 
         def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
@@ -63,7 +57,7 @@ class Step:
             _fill(without)
             event()
 
-        without = _without_gradient([*parameters, *self.owned])
+        without = _without_gradient(self.owned)
         event = self._counting()
         try:
             with silenced(self.things, note, event):
@@ -74,6 +68,7 @@ class Step:
 
     def skip(self, *_: Any, **__: Any) -> None:
         """In place of `backward`: gives parameters a gradient of zeros, which a script may read."""
+        Loading.num_quiet = 0
         _fill(_without_gradient(self.owned))
 
     def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:

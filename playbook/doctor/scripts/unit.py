@@ -124,24 +124,22 @@ class Unit:
 
     def _compiled(self, statements: list[ast.stmt], known: list[str]) -> Callable[[dict[str, Any]], None]:
         """The statements as a function of the variables, all of which are its parameters."""
-        file = self.spot.frame.f_code.co_filename
+        own = self.spot.frame.f_code
         if self.spot.loop is not None:  # so that `continue` and `break` end the run
             once: Any = ast.parse("for __once__ in (0,): pass").body[0]
             once.body, statements = statements, [once]
         if self._is_file:
-            code = compile(ast.Module(statements, []), file, "exec")
+            code = compile(ast.Module(statements, []), own.co_filename, "exec")
             return lambda _: exec(code, self.globals)  # noqa: S102  # the script's own statements
-        declared = self._declared
-        order = dict.fromkeys([*self.spot.frame.f_code.co_varnames, *known])
-        parameters = [name for name in order if name.isidentifier() and name not in {"__class__", *declared}]
+        declared, free = self._declared, own.co_freevars  # among these is the __class__ that super() reads
+        order = dict.fromkeys([*own.co_varnames, *known])
+        parameters = [name for name in order if name.isidentifier() and name not in {*declared, *free}]
         head = f"def inner({', '.join(parameters)}): pass"
-        outer: Any = ast.parse(f"def outer(__class__):\n {head}\n return inner")  # `super()` reads __class__
-        inner = outer.body[0].body[0]
-        inner.body = [_Local().visit(copy.deepcopy(statement)) for statement in statements]
-        inner.body[:0] = [ast.Global(sorted(declared))] if declared else []
+        outer: Any = ast.parse(f"def outer({', '.join(free)}):\n {head}\n return inner")
+        outer.body[0].body[0].body = [*([ast.Global(sorted(declared))] if declared else []), *statements]
         scope: dict[str, Any] = {}
-        exec(compile(ast.fix_missing_locations(outer), file, "exec"), self.globals, scope)  # noqa: S102
-        return lambda values: scope["outer"](values.get("__class__"))(*map(values.get, parameters))
+        exec(compile(ast.fix_missing_locations(outer), own.co_filename, "exec"), self.globals, scope)  # noqa: S102
+        return lambda values: scope["outer"](*map(values.get, free))(*map(values.get, parameters))
 
     @contextmanager
     def _looping(self, batch: Any, index: int) -> Iterator[None]:
@@ -161,19 +159,6 @@ class Unit:
 
         with mock.patch.object(Loading, "chosen", chosen), mock.patch.object(builtins, "enumerate", counted):
             yield
-
-
-class _Local(ast.NodeTransformer):
-    """Drops `nonlocal` of the function itself: its variables are parameters here."""
-
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:
-        return ast.Pass()
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
-        return node
 
 
 def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:

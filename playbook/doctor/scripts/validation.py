@@ -1,4 +1,7 @@
-"""Goes on with a held script, without optimizing, until a model evaluates: by its mode, or without gradients."""
+"""Goes on with a held script, without optimizing, until a model evaluates.
+
+It does in evaluation mode, without gradients, or in a loop over another loader that calls no `backward`.
+"""
 
 import ast
 import os
@@ -8,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -17,18 +21,20 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
+from playbook.doctor.evaluation import depends
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.probes.eval_randomness import EVAL_NONDETERMINISM
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
 from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
 
-_BATCHES = 2  # of each loader on the way
 _POLL_S = 0.02
 
 
 class ValidationWatch(TorchFunctionMode):
-    """Calls `reached` with the validation unit at the first call of a model that evaluates.
+    """Calls `reached` with the validation unit and the model at the first call of a model that evaluates.
 
     Args:
         held: the script's training step.
@@ -37,11 +43,13 @@ class ValidationWatch(TorchFunctionMode):
         reached: does not return.
     """
 
-    def __init__(self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit], None]) -> None:
+    def __init__(
+        self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit, nn.Module], None]
+    ) -> None:
         super().__init__()
         self.held, self.unit, self.reached = held, unit, reached
         self.trained = [part for part in parts if part.training]
-        self.weights = {id(parameter) for part in parts for parameter in part.parameters()}
+        self.owners = {id(parameter): part for part in parts for parameter in part.parameters()}
         self.modules = {id(module) for part in parts for module in part.modules()}
         self.frames = {frame for frame, _ in notes.stack(held.spot.frame)}
 
@@ -53,27 +61,26 @@ class ValidationWatch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        evaluates = self._is_turned or not torch.is_grad_enabled()
-        if evaluates and any(id(leaf) in self.weights for leaf in pytree.tree_leaves((args, kwargs))):
+        evaluates = self._has_turned or not torch.is_grad_enabled()
+        used = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in self.owners] if evaluates else []
+        if used:
             stack = notes.stack(self._caller(sys._getframe(1)))
             unit = self._unit(stack) if stack and not self._is_training(stack) else None
             if unit is not None:
-                self.reached(replace(unit, gradients=torch.is_grad_enabled()))
+                self.reached(replace(unit, gradients=torch.is_grad_enabled()), self.owners[id(used[0])])
         return func(*args, **kwargs)
 
     @property
-    def _is_turned(self) -> bool:
-        return any(not part.training for part in self.trained)
+    def _has_turned(self) -> bool:
+        """Whether a model is in another mode, or another loader gives its second batch without a `backward`."""
+        is_quiet = Loading.num_quiet > 1 and Loading.latest not in self.unit.loaders
+        return is_quiet or any(not part.training for part in self.trained)
 
-    def _caller(self, frame: FrameType | None) -> FrameType | None:
+    def _caller(self, frame: FrameType) -> FrameType | None:
         """The frame that called the outermost model; None outside of models: optimizers use weights as well."""
-        caller = None
-        while frame is not None:
-            own = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
-            if isinstance(own, nn.Module) and id(own) in self.modules:
-                caller = frame.f_back
-            frame = frame.f_back
-        return caller
+        methods = [frame for frame, _ in walk_stack(frame) if frame.f_code.co_varnames[:1] == ("self",)]
+        of_models = [frame for frame in methods if id(frame.f_locals.get("self")) in self.modules]
+        return of_models[-1].f_back if of_models else None
 
     def _is_training(self, stack: Stack) -> bool:
         """Whether this is a part of the training step: a teacher without gradients, say."""
@@ -82,8 +89,8 @@ class ValidationWatch(TorchFunctionMode):
         return inside and not self._other_loaders()
 
     def _other_loaders(self) -> list[DataLoader]:
-        """Those that the training's own loop goes through in evaluation mode: `for phase in ["train", "val"]: …`."""
-        if not self.unit.loaders or not self._is_turned:
+        """Those that the training's own loop goes through in evaluation: `for phase in ["train", "val"]: …`."""
+        if not self.unit.loaders or not self._has_turned:
             return []
         last = begun_at(self.unit.after[-1], self.held.spot.frame)[-1:]
         return [loader for loader in last if loader not in self.unit.loaders]
@@ -91,16 +98,17 @@ class ValidationWatch(TorchFunctionMode):
     def _unit(self, stack: Stack) -> Unit | None:
         """The innermost loop over a loader, or the loop or the statement that calls the model."""
         for frame, line in reversed(stack):
-            loop = loop_around(frame, line)
-            is_own = loop is self.unit.spot.loop
+            loop, spot = loop_around(frame, line), self.unit.spot
+            is_own = loop is spot.loop and frame is spot.frame
+            if loop is spot.loop is not None and not self._has_turned:
+                return None  # a training step, perhaps of a later epoch
             others = self._other_loaders() if is_own else []
             unit = make_unit(Spot(frame, loop, line)) if others or not is_own else None
             if unit is not None and unit.loaders:
                 loaders = others or unit.loaders
-                is_new = any(loader not in self.unit.loaders for loader in loaders)
-                return (
-                    replace(unit, loaders=loaders) if is_new else None
-                )  # else it tells how well training data are learned
+                if all(loader in self.unit.loaders for loader in loaders):
+                    return None  # it tells how well the training data are learned
+                return replace(unit, loaders=loaders)
         frame, line = stack[-1]
         loop, first = loop_around(frame, line), self.held.spot.first
         if frame not in self.frames or (loop is not None and not loop.lineno <= first <= (loop.end_lineno or 0)):
@@ -111,19 +119,26 @@ class ValidationWatch(TorchFunctionMode):
         return make_unit(Spot(frame, None, line), single[0]) if single else None
 
 
-def go_on(watch: ValidationWatch, reached: Path, limit_s: float) -> bool:
-    """Forks: the copy returns True and lets the script go on until it validates; here, False at the copy's end.
+def in_training_mode(unit: Unit, model: nn.Module, name: str) -> Finding | None:
+    """A finding if a model evaluates the batches of a loader with dropout and norms that work as in training."""
+    active = sorted({type(part).__name__ for part in model.modules() if part.training and depends(part)})
+    if not active or not unit.loaders or unit.spot.loop is None:
+        return None
+    place = Place(unit.spot.frame.f_code.co_filename, unit.spot.loop.lineno)
+    message = f"{name} evaluates these batches in training mode, with {' and '.join(active)}"
+    return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
+
+
+def goes_on(reached: Path, limit_s: float) -> bool:
+    """Forks: True in a copy, which may let the script go on until it validates; here, False at the copy's end.
 
     Args:
-        watch: that the copy enters.
-        reached: a file that `watch.reached` makes; from then on the copy has all the time that it needs.
+        reached: a file that the copy makes at the validation; from then on it has all the time that it needs.
         limit_s: seconds to get there.
     """
     process = os.fork()
     if process == 0:
         end_with_parent()
-        Loading.longest = _BATCHES
-        watch.__enter__()
         return True
     end = time.monotonic() + limit_s
     while os.waitpid(process, os.WNOHANG) == (0, 0):

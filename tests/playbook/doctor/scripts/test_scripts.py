@@ -153,6 +153,7 @@ DEFECTS = {
     "layer-in-forward": ("return self.second(x)", "return nn.Linear(32, 3)(x)"),
     "missing-zero-grad": ("        optimizer.zero_grad()\n", ""),
     "stuck-in-eval": ("    model.train()\n", ""),
+    "eval-nondeterminism": ("    model.eval()\n", ""),
     "graph-retained": ("        loss.backward()", "        losses.append(loss)\n        loss.backward()"),
     "scheduler-cadence": ("for epoch", f"{SCHEDULE}\nfor epoch"),
 }
@@ -160,6 +161,7 @@ FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step
 LINES = {
     "missing-zero-grad": "optimizer.step()",
     "stuck-in-eval": "model.eval()",
+    "eval-nondeterminism": "for inputs, target in val_loader:",
     "graph-retained": "losses.append(loss)",
     "scheduler-cadence": SCHEDULE,
 }
@@ -294,6 +296,53 @@ def test_a_step_that_reads_the_gradients_of_its_optimizer(tmp_path: Path) -> Non
     assert not reviewed(tmp_path, text, only="crash,device-unsafe-tensor,non-finite,eval-nondeterminism").notes
 
 
+METHOD = """
+import torch
+from torch import nn
+
+
+class Base:
+    def prepare(self, x):
+        return x.float()
+
+
+class Training(Base):
+    def __init__(self):
+        self.net = nn.Linear(4, 3)
+        self.optimizer = torch.optim.AdamW(self.net.parameters())
+
+    def fit(self, data):
+        steps = 0
+
+        def learn(x, y):
+            nonlocal steps
+            steps += 1
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.net(x).relu(), y)
+            loss.backward()
+            self.optimizer.step()
+
+        for x, y in data:
+            x = super().prepare(x)
+            learn(x, y)
+
+
+Training().fit([(torch.randn(9, 4), torch.randint(3, (9,))) for _ in range(6)])
+"""
+
+
+def test_a_step_in_a_closure(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, METHOD, only="activation-on-logits,dtype-promotion")
+    assert [name for name, _ in lines(report)] == ["activation-on-logits"], report
+
+
+def test_a_step_in_a_method_that_calls_super(tmp_path: Path) -> None:
+    head, end = "            learn(x, y)\n", "            loss.backward()\n            self.optimizer.step()\n"
+    text = METHOD.replace(end, "            return loss\n").replace(head, f"            loss = learn(x, y)\n{end}")
+    report = reviewed(tmp_path, text, only="activation-on-logits,dtype-promotion")
+    assert [name for name, _ in lines(report)] == ["activation-on-logits"], report
+
+
 def test_weights_without_a_module(tmp_path: Path) -> None:
     by_hand = changed(
         ("model, losses = Net(), []", "weight = torch.zeros(8, 3, requires_grad=True)"),
@@ -332,6 +381,22 @@ def test_a_validation_that_fails_leaves_the_review_of_the_step(tmp_path: Path) -
     report = review_script(tmp_path / "train.py", [], select_ids("double-softmax,crash"))
     assert {name for name, _ in lines(report)} == {"double-softmax", "crash"}, report
     assert [note for note in report.notes if "validation: ZeroDivisionError" in note], report.notes
+
+
+def test_a_loop_without_backward_evaluates(tmp_path: Path) -> None:
+    in_training = changed(("    model.eval()\n", ""), ("    with torch.no_grad():\n", "    if True:\n"))
+    report = reviewed(tmp_path, in_training, only="eval-nondeterminism")
+    assert lines(report) == [("eval-nondeterminism", "for inputs, target in val_loader:")], report
+    trained = changed(
+        ("    model.eval()\n", ""),
+        ("    with torch.no_grad():\n", "    if True:\n"),
+        (
+            "correct += (model(inputs).argmax(1) == target).sum().item()",
+            "update(F.cross_entropy(model(inputs), target))",
+        ),
+        ("for epoch", "def update(loss):\n    loss.backward()\n    optimizer.step()\n    return loss\n\n\nfor epoch"),
+    )
+    assert not reviewed(tmp_path, trained, only="eval-nondeterminism").findings
 
 
 def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> None:

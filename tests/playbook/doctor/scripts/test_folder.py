@@ -1,0 +1,32 @@
+"""What a script may write where the system itself refuses nothing."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from playbook.doctor import sandbox
+from playbook.doctor.scripts.folder import ForbiddenError, _watch
+from tests.playbook.doctor.programs import needs_fork
+
+pytestmark = needs_fork
+
+
+def test_python_itself_writes_in_the_folder_alone(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.write_text("before", encoding="utf-8")
+
+    def write() -> None:
+        sys.addaudithook(_watch(own))
+        (own / "state").write_text("x", encoding="utf-8")
+        (own / "state").rename(own / "moved")
+        Path(os.devnull).write_text("x", encoding="utf-8")
+        for act in (other.unlink, lambda: other.write_text("x", encoding="utf-8"), (tmp_path / "new").mkdir):
+            with pytest.raises(ForbiddenError, match="in its own folder alone"):
+                act()
+
+    sandbox.call(write, 30)  # a hook of this kind stays for good
+    assert [path.name for path in own.iterdir()] == ["moved"]
+    assert other.read_text(encoding="utf-8") == "before"
