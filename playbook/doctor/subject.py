@@ -156,21 +156,15 @@ class Subject:
         Raises:
             Exception: whatever the step raises.
         """
-        self.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
-        given_losses: list[Tensor] = []
-        self.model.manual_backward = lambda loss, *_, **__: given_losses.append(loss)
-        try:
-            with self.dense_gradients(), likelihoods() as values:
-                step = self.record(batch)
-        finally:
-            del self.model.manual_backward
-        if given_losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
+        with self.dense_gradients(), likelihoods() as values, self.not_trained() as losses:
+            step = self.record(batch)
+        if losses:  # what comes after them may need other gradients than the zeros that it gets
             step.error = None
         step.checked().likelihoods = values
         if self.model.automatic_optimization:
             step.go_backwards()
             return step
-        step.loss = given_losses[0] if given_losses else None
+        step.loss = losses[0] if losses else None
         with suppress(RuntimeError):  # tensors may be changed in place since, as the step's own backward pass was over
             step.go_backwards()
         return step
@@ -303,6 +297,26 @@ class Subject:
                 del vars(thing)["step"]
                 if original is not None:
                     vars(thing)["step"] = original
+
+    @contextmanager
+    def not_trained(self) -> Iterator[list[Tensor]]:
+        """The losses of steps that go backwards by themselves: no weight changes, and gradients are zero if read."""
+        losses: list[Tensor] = []
+
+        def note(loss: Tensor, *_: Any, **__: Any) -> None:
+            losses.append(loss)
+            with torch._C.DisableTorchFunction():  # this is no call of the step's
+                for weight in self.model.parameters():
+                    if weight.requires_grad and weight.grad is None:
+                        weight.grad = torch.zeros_like(weight)
+
+        self.model.manual_backward = note
+        try:
+            with self.not_optimized():
+                yield losses
+        finally:
+            del self.model.manual_backward
+            self.model.zero_grad()
 
     def arrived(self, batch: Any) -> Any:
         """A validation batch after the hooks on its way to the device, which may ask whether this is training."""

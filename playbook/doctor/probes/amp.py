@@ -31,14 +31,13 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
     NaN, and an epsilon below 2⁻²⁵ under a logarithm. What the user runs in float32, by `.float()` or
     torch.autocast(enabled=False), stays so.
     """
-    subject.model.manual_backward = lambda *_, **__: None
-    with torch.no_grad():
+    with torch.no_grad(), subject.not_trained():
         exact = subject.record(subject.batches[0])
     if exact.error is not None or not _is_finite(exact):  # as steps that take gradients themselves
         return
     torch.set_autocast_dtype("cpu", torch.float32)  # convolutions compare types before a dispatch mode sees them
     torch.set_autocast_enabled("cpu", True)
-    with torch.no_grad(), autocast_on_cpu() as states, Half(states) as half:
+    with torch.no_grad(), subject.not_trained(), autocast_on_cpu() as states, Half(states) as half:
         step = subject.record(subject.batches[0]).checked()
     torch.set_autocast_enabled("cpu", False)
     for loss in subject.step().losses:

@@ -37,7 +37,9 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     batches are neighbours in the data. Batches of one sample cannot tell.
     """
     loaders = train_loaders(subject)
-    if len(loaders) != 1 or not _is_in_order(loaders[0]):
+    if len(loaders) != 1:
+        return
+    if not _is_in_order(loaders[0]):
         yield "the training loader has a random order, or one of the user's own"
         return
     leaf = class_leaf(subject)

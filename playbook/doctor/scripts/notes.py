@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from playbook.doctor import blame, source
 
 Stack = list[tuple[FrameType, int]]  # the user's frames and their lines, the outermost first
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _LAST = 50  # iterations over loaders that are remembered
 _IN_ONE_PROCESS = {"num_workers": 0, "timeout": 0, "pin_memory": False, "persistent_workers": False}
 
@@ -46,9 +47,10 @@ class Backward:
 
 
 def stack(frame: FrameType | None) -> Stack:
-    """The user's frames around one, the outermost first."""
+    """The user's frames around one, the outermost first; comprehensions are a part of what holds them."""
     frames = walk_stack(frame) if frame is not None else ()
-    return [(frame, line) for frame, line in frames if source.is_user(frame.f_code.co_filename)][::-1]
+    users = [(frame, line) for frame, line in frames if source.is_user(frame.f_code.co_filename)]
+    return [(frame, line) for frame, line in users[::-1] if frame.f_code.co_name not in _COMPREHENSIONS]
 
 
 def patch() -> None:

@@ -15,6 +15,7 @@ from torch import nn
 
 from playbook.doctor import failure, sandbox
 from playbook.doctor.findings import RUN, Finding
+from playbook.doctor.machine import crowding
 from playbook.doctor.opening import open_subject
 from playbook.doctor.probes.eval_randomness import SAME_TWICE
 from playbook.doctor.review import describe_errors, run_probes
@@ -32,7 +33,8 @@ from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import ValidationWatch, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 
-_VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation; of each loader on the way
+_VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
+_VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine
 _PROBE_SHARE = 0.3  # of the time, for one probe
 
 
@@ -110,7 +112,7 @@ def _look(held: Held, request: Request) -> None:
         review(val_unit, in_training_mode(val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
-    if goes_on(reached, _VALIDATION_S):
+    if goes_on(reached, _VALIDATION_S * crowding()):
         kept.enter_context(mock.patch.object(Loading, "longest", _BATCHES))
         kept.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
         watch.__enter__()
@@ -125,20 +127,17 @@ def _review(
 ) -> dict[str, Any]:
     """What the probes say of a script's step, as Report's fields."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
-    val_batches: Any = []
-    if val_unit is not None:
-        with torch.no_grad():
-            val_batches = batches_of(val_unit, NUM_VAL, lambda: step.validate(val_unit, {}))
+    val_batches, unvalidated = _val_batches(step, val_unit)
     has_batches = batches != []
     if not has_batches:
         answer["notes"].append("what needs a batch: the step takes no tensors from a loader or a variable")
     if val_batches == []:
-        answer["notes"].append("validation: the script does not reach one here, or it takes no batch")
+        answer["notes"].append(f"validation: {unvalidated}")
 
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, has_batches, request.ids)
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
-        answer["notes"] += [*unfit, *describe_errors(results)]
+        answer["notes"] += [*begun.limits, *unfit, *describe_errors(results)]
         for name, result in results.items():
             if "error" in result:
                 continue
@@ -150,3 +149,16 @@ def _review(
     open_subject(model, None, {}, look)
     answer["findings"] = of_script(answer["findings"], model, step)
     return answer
+
+
+def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
+    """The batches of a validation, and why there are none: many probes run all of it, so it must end soon."""
+    reason = "the script does not reach one here, or it takes no batch"
+    if unit is None:
+        return [], reason
+    try:
+        if not unit.loaders:
+            sandbox.call(lambda: step.validate(unit, {}), _VALIDATED_S * crowding())
+    except sandbox.SandboxError as error:
+        return [], str(error)
+    return batches_of(unit, NUM_VAL, lambda: step.validate(unit, {})), reason

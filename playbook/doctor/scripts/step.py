@@ -88,7 +88,7 @@ class Step:
 
     def validate(self, unit: Unit, batch: Any, index: int = 0) -> None:
         """Runs a validation step of the same script; nothing is optimised."""
-        with silenced(self.things, lambda *_, **__: None, lambda _: None):
+        with torch.set_grad_enabled(unit.gradients), silenced(self.things, lambda *_, **__: None, lambda _: None):
             unit.run(batch, index)
 
     def _run(self, batch: Any, index: int) -> None:

@@ -42,6 +42,7 @@ class Unit:
         after: the statements to run.
         carried: variables that an earlier step computed from weights, as a recurrent state.
         turn: of the loop, as `enumerate` counts; None lets it go on after the first, which has its own branches.
+        gradients: whether a validation leaves them on, as one that adapts a model or derives forces must.
     """
 
     spot: Spot
@@ -51,6 +52,7 @@ class Unit:
     after: list[ast.stmt]
     carried: frozenset[str] = frozenset()
     turn: int | None = None
+    gradients: bool = False
     _functions: dict[tuple[Any, ...], Callable[[dict[str, Any]], None]] = field(default_factory=dict)
 
     @property

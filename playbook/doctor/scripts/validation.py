@@ -68,7 +68,7 @@ class ValidationWatch(TorchFunctionMode):
             stack = notes.stack(self._caller(sys._getframe(1)))
             unit = self._unit(stack) if stack and not self._is_training(stack) else None
             if unit is not None:
-                self.reached(unit, self.owners[id(used[0])])
+                self.reached(replace(unit, gradients=torch.is_grad_enabled()), self.owners[id(used[0])])
         return func(*args, **kwargs)
 
     @property

@@ -207,6 +207,7 @@ def test_a_closure_without_a_loader(tmp_path: Path) -> None:
     report = reviewed(tmp_path, CLOSURE, "--steps", "3")
     assert not report.findings, report
     assert "the step computes in single precision" in report.checked
+    assert not [line for line in report.checked if "loader" in line], report
 
 
 @pytest.mark.slow
@@ -360,6 +361,26 @@ def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     report = reviewed(tmp_path, with_gradients, only="train-val-overlap")
     assert not report.findings, report
     assert not report.notes, report
+
+
+def test_a_validation_that_asks_for_gradients(tmp_path: Path) -> None:
+    slope = "torch.autograd.grad(F.cross_entropy(model(inputs), target), model.second.bias)[0].sum().item()"
+    text = changed(
+        ("    with torch.no_grad():\n", "    if True:\n"), ("(model(inputs).argmax(1) == target).sum().item()", slope)
+    )
+    report = reviewed(tmp_path, text, only="eval-nondeterminism,unused-parameter")
+    assert not report.findings, report
+    assert not report.notes, report
+    assert "evaluation gives the same result twice" in report.checked, report
+
+
+def test_a_validation_that_fails_leaves_the_review_of_the_step(tmp_path: Path) -> None:
+    i = CLEAN.index("        for inputs, target in val_loader:")
+    spoiled = CLEAN[:i].replace(*DEFECTS["double-softmax"]) + "        print(model(x[:4]) / 0, 1 / 0)\n"
+    (tmp_path / "train.py").write_text(spoiled, encoding="utf-8")
+    report = review_script(tmp_path / "train.py", [], select_ids("double-softmax,crash"))
+    assert {name for name, _ in lines(report)} == {"double-softmax", "crash"}, report
+    assert [note for note in report.notes if "validation: ZeroDivisionError" in note], report.notes
 
 
 def test_a_loop_without_backward_evaluates(tmp_path: Path) -> None:
