@@ -158,7 +158,7 @@ class Subject:
         """
         with self.dense_gradients(), likelihoods() as values, self.not_trained() as losses:
             step = self.record(batch)
-        if losses:  # what comes after them may need other gradients than the zeros that it gets
+        if losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
             step.error = None
         step.checked().likelihoods = values
         if self.model.automatic_optimization:
@@ -300,23 +300,15 @@ class Subject:
 
     @contextmanager
     def not_trained(self) -> Iterator[list[Tensor]]:
-        """The losses of steps that go backwards by themselves: no weight changes, and gradients are zero if read."""
+        """Steps that go backwards by themselves do not, and change no weight; their losses are gathered."""
         losses: list[Tensor] = []
-
-        def note(loss: Tensor, *_: Any, **__: Any) -> None:
-            losses.append(loss)
-            with torch._C.DisableTorchFunction():  # this is no call of the step's
-                for weight in self.model.parameters():
-                    if weight.requires_grad and weight.grad is None:
-                        weight.grad = torch.zeros_like(weight)
-
-        self.model.manual_backward = note
+        self.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
+        self.model.manual_backward = lambda loss, *_, **__: losses.append(loss)
         try:
             with self.not_optimized():
                 yield losses
         finally:
             del self.model.manual_backward
-            self.model.zero_grad()
 
     def arrived(self, batch: Any) -> Any:
         """A validation batch after the hooks on its way to the device, which may ask whether this is training."""

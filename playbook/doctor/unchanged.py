@@ -8,17 +8,22 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from playbook.doctor.held import is_plain
+
 
 @contextmanager
 def unchanged(module: LightningModule) -> Iterator[None]:
-    """Restores weights, buffers, metrics, counters and lists of a module on exit; what it logs meanwhile is discarded.
+    """Restores weights, buffers, metrics, counters and lists of a module on exit, also those in its plain objects.
+
+    What it logs meanwhile is discarded.
 
     A step may change weights without an optimizer: it copies one net into another, or updates a moving average.
     """
     states = []
     weights = [(p, p.detach().clone(), p.grad, p.requires_grad) for p in module.parameters()]
     for submodule in module.modules():
-        for attributes in (submodule._buffers, submodule.__dict__):
+        plain = [vars(value) for value in submodule.__dict__.values() if is_plain(value)]
+        for attributes in (submodule._buffers, submodule.__dict__, *plain):
             states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
     module.log = module.log_dict = lambda *_, **__: None  # shadowed until deleted below
     try:

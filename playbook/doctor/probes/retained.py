@@ -7,11 +7,12 @@ from itertools import pairwise
 from typing import Any
 
 import lightning.pytorch as pl
-from torch import Tensor, nn
+from torch import Tensor
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.graph import leaves, nodes
+from playbook.doctor.held import is_plain
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject, Watch
 
@@ -77,18 +78,13 @@ def _living_tensors() -> list[Tensor]:
 def _holder(subject: Subject) -> tuple[str, Place | None]:
     """The attribute that holds tensors with a graph, and the line outside of __init__ that gives it them."""
     known: list[object] = [*subject.model.modules(), *([subject.data] if subject.data is not None else [])]
-    beside = [thing for owner in known for thing in vars(owner).values() if _is_plain(thing)]
+    beside = [thing for owner in known for thing in vars(owner).values() if is_plain(thing)]
     for owner in (*known, *beside):
         for name, value in vars(owner).items():
             if not name.startswith("_") and any(tensor.grad_fn is not None for tensor in tensors(value)):
                 given = (place for place, node in source.in_methods(owner) if _gives(node, name))
                 return name, next(given, None) or source.assignment(owner, name)
     return "", source.definition(type(subject.model).training_step)
-
-
-def _is_plain(thing: object) -> bool:
-    """Whether this is an object of a class of the user's that is no part of a model."""
-    return not isinstance(thing, nn.Module) and hasattr(thing, "__dict__") and bool(source.classes_of(thing))
 
 
 def _gives(node: ast.AST, name: str) -> bool:

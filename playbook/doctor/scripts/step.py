@@ -46,7 +46,12 @@ class Step:
         if not self.optimizers:  # the step is a closure, or a part of an accumulation
             used = set(map(id, leaves))
             self.optimizers = [optimizer for optimizer in optimizers if used & weights_of(optimizer)]
-        self.owned = [*leaves, *parameters_of(optimizers)]
+        self.leaves = leaves
+
+    @property
+    def owned(self) -> list[Tensor]:
+        """Parameters whose gradients the script may read: those of its optimizers may have been moved."""
+        return [*self.leaves, *parameters_of([thing for thing in self.things if isinstance(thing, Optimizer)])]
 
     def losses(self, batch: Any, index: int) -> list[Tensor]:
         """What the step calls `backward` on, without doing it: nothing is optimised, and gradients are zeros."""
