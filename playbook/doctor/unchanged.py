@@ -1,5 +1,6 @@
 """Runs steps of a module without leaving a trace in it."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,8 +41,9 @@ def unchanged(module: LightningModule) -> Iterator[None]:
                 if isinstance(value, Tensor):
                     if not torch.equal(value, copy):
                         value.data.copy_(copy)
-                elif type(value) is list:
-                    value[:] = copy
+                elif isinstance(value, list | deque) and copy is not None:
+                    value.clear()
+                    value.extend(copy)
                 elif isinstance(value, dict | set) and copy is not None:
                     value.clear()
                     value.update(copy)
@@ -51,4 +53,4 @@ def unchanged(module: LightningModule) -> Iterator[None]:
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
-    return value.copy() if type(value) in (list, dict, set) else None
+    return value.copy() if type(value) in (list, deque, dict, set) else None

@@ -1,6 +1,7 @@
 """The training that is looked at: its batches, its modes, and how slow steps are shortened."""
 
 import time
+from collections import deque
 from typing import Any
 
 import pytest
@@ -130,17 +131,26 @@ def test_a_step_of_a_certain_size_keeps_its_batches() -> None:
     assert len(seen.batches[0][0]) == 20
 
 
+class _Tracker:
+    def __init__(self) -> None:
+        self.losses: list[Tensor] = []
+
+
 class _Optimizing(Classifier):
-    """Steps its optimizer and its schedule by itself."""
+    """Steps its optimizer and its schedule by itself, and keeps its losses."""
 
     def __init__(self) -> None:
         super().__init__()
         self.automatic_optimization = False
+        self.latest = deque[Tensor](maxlen=3)
+        self.tracker = _Tracker()
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         optimizer: Any = self.optimizers()
         schedule: Any = self.lr_schedulers()
         loss = super().training_step(batch, batch_idx)
+        self.latest.append(loss.detach())
+        self.tracker.losses.append(loss.detach())
         optimizer.zero_grad()
         self.manual_backward(loss)
         optimizer.step()
@@ -163,3 +173,6 @@ def test_steps_are_recorded_once_and_change_nothing(model: Classifier) -> None:
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
     assert not optimizer.state
     assert optimizer.param_groups[0]["lr"] == rate
+    if isinstance(model, _Optimizing):
+        assert not model.latest
+        assert not model.tracker.losses
