@@ -383,6 +383,7 @@ def test_a_validation_that_fails_leaves_the_review_of_the_step(tmp_path: Path) -
     assert [note for note in report.notes if "validation: ZeroDivisionError" in note], report.notes
 
 
+@pytest.mark.slow
 def test_a_loop_without_backward_evaluates(tmp_path: Path) -> None:
     in_training = changed(("    model.eval()\n", ""), ("    with torch.no_grad():\n", "    if True:\n"))
     report = reviewed(tmp_path, in_training, only="eval-nondeterminism")
@@ -399,6 +400,7 @@ def test_a_loop_without_backward_evaluates(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, trained, only="eval-nondeterminism").findings
 
 
+@pytest.mark.slow
 def test_a_loop_for_both_training_and_evaluation(tmp_path: Path) -> None:
     i = CLEAN.index("for epoch")
     shared = """
