@@ -111,9 +111,14 @@ class Subject:
         batch = (self.batches if training else self.val_batches)[number]
         with self.not_optimized(), nullcontext() if training else self.evaluating():
             step = self.record(batch, training)
-        if number == 0 or sum(kept.record.num_bytes for kept in self._steps.values()) < _KEPT_BYTES:
+        if number == 0 or self._has_room:
             self._steps[number, training] = step
         return step
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether further steps may be kept."""
+        return sum(kept.record.num_bytes for kept in self._steps.values()) < _KEPT_BYTES
 
     def record_steps(self) -> None:
         """Records the steps on the first batches, which copies of this process then have."""
@@ -124,7 +129,7 @@ class Subject:
         numbers += [(number, False) for number in range(len(self.val_batches) if self.validates else 0)]
         with self.unchanged():
             for number, training in numbers:
-                if time.monotonic() < deadline:
+                if self._has_room and time.monotonic() < deadline:
                     self.attempt(number, training).record.index()
 
     def steps(self, most: int = NUM_TRAIN) -> Iterator[Step]:
