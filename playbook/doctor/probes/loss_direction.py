@@ -61,7 +61,7 @@ def _uphill(subject: Subject, step: Callable[[int], Step]) -> bool:
         moves = [(new.detach() - old).flatten() for new, old in zip(weights, before, strict=True)]
         return _cosine(torch.cat(moves), torch.cat([grads[id(weight)].flatten() for weight in weights]))
 
-    return bool(weights) and sandbox.call(cosine, 10.0) > _UPHILL
+    return bool(weights) and sandbox.call(cosine, 30.0) > _UPHILL
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
