@@ -23,6 +23,7 @@ from playbook.doctor.source import callers, calls, classes_in, definition, tree
 
 FAR = torch.device("meta")
 _CPU = torch.device("cpu")
+_OF_TENSOR = torch.device("cpu", 0)  # where a tensor is, which is no choice of the program's
 
 # calls that take tensors of the CPU beside those of an accelerator: copies, and lengths that stay on the CPU
 _COPIES = ("copy_", "_copy_from", "_to_copy")
@@ -88,7 +89,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
     name = func._schema.name.partition("::")[2]
     device = kwargs.get("device")
     leaves = tensors((args, kwargs))
-    here = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.device == _CPU]
+    here = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.device.type == "cpu"]
     away = any(isinstance(leaf, Far) for leaf in leaves)
     if away and here and name not in _COPIES + _PACKING + _RECURRENT:
         strangers = [leaf for leaf in here if leaf.dim() > 0 or (func._schema.is_mutable and leaf is args[0])]
@@ -130,6 +131,12 @@ class _Dispatch(TorchDispatchMode):
         return out
 
 
+_QUESTIONS: dict[Any, Callable[[Tensor], Any]] = {
+    Tensor.is_cuda.__get__: lambda tensor: isinstance(tensor, Far),  # type: ignore[attr-defined]
+    Tensor.device.__get__: lambda tensor: _OF_TENSOR if tensor.device == _CPU else tensor.device,
+}
+
+
 class _Functions(TorchFunctionMode):
     """What a dispatch mode does not see: torch.tensor, which is made here and sent, and checks before any dispatch."""
 
@@ -143,11 +150,11 @@ class _Functions(TorchFunctionMode):
             args = [args[0], *(_sent(value, FAR) for value in args[1:])]
         if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Far):
             args = [args[0], _index(args[1]), *args[2:]]
-        if func == Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
-            return isinstance(args[0], Far)
+        if func in _QUESTIONS:
+            return _QUESTIONS[func](args[0])
         device = kwargs.get("device")
         given = torch.device(device) if isinstance(device, str | torch.device) else None
-        if given is not None and given.type == "cpu" and _chosen_by_cuda():
+        if given == _CPU and _chosen_by_cuda():
             kwargs = kwargs | {"device": FAR}
             given = FAR
         if func in (torch.tensor, torch.as_tensor, torch.asarray) and given == FAR:

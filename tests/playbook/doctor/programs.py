@@ -74,6 +74,12 @@ class Blobs(pl.LightningDataModule):
         return DataLoader(self.val_set, batch_size=20)
 
 
+def scaled_positions(number: int, scale: Tensor) -> Tensor:
+    """Positions that are made on the CPU, whatever the scale's device, and sent there in the end."""
+    positions = torch.arange(number)
+    return (positions * scale.to(positions.device)).to(scale.device)
+
+
 class Decorrelation(nn.Module):
     """The distance of features' correlations from none, on a device that the caller chooses."""
 
