@@ -1,6 +1,5 @@
 """Runs a verb that needs a model: imports quietly, builds the session, and explains errors."""
 
-import gc
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from playbook.processes import (
     is_first_process,
     is_started_by_lightning,
     join,
+    no_collection,
     require_one_training,
 )
 from playbook.training.quiet import quiet_loggers, quiet_warnings
@@ -105,13 +105,12 @@ def import_quietly() -> tuple[Any, Any]:
     os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # LightningCLI calls it by its former names
     # threads that sleep at a barrier instead of spinning: a busy machine trains a small net 3 to 6 times as fast
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # (benchmarks/LOG.md)
-    gc.disable()  # collecting while a million objects are imported takes time and frees nothing
     main_thread = threading.current_thread() is threading.main_thread()
     former = signal.signal(signal.SIGINT, _leave) if main_thread else None
     try:
-        from playbook.command import cli, messages
+        with no_collection():
+            from playbook.command import cli, messages
     finally:
-        gc.enable()
         if main_thread:
             signal.signal(signal.SIGINT, former)
     quiet_loggers()

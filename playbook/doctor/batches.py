@@ -1,6 +1,7 @@
-"""How many samples a batch has, and the first of them, whatever it is made of."""
+"""How many samples a batch has, the first of them, and whether a step changes it, whatever it is made of."""
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -79,3 +80,23 @@ def _cut(thing: Any, length: int, number: int) -> Any:
         return thing[:number]
     parts, together = _parts(thing)
     return together([_cut(part, length, number) for part in parts])
+
+
+def changes(batch: Any, step: Callable[[Any], Any]) -> bool:
+    """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
+
+    def state() -> tuple[list[Any], Any, list[int]]:
+        leaves, spec = pytree.tree_flatten(_entries(batch))
+        return leaves, spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
+
+    given, *before = state()
+    step(batch)
+    left, *after = state()
+    return before != after or any(one is not other for one, other in zip(given, left, strict=True))
+
+
+def _entries(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    as_dict = getattr(batch, "to_dict", None)  # as graph libraries have it
+    return as_dict() if callable(as_dict) else batch

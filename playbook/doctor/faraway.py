@@ -1,7 +1,8 @@
 """A pretended accelerator: tensors that say they are elsewhere and hold real values on the CPU.
 
 Their device is called "meta", which every build of PyTorch knows, so that `.to(…)`, `self.device`, factories and
-Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward.
+Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward. And the CPU in place of a
+real accelerator that is missing, for programs that send to it without asking.
 """
 
 import ast
@@ -145,9 +146,7 @@ class _Functions(TorchFunctionMode):
         self.meeting = meeting
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = {name: _sent(value, FAR) for name, value in (kwargs or {}).items()}
-        if func is Tensor.to:
-            args = [args[0], *(_sent(value, FAR) for value in args[1:])]
+        args, kwargs = _redirected(func, args, kwargs or {}, FAR)
         if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Far):
             args = [args[0], _index(args[1]), *args[2:]]
         if func in _QUESTIONS:
@@ -187,10 +186,16 @@ def _index(index: Any) -> Any:
     return tuple(torch.as_tensor(part).to(FAR) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 
-def _sent(argument: Any, device: torch.device) -> Any:
-    """The device in place of CUDA's."""
-    named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
-    return device if named.partition(":")[0] == "cuda" else argument
+def _redirected(func: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> tuple[Any, dict[str, Any]]:
+    """The arguments of a call, with this device in place of CUDA's."""
+
+    def sent(argument: Any) -> Any:
+        named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
+        is_number = func is Tensor.to and type(argument) is int  # of a GPU: `tensor.to(0)`
+        return device if is_number or named.partition(":")[0] == "cuda" else argument
+
+    args = [args[0], *map(sent, args[1:])] if func is Tensor.to else args
+    return args, {name: sent(value) for name, value in kwargs.items()}
 
 
 def _chosen_by_cuda() -> bool:
@@ -249,9 +254,7 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
 
 class _OnCPU(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = {name: _sent(value, _CPU) for name, value in (kwargs or {}).items()}
-        if func is Tensor.to:
-            args = [args[0], *(_CPU if type(value) is int else _sent(value, _CPU) for value in args[1:])]
+        args, kwargs = _redirected(func, args, kwargs or {}, _CPU)
         return func(*args, **kwargs)
 
 

@@ -124,9 +124,9 @@ class Record(TorchFunctionMode):
         op.out = func(*args, **kwargs)
         return op.out
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
-        """Of the tensors that the calls made."""
+        """Of the tensors that the calls made, once it is complete."""
         return sum(out.nbytes for op in self.ops for out in op.outputs)
 
     def before(self, op: Op) -> None:

@@ -98,7 +98,8 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
         deadline: of all, in seconds of `time.monotonic`.
         share_s: seconds for one probe.
     """
-    begun.record_steps()
+    if len(todo) > 1:  # which share the steps
+        begun.record_steps()
     results = _run_in_lanes(todo, begun, deadline, share_s)
     return {
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
@@ -128,8 +129,8 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
         yield name, _run_in_own_process(others[name], begun, deadline, share_s)
 
     jobs = [
-        lambda: _run_together(light, begun, min(share_s, deadline - time.monotonic())),
-        lambda: _run_together(rehearsing, begun, min(share_s, deadline - time.monotonic()), rehearse=True),
+        partial(_run_together, light, begun, deadline, share_s),
+        partial(_run_together, rehearsing, begun, deadline, share_s, rehearse=True),
         *(partial(run_alone, name) for name in others),
     ]
     queue, writer = os.pipe()
@@ -147,13 +148,14 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
 
 
 def _run_together(
-    some: dict[str, Probe], begun: Subject, share_s: float, rehearse: bool = False
+    some: dict[str, Probe], begun: Subject, deadline: float, share_s: float, rehearse: bool = False
 ) -> Iterator[tuple[str, Result]]:
     """Results of probes that run one after another in one copy of the process, until one of them ends it or time is up.
 
     Args:
         some: the probes; light ones, or those that share a rehearsal.
         begun: what they look at.
+        deadline: of the whole review.
         share_s: seconds for them.
         rehearse: whether a rehearsal, which must run through, comes first; else each finds the subject as it was.
     """
@@ -170,7 +172,7 @@ def _run_together(
             yield name, result
 
     if some:
-        items = sandbox.gather([run], share_s)[0]
+        items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0]
         yield from (item for item in items if not isinstance(item, sandbox.SandboxError))  # the others run on their own
 
 

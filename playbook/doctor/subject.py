@@ -5,11 +5,12 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from unittest import mock
 
 import lightning.pytorch as pl
 import numpy as np
@@ -20,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor import sandbox
 from playbook.doctor.arrival import arrive
-from playbook.doctor.batches import first, first_positions
+from playbook.doctor.batches import changes, first, first_positions
 from playbook.doctor.logger import AcceptingLogger
 from playbook.doctor.losses import likelihoods
 from playbook.doctor.record import Record, tensors
@@ -118,7 +119,7 @@ class Subject:
     @property
     def _has_room(self) -> bool:
         """Whether further steps may be kept."""
-        return sum(kept.record.num_bytes for kept in self._steps.values()) < _KEPT_BYTES
+        return sum(step.record.num_bytes for step in self._steps.values()) < _KEPT_BYTES
 
     def record_steps(self) -> None:
         """Records the steps on the first batches, which copies of this process then have."""
@@ -279,29 +280,23 @@ class Subject:
     @contextmanager
     def dense_gradients(self) -> Iterator[None]:
         """Embeddings whose gradients are sparse get dense ones, of the same values."""
-        sparse: list[Any] = [module for module in self.model.modules() if getattr(module, "sparse", False) is True]
-        for module in sparse:
-            module.sparse = False
-        try:
+        with ExitStack() as stack:
+            for module in self.model.modules():
+                if getattr(module, "sparse", False) is True:
+                    stack.enter_context(mock.patch.object(module, "sparse", False))
             yield
-        finally:
-            for module in sparse:
-                module.sparse = True
 
     @contextmanager
     def not_optimized(self) -> Iterator[None]:
         """Steps that optimise by themselves change no weight and no rate: the optimizers only call the closure."""
-        things = [*self.trainer.optimizers, *(config.scheduler for config in self.trainer.lr_scheduler_configs)]
-        originals = [vars(thing).get("step") for thing in things]
-        for thing in things:
-            vars(thing)["step"] = lambda closure=None, *_, **__: closure() if callable(closure) else None
-        try:
+
+        def idle(closure: Any = None, *_: Any, **__: Any) -> Any:
+            return closure() if callable(closure) else None
+
+        with ExitStack() as stack:
+            for thing in (*self.trainer.optimizers, *(each.scheduler for each in self.trainer.lr_scheduler_configs)):
+                stack.enter_context(mock.patch.object(thing, "step", idle))
             yield
-        finally:
-            for thing, original in zip(things, originals, strict=True):
-                del vars(thing)["step"]
-                if original is not None:
-                    vars(thing)["step"] = original
 
     @contextmanager
     def not_trained(self) -> Iterator[list[Tensor]]:
@@ -407,32 +402,12 @@ def _test_loaders(owner: Any) -> Any:
 def _first_step(subject: Subject) -> tuple[float, bool]:
     """How long a training step computes, and whether it or a validation step changes its batch."""
     start = time.process_time()  # other work on the machine does not count
-    consumes = _changes(subject.batches[0], subject.train)
+    consumes = changes(subject.batches[0], subject.train)
     seconds = time.process_time() - start
     if subject.validates and not consumes and seconds < _LONG_S:
         with subject.evaluating():
-            consumes = _changes(subject.val_batches[0], subject.validate)
+            consumes = changes(subject.val_batches[0], subject.validate)
     return seconds, consumes
-
-
-def _changes(batch: Any, step: Callable[[Any], Any]) -> bool:
-    """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
-
-    def state() -> tuple[list[Any], Any, list[int]]:
-        leaves, spec = pytree.tree_flatten(_entries(batch))
-        return leaves, spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
-
-    given, *before = state()
-    step(batch)
-    left, *after = state()
-    return before != after or any(one is not other for one, other in zip(given, left, strict=True))
-
-
-def _entries(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return dict(batch)
-    as_dict = getattr(batch, "to_dict", None)  # as graph libraries have it
-    return as_dict() if callable(as_dict) else batch
 
 
 def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from playbook.doctor.held import is_plain
 
+CONTAINERS = (list, deque, dict, set)
+
 
 @contextmanager
 def unchanged(module: LightningModule) -> Iterator[None]:
@@ -41,16 +43,18 @@ def unchanged(module: LightningModule) -> Iterator[None]:
                 if isinstance(value, Tensor):
                     if not torch.equal(value, copy):
                         value.data.copy_(copy)
-                elif isinstance(value, list | deque) and copy is not None:
-                    value.clear()
-                    value.extend(copy)
-                elif isinstance(value, dict | set) and copy is not None:
-                    value.clear()
-                    value.update(copy)
+                elif copy is not None:
+                    refill(value, copy)
                 attributes[name] = value
 
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
-    return value.copy() if type(value) in (list, deque, dict, set) else None
+    return value.copy() if type(value) in CONTAINERS else None
+
+
+def refill(container: Any, content: Any) -> None:
+    """Gives a list, deque, dict or set this content in place of its own."""
+    container.clear()
+    (container.update if isinstance(container, dict | set) else container.extend)(content)

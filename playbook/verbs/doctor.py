@@ -1,7 +1,6 @@
 """doctor: reviews a model and its data by running them."""
 
 import atexit
-import gc
 import os
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from playbook import project
 from playbook.command.verb import ModelVerb
+from playbook.processes import no_collection
 
 if TYPE_CHECKING:
     from playbook.command.arguments import Invocation
@@ -33,6 +33,7 @@ class Doctor(ModelVerb):
         "--fix train.py  # write the patches that help, as a second review shows",
     )
     checkpoint = "optional"
+    _code: int | None = None  # the exit code, once the report is out
     further_options = ("batch",)
 
     def num_own(self, args: list[str]) -> int:
@@ -58,12 +59,9 @@ class Doctor(ModelVerb):
     def prepare(self) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the review copies its process, which a GPU in use does not allow
         os.environ["OMP_NUM_THREADS"] = "1"  # nor do threads
-        gc.disable()  # collecting while a million objects are imported takes time and frees nothing
-        from playbook.doctor import blame
-
-        gc.enable()
+        with no_collection():
+            from playbook.doctor import blame
         blame.note_makers()
-        self._code: int | None = None
         atexit.register(self._leave)
 
     def _leave(self) -> None:

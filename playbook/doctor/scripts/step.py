@@ -37,21 +37,20 @@ class Step:
 
     def __init__(self, unit: Unit, leaves: list[Tensor]) -> None:
         self.unit = unit
-        self.things: list[Any] = [*notes.living(Optimizer), *notes.living(LRScheduler)]
+        self.leaves, self.living_optimizers = leaves, notes.living(Optimizer)
+        self.things: list[Any] = [*self.living_optimizers, *notes.living(LRScheduler)]
         events = _events(unit, self.things) or [None]
         self.num_losses = events.count(None)
         self.num_events = len(events)
-        optimizers = [thing for thing in self.things if isinstance(thing, Optimizer)]
         self.optimizers = [self.things[number] for number in dict.fromkeys(events) if number is not None]
         if not self.optimizers:  # the step is a closure, or a part of an accumulation
             used = set(map(id, leaves))
-            self.optimizers = [optimizer for optimizer in optimizers if used & weights_of(optimizer)]
-        self.leaves = leaves
+            self.optimizers = [optimizer for optimizer in self.living_optimizers if used & weights_of(optimizer)]
 
     @property
     def owned(self) -> list[Tensor]:
         """Parameters whose gradients the script may read: those of its optimizers may have been moved."""
-        return [*self.leaves, *parameters_of([thing for thing in self.things if isinstance(thing, Optimizer)])]
+        return [*self.leaves, *parameters_of(self.living_optimizers)]
 
     def losses(self, batch: Any, index: int) -> list[Tensor]:
         """What the step calls `backward` on, without doing it: nothing is optimised, and gradients are zeros."""

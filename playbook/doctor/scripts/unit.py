@@ -5,7 +5,6 @@ import builtins
 import copy
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,9 +20,9 @@ from torch.utils.data import DataLoader
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Spot, own_nodes
 from playbook.doctor.scripts.notes import Loading
+from playbook.doctor.unchanged import CONTAINERS, refill
 
-_HELD = (list, dict, set, deque)  # whose content is put back after a run
-_MANY = 10_000  # things in one that is too large for that
+_MANY = 10_000  # things in a container that is too large for its content to be put back after a run
 
 
 class Leave(BaseException):
@@ -256,14 +255,13 @@ def _put_back(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
     """Global variables, and what small containers and the script's own objects hold, as they were."""
     attributes = [vars(value) for value in values if _is_plain(value)]
     inner = [part for each in attributes for part in each.values()]
-    held = [*attributes, *(value for value in (*values, *inner) if type(value) in _HELD and len(value) < _MANY), scope]
-    contents = [(value, value.copy()) for value in held]
+    containers = [value for value in (*values, *inner) if type(value) in CONTAINERS and len(value) < _MANY]
+    contents = [(value, value.copy()) for value in (*attributes, *containers, scope)]
     try:
         yield
     finally:
         for value, content in contents:
-            value.clear()
-            (value.update if isinstance(value, dict | set) else value.extend)(content)
+            refill(value, content)
 
 
 def _is_plain(value: Any) -> bool:

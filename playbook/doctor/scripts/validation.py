@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from traceback import walk_stack
@@ -54,13 +54,7 @@ class ValidationWatch(TorchFunctionMode):
         self.modules = {id(module) for part in parts for module in part.modules()}
         self.frames = {frame for frame, _ in notes.stack(held.spot.frame)}
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         evaluates = self._has_turned or not torch.is_grad_enabled()
         used = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if id(leaf) in self.owners] if evaluates else []
