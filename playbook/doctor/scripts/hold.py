@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
 
 from playbook.doctor import source
 from playbook.doctor.graph import leaves, nodes
@@ -132,7 +133,13 @@ def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
         for frame, line in stack if shared else ():
             lines.setdefault(frame, []).append(line)
     frame = common[-1]
-    return Spot(frame, loop_around(frame, *lines[frame]), min(lines[frame]))
+    loop = loop_around(frame, *lines[frame])
+    callers = now[: common.index(frame)] if loop is None else []
+    around = [(caller, line, loop_around(caller, line)) for caller, line in callers]
+    for caller, line, outer in reversed(around):  # a function that trains on one batch
+        if outer is not None:
+            return Spot(caller, outer, line) if begun_at(outer, caller) else Spot(frame, None, min(lines[frame]))
+    return Spot(frame, loop, min(lines[frame]))
 
 
 def loop_around(frame: FrameType, *lines: int) -> Loop | None:
@@ -141,6 +148,18 @@ def loop_around(frame: FrameType, *lines: int) -> Loop | None:
     bodies = [(loop, loop.body[0].lineno, loop.body[-1].end_lineno or 0) for loop in loops]
     around = [loop for loop, start, end in bodies if start <= min(lines) and max(lines) <= end]
     return max(around, key=lambda loop: loop.lineno, default=None)
+
+
+def begun_at(statement: ast.stmt, frame: FrameType) -> list[DataLoader]:
+    """The loaders that a statement of a frame has begun to go through, the last one last."""
+    lines = head(statement)
+    return [loader for loader, stack in notes.iterations if any(f is frame and line in lines for f, line in stack)]
+
+
+def head(statement: ast.stmt) -> range:
+    """The lines where a statement begins a loader: the whole of it, or a loop's head."""
+    part = statement.iter if isinstance(statement, ast.For) else statement
+    return range(part.lineno, (part.end_lineno or 0) + 1)
 
 
 def function_of(frame: FrameType) -> ast.AST:

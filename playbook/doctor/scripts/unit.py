@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -17,8 +16,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from playbook.doctor.scripts import notes
-from playbook.doctor.scripts.hold import Spot, own_nodes
+from playbook.doctor.scripts.hold import Spot, begun_at, head, own_nodes
 from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.unchanged import CONTAINERS, refill
 
@@ -133,8 +131,8 @@ class Unit:
         declared, free = self._declared, own.co_freevars  # among these is the __class__ that super() reads
         order = dict.fromkeys([*own.co_varnames, *known])
         parameters = [name for name in order if name.isidentifier() and name not in {*declared, *free}]
-        head = f"def inner({', '.join(parameters)}): pass"
-        outer: Any = ast.parse(f"def outer({', '.join(free)}):\n {head}\n return inner")
+        inner = f"def inner({', '.join(parameters)}): pass"
+        outer: Any = ast.parse(f"def outer({', '.join(free)}):\n {inner}\n return inner")
         outer.body[0].body[0].body = [*([ast.Global(sorted(declared))] if declared else []), *statements]
         scope: dict[str, Any] = {}
         exec(compile(ast.fix_missing_locations(outer), own.co_filename, "exec"), self.globals, scope)  # noqa: S102
@@ -145,7 +143,7 @@ class Unit:
         """The loop's loaders give one batch, and its `enumerate` begins later."""
         parts = [batch] if len(self.loaders) == 1 else batch
         given = {id(loader): part for loader, part in zip(self.loaders, parts, strict=True)}
-        file, lines = self.spot.frame.f_code.co_filename, {line for part in self.after for line in _head(part)}
+        file, lines = self.spot.frame.f_code.co_filename, {line for part in self.after for line in head(part)}
         count, turn = builtins.enumerate, index + 1 if self.turn is None else self.turn
 
         def chosen(loader: DataLoader) -> Iterator[Any] | None:
@@ -209,18 +207,6 @@ def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
     begun = {statement: begun_at(statement, spot.frame) for statement in (*earlier, loop)}
     loaders = {id(loader): loader for some in begun.values() for loader in some}
     return list(loaders.values()), [statement for statement, some in begun.items() if some or statement is loop]
-
-
-def begun_at(statement: ast.stmt, frame: FrameType) -> list[DataLoader]:
-    """The loaders that a statement of a frame has begun to go through, the last one last."""
-    lines = _head(statement)
-    return [loader for loader, stack in notes.iterations if any(f is frame and line in lines for f, line in stack)]
-
-
-def _head(statement: ast.stmt) -> range:
-    """The lines where a statement begins a loader: the whole of it, or a loop's head."""
-    part = statement.iter if isinstance(statement, ast.For) else statement
-    return range(part.lineno, (part.end_lineno or 0) + 1)
 
 
 def _split(statements: list[ast.stmt], line: int) -> tuple[list[ast.stmt], list[ast.stmt]]:

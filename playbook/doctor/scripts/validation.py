@@ -26,9 +26,9 @@ from playbook.doctor.findings import Finding, Place
 from playbook.doctor.probes.eval_randomness import EVAL_NONDETERMINISM
 from playbook.doctor.sandbox import end_with_parent
 from playbook.doctor.scripts import notes
-from playbook.doctor.scripts.hold import Held, Spot, function_of, loop_around, own_nodes
+from playbook.doctor.scripts.hold import Held, Spot, begun_at, function_of, loop_around, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
-from playbook.doctor.scripts.unit import Unit, begun_at, make_unit
+from playbook.doctor.scripts.unit import Unit, make_unit
 
 _POLL_S = 0.02
 _NO_CALLS = {method.__code__ for method in (nn.Module._apply, nn.Module.load_state_dict, nn.Module.state_dict)}

@@ -262,6 +262,17 @@ def test_a_loop_over_an_iterator_that_was_made_before(tmp_path: Path) -> None:
     assert "the training loader has a random order, or one of the user's own" in report.checked, report
 
 
+def test_the_loader_of_a_loop_that_calls_the_step(tmp_path: Path) -> None:
+    """The step is a function of its own, with a batch for its arguments."""
+    step = CLEAN[CLEAN.index("        optimizer.zero_grad()") : CLEAN.index("    model.eval()")]
+    text = CLEAN.replace(step, "        train_on(inputs, target)\n")
+    text = text.replace("for epoch", f"def train_on(inputs, target):\n{step.replace('        ', '    ')}\n\nfor epoch")
+    text = text.replace("y = torch.randint(0, 3, (400,))", "y = torch.arange(400) // 134")
+    text = text.replace(", shuffle=True", "")
+    [(defect, line)] = lines(reviewed(tmp_path, text, only="train-not-shuffled"))
+    assert (defect, line.partition(" =")[0]) == ("train-not-shuffled", "train_loader")
+
+
 def test_a_layer_that_chance_leaves_out_of_some_steps(tmp_path: Path) -> None:
     text = changed(
         ("import torch\n", "import random\nimport torch\n"),
