@@ -58,7 +58,7 @@ def row_alone(values: Any, row: int, num: int, total: int, time: slice) -> Any:
     return mapped(values, cut)
 
 
-def evaluated(subject: Subject, batch: Any, training: bool = False) -> Step:
+def evaluated(subject: Subject, batch: Any, training: bool = False, index: int = 0) -> Step:
     """A step in evaluation mode, always with the same random numbers; the validation step unless there is none.
 
     What it keeps for the next step, as a recurrent state, is forgotten. A training step has the gradients that it may
@@ -67,7 +67,7 @@ def evaluated(subject: Subject, batch: Any, training: bool = False) -> Step:
     training = training or not subject.validates
     gradients = torch.enable_grad() if training else nullcontext()
     with unchanged(subject.model), subject.not_optimized(), subject.evaluating(), gradients:
-        return subject.record(batch, training).checked()
+        return subject.record(batch, training, index).checked()
 
 
 def outputs(step: Step, size: int) -> list[Tensor]:

@@ -111,7 +111,7 @@ class Subject:
             return self._steps[number, training]
         batch = (self.batches if training else self.val_batches)[number]
         with self.not_optimized(), nullcontext() if training else self.evaluating():
-            step = self.record(batch, training)
+            step = self.record(batch, training, number)
         if number == 0 or self._has_room:
             self._steps[number, training] = step
         return step
@@ -141,7 +141,7 @@ class Subject:
         """
         return (self.step(number) for number in range(len(self.batches[:most])))
 
-    def record(self, batch: Any, training: bool = True) -> Step:
+    def record(self, batch: Any, training: bool = True, index: int = 0) -> Step:
         """A step on any batch with all its calls of torch, until it ends or raises; its random numbers are the same."""
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
@@ -149,9 +149,9 @@ class Subject:
         with Record() as record:
             try:
                 if training:
-                    loss = _loss(_call(self.model.training_step, batch, 0))
+                    loss = _loss(_call(self.model.training_step, batch, index))
                 else:
-                    _call(self.model.validation_step, batch, 0)
+                    _call(self.model.validation_step, batch, index)
             except Exception as raised:  # whatever it is, the caller decides
                 error = raised
         return Step(batch, record, loss, error)

@@ -31,7 +31,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
 
     Reported is what is unchanged but for rounding (1e-9), if a call cuts it off: takes more of a change (1e-6) and
     gives less, or leads nowhere. A signal that fades from layer to layer is another defect. What the losses get must be
-    unchanged as well: a generator that starts from noise is fine.
+    unchanged as well, in each of several steps: a generator that starts from noise, and has its turn alone, is fine.
     """
     batch = few(subject.batches[0])
     size = num_samples(batch) if batch is not None else None
@@ -43,15 +43,18 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     with torch.no_grad():
         for weight in subject.model.parameters():  # branches that begin at zero let nothing through yet
             weight.add_(0.01 * torch.randn_like(weight))
-    before, after = _both(subject, batch, rolled)
-    pairs = list(zip(predictions(before), predictions(after), strict=False))
-    pairs += list(zip(outputs(before, size), outputs(after, size), strict=False))[-1 if pairs else None :]
-    if not pairs:
-        return
-    if not all(_is_same(a, b) for a, b in pairs):
-        yield "predictions depend on the input"
-        return
-    place, fades = _cut(before, after, size)
+    runs: list[tuple[Step, Step]] = []
+    for index in range(len(subject.batches)):  # networks may take turns
+        before, after = _both(subject, batch, rolled, index)
+        pairs = list(zip(predictions(before), predictions(after), strict=False))
+        pairs += list(zip(outputs(before, size), outputs(after, size), strict=False))[-1 if pairs else None :]
+        if not pairs:
+            return
+        if not all(_is_same(a, b) for a, b in pairs):
+            yield "predictions depend on the input"
+            return
+        runs.append((before, after))
+    place, fades = _cut(*runs[0], size)
     if fades:
         yield "the input fades before it comes to the predictions"
         return
@@ -59,14 +62,14 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")
 
 
-def _both(subject: Subject, batch: Any, rolled: Any) -> tuple[Step, Step]:
+def _both(subject: Subject, batch: Any, rolled: Any, index: int) -> tuple[Step, Step]:
     try:
         subject.model.double()
         wide = [mapped(b, lambda leaf: leaf.double() if leaf.is_floating_point() else leaf) for b in (batch, rolled)]
-        return evaluated(subject, wide[0], training=True), evaluated(subject, wide[1], training=True)
+        return evaluated(subject, wide[0], True, index), evaluated(subject, wide[1], True, index)
     except (RuntimeError, TypeError, ValueError):  # the code insists on its own precision
         subject.model.float()
-        return evaluated(subject, batch, training=True), evaluated(subject, rolled, training=True)
+        return evaluated(subject, batch, True, index), evaluated(subject, rolled, True, index)
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

@@ -1,9 +1,10 @@
 """Metrics that carry over from one validation to the next, or stay on the CPU."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -19,6 +20,7 @@ METRIC_MISUSE = Defect(
 )
 DEFECTS = (METRIC_MISUSE,)
 _STEP_S = 10.0
+_LARGE = 10**9  # that a count may be
 
 
 def metrics(subject: Subject) -> Iterator[Finding | str]:
@@ -80,7 +82,7 @@ class _Watch(Watch):
             self.first = self.before
         for name in self.growing - self.unread if self.runs == 2 else ():
             value = self.before.get(name)
-            if value and value != self.first.get(name):
+            if value and value != self.first.get(name) and not self._is_position(name, *arguments[2:4]):
                 self.problems.append(_carried(self.model, name, value))
 
     def on_validation_batch_end(self, *arguments: Any, **_: Any) -> None:
@@ -90,10 +92,22 @@ class _Watch(Watch):
             again = self._again(batch, index)
             self.growing |= {name for name in changed if again is None or again.get(name) != now[name]}
 
-    def _again(self, batch: Any, index: int) -> dict[str, Any] | None:
+    def _is_position(self, name: str, batch: Any, index: int) -> bool:
+        """Whether a number is a place in a queue, which wraps a large one or has no such place: a count goes on."""
+        owner, _, attribute = name.rpartition(".")
+        holder = self.model.get_submodule(owner)
+        value = getattr(holder, attribute)
+        if isinstance(value, Metric | list):
+            return False
+        large = torch.full_like(value, _LARGE) if isinstance(value, Tensor) else _LARGE
+        state = self._again(batch, index, lambda: setattr(holder, attribute, large))
+        return state is None or state[name] < _LARGE
+
+    def _again(self, batch: Any, index: int, prepare: Callable[[], None] = lambda: None) -> dict[str, Any] | None:
         """The state after the batch once more; None if the step then fails."""
 
         def run() -> dict[str, Any]:
+            prepare()
             self.model.log = self.model.log_dict = lambda *_, **__: None
             self.subject.validate(batch, index)
             return _state(self.model)
