@@ -3,8 +3,10 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import lightning.pytorch as pl
 import torch
@@ -40,6 +42,7 @@ PARAMETER_NOT_OPTIMIZED = Defect(
     shown_by=TRAINING,
 )
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
+_EPOCHS, _MANY = 1000, 10**6  # of Lightning, where none are chosen; batches of an endless loader
 _IDLE, _CUT, _UNUSED = "nothing takes the result, and", "used in the step, but", "the loss does not depend on them, and"
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
@@ -54,9 +57,10 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     """Trains a few real steps and notes at each step of an optimizer which parameters have a gradient.
 
     What has one and is in no optimizer was forgotten. What has none is unused if no call takes it, or nothing takes
-    what a call makes of it, or other values of it leave the loss as it is, and cut off otherwise. Four kinds are right
+    what a call makes of it, or other values of it leave the loss as it is, and cut off otherwise. Five kinds are right
     as they are: what is frozen, what is not optimised and used without gradients, or with a part that is (a teacher),
-    what begins as a copy of what is optimised (a target network), and what changes all the same (a moving average).
+    what begins as a copy of what is optimised (a target network), what changes all the same (a moving average), and
+    what gets a gradient in the last epoch (an adversary that begins late).
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -133,6 +137,8 @@ def _stuck(
 ) -> Iterator[tuple[str, str, Place | None]]:
     """Parameters that no gradient reaches and nothing else changes: the name, the problem and its line."""
     left = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(notes.before[n], p)}
+    later = _reached_later(subject) if left else set()
+    left = {name: parameter for name, parameter in left.items() if id(parameter) not in later}
     unused = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
     for name, parameter in left.items():
         if name in unused or id(parameter) not in notes.optimised:
@@ -149,6 +155,26 @@ def _stuck(
     for name in unused:
         if not _is_of_helper(name, notes):
             yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
+
+
+def _reached_later(subject: Subject) -> set[int]:
+    """Parameters that get a gradient in the training's last epoch, by identity: a part of a loss may begin late."""
+    model, epoch = subject.model, (subject.settings.get("max_epochs") or _EPOCHS) - 1
+    at_end = {"current_epoch": epoch, "global_step": epoch * int(min(subject.trainer.num_training_batches, _MANY))}
+    reached: set[int] = set()
+    with ExitStack() as stack:
+        stack.enter_context(subject.unchanged())
+        stack.enter_context(subject.not_optimized())
+        for name, value in at_end.items():
+            stack.enter_context(mock.patch.object(pl.Trainer, name, value))
+        stack.enter_context(suppress(Exception))
+        model.on_train_epoch_start()  # may raise whatever it likes, as a step may, after so many epochs
+        for index, batch in enumerate(subject.batches[:2]):
+            loss = subject.train(batch, index)
+            if model.automatic_optimization and loss is not None:
+                loss.backward()
+            reached |= {id(parameter) for parameter in model.parameters() if parameter.grad is not None}
+    return reached
 
 
 def _is_of_helper(name: str, notes: _Watch) -> bool:
