@@ -1,7 +1,7 @@
 """Causal models with a cache or with padding in front: do tokens see the same as in one piece."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,7 +32,8 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
 
     The cache is `make_cache(B, T)`, or what `forward` returns beside the scores. Pieces are a half, one token, and
     three, for which queries and keys differ in number. Padding in front is the one value that many rows begin with and
-    that stands nowhere else; a model that reads it without a mask or without positions of its own gives other scores.
+    that stands nowhere else; a model that reads it without a mask gives other scores. One that hides it, and gives the
+    same scores whatever is embedded there, may count positions from the first place, as it is trained to.
     The line is the first whose values at the last places differ.
     """
     with subject.evaluating(), torch.enable_grad():  # a step of manual optimization goes backwards
@@ -99,14 +100,33 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
     if one is None or other is None:
         return
     worst = change(one[:, -length:], other).max().item()
-    if worst <= _CHANGED:
-        yield "padding in front does not change scores"
+    if worst <= _CHANGED or _is_hidden(module, lambda: run(0)[1], one, total - length):
+        yield "padding in front does not change scores, but for their positions"
         return
     message = (
         f"{total - length} tokens of padding in front change the scores of {length} tokens by {worst:.2g} of their size"
     )
     fix = "positions = (mask.cumsum(1) - 1).clamp(min=0); seen = causal & mask[:, None, :]  # mask: (B, T), real tokens"
     yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length), message, fix)
+
+
+def _is_hidden(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, padding: int) -> bool:
+    """Whether noise in the embeddings of the padding in front leaves the scores behind it as they are."""
+
+    def disturb(_: nn.Module, __: Any, out: Tensor) -> Tensor:
+        if out.dim() < 2 or out.shape[-2] != scores.shape[1]:
+            return out
+        embedded.append(out)
+        return torch.cat(
+            [out[..., :padding, :] + torch.randn_like(out[..., :padding, :]), out[..., padding:, :]], dim=-2
+        )
+
+    embedded: list[Tensor] = []
+    hooks = [part.register_forward_hook(disturb) for part in module.modules() if isinstance(part, nn.Embedding)]
+    other = run()
+    for hook in hooks:
+        hook.remove()
+    return bool(embedded) and other is not None and bool(change(scores, other)[:, padding:].max() <= _CHANGED)
 
 
 def _run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Record, Tensor | None]:

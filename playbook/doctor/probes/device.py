@@ -31,7 +31,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
 
     A call that gets a tensor of the CPU beside the others fails on a real one, except for copies, indices, packing
     lengths and tensors without dimensions (PyTorch's documentation of torch.device and type promotion). What counts is
-    a tensor that the user's own lines make: in a step, as an attribute of a module, or as a constant of their file.
+    a tensor that the user's own lines make: in a step, as an attribute of a module, or as a constant of their file. It
+    is left out where an option of the program, which nothing here can choose, makes it on CUDA.
     """
     origins = _attributes(subject) | _constants(subject)
     alive: list[Tensor] = []  # so that an identity is not given twice
@@ -63,9 +64,10 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     except Exception:  # after a meeting of devices, which is what is looked for, or our own fault
         if not calls:
             raise
-    for (place, attribute), call in calls.items():
+    told = {key: call for key, call in calls.items() if not _is_sent_by_option(key[0])}
+    for (place, attribute), call in told.items():
         yield _finding(place, call, attribute)
-    if not calls:
+    if not told:
         yield "every tensor follows the model to its device"
 
 
@@ -77,6 +79,16 @@ def _move(subject: Subject) -> None:
     for optimizer in subject.trainer.optimizers:
         for group in optimizer.param_groups:
             group["params"] = [moved.get(id(weight), weight) for weight in group["params"]]
+
+
+def _is_sent_by_option(place: Place) -> bool:
+    """Whether another branch of an `if` in the same function makes such a variable on CUDA, or sends it there."""
+    function = source.function_at(place) or ast.Pass()
+    branches = [node for node in ast.walk(function) if isinstance(node, ast.If)]
+    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
+    names = {ast.unparse(node.targets[0]) for node in made}
+    chosen = [node for branch in branches for node in ast.walk(branch) if isinstance(node, ast.Assign)]
+    return any(any(source.calls(node, "cuda")) for node in chosen if ast.unparse(node.targets[0]) in names)
 
 
 def _finding(place: Place, call: str, attribute: str) -> Finding:

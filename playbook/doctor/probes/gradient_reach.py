@@ -138,7 +138,7 @@ def _stuck(
     """Parameters that no gradient reaches and nothing else changes: the name, the problem and its line."""
     left = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(notes.before[n], p)}
     later = _reached_later(subject) if left else set()
-    left = {name: parameter for name, parameter in left.items() if id(parameter) not in later}
+    left = {n: p for n, p in left.items() if id(p) not in later and not _follows(n, notes, left)}
     unused = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
     for name, parameter in left.items():
         if name in unused or id(parameter) not in notes.optimised:
@@ -155,6 +155,21 @@ def _stuck(
     for name in unused:
         if not _is_of_helper(name, notes):
             yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
+
+
+def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:
+    """Whether a parameter is in a part of the model without gradients that the steps change otherwise: an average."""
+    for owner in _owners(name):
+        part = {other for other in notes.parameters if other.startswith(f"{owner}.")}
+        if part.isdisjoint(notes.reached):
+            return any(not torch.equal(notes.before[other], notes.parameters[other]) for other in part - left.keys())
+    return False
+
+
+def _owners(name: str) -> list[str]:
+    """The parts of the model around a parameter, the largest first."""
+    path = name.split(".")
+    return [".".join(path[:depth]) for depth in range(1, len(path))]
 
 
 def _reached_later(subject: Subject) -> set[int]:
@@ -179,9 +194,8 @@ def _reached_later(subject: Subject) -> set[int]:
 
 def _is_of_helper(name: str, notes: _Watch) -> bool:
     """Whether a parameter is in a part of the model that no optimizer has, and of which the steps use another part."""
-    path = name.split(".")
-    for depth in range(1, len(path)):
-        part = [p for other, p in notes.parameters.items() if other.startswith(".".join(path[:depth]) + ".")]
+    for owner in _owners(name):
+        part = [p for other, p in notes.parameters.items() if other.startswith(f"{owner}.")]
         if notes.optimised.isdisjoint(map(id, part)):
             return not notes.uses.keys().isdisjoint(map(id, part))
     return False
@@ -208,12 +222,14 @@ def _matters(subject: Subject, parameter: nn.Parameter) -> bool:
     """Whether validation takes a parameter, or the loss of a step changes with it or cannot be compared."""
     if subject.validates and subject.attempt(training=False).record.takers(parameter):
         return True
-    with subject.unchanged():
-        before = subject.record(subject.batches[0]).loss
-    with subject.unchanged():
-        parameter.data += 1.0
-        after = subject.record(subject.batches[0]).loss
-    return before is None or after is None or not torch.equal(before, after)
+    results = []
+    for added in (0.0, 1.0):
+        with subject.unchanged(), subject.not_trained() as losses:
+            parameter.data += added
+            loss = subject.record(subject.batches[0]).loss
+            results.append(losses or [loss])
+    pairs = zip(*results, strict=False)
+    return any(before is None or after is None or not torch.equal(before, after) for before, after in pairs)
 
 
 def _line(cut: Op) -> Place | None:
@@ -241,12 +257,8 @@ def _whole_cut(subject: Subject) -> Finding | None:
 
 def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> str:
     """The largest part of the model with this parameter of which no parameter is used, or the parameter itself."""
-    path = name.split(".")
-    for depth in range(1, len(path)):
-        part = ".".join(path[:depth])
-        if all(other in unused for other in trainable if other.startswith(f"{part}.")):
-            return part
-    return name
+    is_unused = (part for part in _owners(name) if all(n in unused for n in trainable if n.startswith(f"{part}.")))
+    return next(is_unused, name)
 
 
 def _made(model: nn.Module, name: str) -> Place | None:

@@ -21,6 +21,7 @@ SPLIT_CHANGES = Defect(
 )
 DEFECTS = (SPLIT_CHANGES,)
 _SETUP_S = 8.0
+_SHARE = 0.1  # of the other samples: random splits share more, and public data have some samples twice
 _DRAWS = ("random_split", "train_test_split", "randperm", "permutation", "shuffle", "sample")
 _RANK = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 
@@ -85,4 +86,5 @@ def _common(trained: dict[str, Any], others: dict[str, Any], by_index: bool) -> 
         return 0, 0
     if by_index and trained["of"] is not None and trained["of"] == others["of"]:
         return len(set(trained["at"]) & set(others["at"])), len(others["at"])
-    return common(trained["keys"], others["keys"])[1], len(others["keys"])
+    number, of = common(trained["keys"], others["keys"])[1], len(others["keys"])
+    return (number, of) if number > _SHARE * of else (0, of)
