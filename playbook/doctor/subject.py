@@ -328,8 +328,9 @@ class Subject:
             with torch.no_grad():
                 yield
         finally:
-            self.model.on_validation_model_train()
-            for part, training in modes.items():  # Lightning's hook would put all of them into training mode
+            if type(self.model).on_validation_model_train is not pl.LightningModule.on_validation_model_train:
+                self.model.on_validation_model_train()
+            for part, training in modes.items():
                 part.training = training
 
 

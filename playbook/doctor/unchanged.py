@@ -1,6 +1,6 @@
 """Runs steps of a module without leaving a trace in it."""
 
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from playbook.doctor.held import is_plain
 
-CONTAINERS = (list, deque, dict, set)
+CONTAINERS = (list, deque, dict, set, defaultdict, OrderedDict, Counter)
 
 
 @contextmanager
@@ -22,12 +22,13 @@ def unchanged(module: LightningModule) -> Iterator[None]:
 
     A step may change weights without an optimizer: it copies one net into another, or updates a moving average.
     """
-    states = []
+    states, inner = [], []
     weights = [(p, p.detach().clone(), p.grad, p.requires_grad) for p in module.parameters()]
     for submodule in module.modules():
         plain = [vars(value) for value in submodule.__dict__.values() if is_plain(value)]
         for attributes in (submodule._buffers, submodule.__dict__, *plain):
             states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
+            inner += [(container, container.copy()) for container in _nested(attributes)]
     module.log = module.log_dict = lambda *_, **__: None  # shadowed until deleted below
     try:
         yield
@@ -36,6 +37,8 @@ def unchanged(module: LightningModule) -> Iterator[None]:
             weight.data.copy_(value)  # unseen by graphs that a step has left
             weight.grad = grad
             weight.requires_grad_(is_trained)
+        for container, content in inner:
+            refill(container, content)
         for attributes, values in states:
             for name in attributes.keys() - values.keys():
                 del attributes[name]
@@ -46,6 +49,18 @@ def unchanged(module: LightningModule) -> Iterator[None]:
                 elif copy is not None:
                     refill(value, copy)
                 attributes[name] = value
+
+
+def _nested(container: Any) -> Iterator[Any]:
+    """The containers in the containers in a container."""
+    for value in _values(container):
+        if type(value) in CONTAINERS:
+            yield from (item for item in _values(value) if type(item) in CONTAINERS)
+            yield from _nested(value)
+
+
+def _values(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container
 
 
 def _copy(value: Any) -> Any:

@@ -100,7 +100,12 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
     if one is None or other is None:
         return
     worst = change(one[:, -length:], other).max().item()
-    if worst <= _CHANGED or _is_hidden(module, lambda: run(0)[1], one, total - length):
+    by_last, by_padding = (
+        _felt(module, lambda: run(0)[1], one, places) for places in (slice(total - 1, total), slice(total - length))
+    )
+    if by_last is not None and by_last[:-1].max() > _CHANGED:
+        return  # it reads both ways
+    if worst <= _CHANGED or (by_padding is not None and by_padding[-length:].max() <= _CHANGED):
         yield "padding in front does not change scores, but for their positions"
         return
     message = (
@@ -110,23 +115,22 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
     yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length), message, fix)
 
 
-def _is_hidden(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, padding: int) -> bool:
-    """Whether noise in the embeddings of the padding in front leaves the scores behind it as they are."""
+def _felt(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, places: slice) -> Tensor | None:
+    """How much noise in what is embedded at some places changes the scores at each (T,); None if nothing embeds."""
 
     def disturb(_: nn.Module, __: Any, out: Tensor) -> Tensor:
         if out.dim() < 2 or out.shape[-2] != scores.shape[1]:
             return out
-        embedded.append(out)
-        return torch.cat(
-            [out[..., :padding, :] + torch.randn_like(out[..., :padding, :]), out[..., padding:, :]], dim=-2
-        )
+        disturbed.append(out.clone())
+        disturbed[-1][..., places, :] += torch.randn_like(out[..., places, :])
+        return disturbed[-1]
 
-    embedded: list[Tensor] = []
+    disturbed: list[Tensor] = []
     hooks = [part.register_forward_hook(disturb) for part in module.modules() if isinstance(part, nn.Embedding)]
     other = run()
     for hook in hooks:
         hook.remove()
-    return bool(embedded) and other is not None and bool(change(scores, other)[:, padding:].max() <= _CHANGED)
+    return change(scores, other).amax((0, 2)) if disturbed and other is not None else None
 
 
 def _run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Record, Tensor | None]:

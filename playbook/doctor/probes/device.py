@@ -84,11 +84,12 @@ def _move(subject: Subject) -> None:
 def _is_sent_by_option(place: Place) -> bool:
     """Whether another branch of an `if` in the same function makes such a variable on CUDA, or sends it there."""
     function = source.function_at(place) or ast.Pass()
-    branches = [node for node in ast.walk(function) if isinstance(node, ast.If)]
     made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
     names = {ast.unparse(node.targets[0]) for node in made}
-    chosen = [node for branch in branches for node in ast.walk(branch) if isinstance(node, ast.Assign)]
-    return any(any(source.calls(node, "cuda")) for node in chosen if ast.unparse(node.targets[0]) in names)
+    inside = [node for branch in ast.walk(function) if isinstance(branch, ast.If) for node in ast.walk(branch)]
+    others = [node for node in inside if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names]
+    choices = [node for part in made for node in ast.walk(part) if isinstance(node, ast.IfExp)]
+    return any(any(source.calls(node, "cuda")) for node in (*others, *choices))
 
 
 def _finding(place: Place, call: str, attribute: str) -> Finding:

@@ -35,7 +35,7 @@ _FIXES = {
     "true_divide": "a / b.clamp(min=1e-6)",
     "exp": "torch.exp(x.clamp(max=20))",
     "acos": "torch.acos(x.clamp(-1 + 1e-6, 1 - 1e-6))",
-    "pow": "(x + 1e-8) ** p",
+    "pow": "x.clamp(min=1e-6) ** p  # a negative number has no such power, and 0 an infinite gradient",
     "softmax": "scores.masked_fill(mask, torch.finfo(scores.dtype).min)  # a row of −inf alone has no softmax",
     "mean": "x.sum() / max(1, x.numel())  # the mean of nothing is NaN",
 }

@@ -7,8 +7,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from playbook.doctor import blame, replay, source
+from playbook.doctor.dependence import change, mapped, predictions
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
-from playbook.doctor.record import CONVOLUTIONS, Op
+from playbook.doctor.record import CONVOLUTIONS, Op, tensors
 from playbook.doctor.samples import base, leaves, owner, train_loaders
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
@@ -24,6 +25,7 @@ DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
 _NUM_BATCHES = 3
+_SAME = 0.01  # of what a batch and a smaller one give
 _NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
@@ -35,7 +37,9 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
 
     The threshold is a root mean square of 10 in a channel, in each of three batches: standardised data have 1, pixels
     of 0 to 255 about 100. A norm in front of the layer, a division in forward and embedded indices are seen as they
-    are: their results count. LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
+    are: their results count. Half of a batch's values must change the predictions, or the loss where no labels are
+    classes: a norm behind the layer takes every scale out, and a relative error of a forecast has none. LeCun et al.
+    1998, "Efficient BackProp", section 4.3, for why the scale matters.
     """
     sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
@@ -48,7 +52,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             entries[key] = op, x, leaf
     for key, (op, x, leaf) in entries.items():
         size, low, high = min(sizes[key]), x.min().item(), x.max().item()
-        if size > LARGE and np.isfinite(sizes[key]).all():
+        if size > LARGE and np.isfinite(sizes[key]).all() and not (leaf.is_floating_point() and _is_free(subject)):
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
@@ -57,6 +61,20 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     if sizes:
         largest = max(max(values) for values in sizes.values())
         yield f"inputs reach the first layer with a root mean square of at most {largest:.2g}"
+
+
+def _is_free(subject: Subject) -> bool:
+    """Whether a batch of half the size gives the same predictions; of values alone, the same loss."""
+    batch = subject.batches[0]
+    smaller = mapped(batch, lambda item: item / 2 if item.is_floating_point() else item)
+    with subject.not_optimized(), subject.unchanged():
+        before, after = subject.record(batch), subject.record(smaller)
+    pairs = [(a, b) for a, b in zip(predictions(before), predictions(after), strict=False) if a.shape == b.shape]
+    if pairs and all(float(change(a, b).max()) < _SAME for a, b in pairs):
+        return True
+    losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
+    has_classes = not all(item.is_floating_point() for item in tensors(batch))
+    return not has_classes and abs(losses[0] - losses[1]) < _SAME * abs(losses[0])
 
 
 def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
