@@ -27,20 +27,26 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
     as it is, or is computed from it without gradients and meets a prediction whose last dimension nobody added: losses
     over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1), unless
-    one of the two got a dimension for it. A prediction that is (B, B) already, of (B,) and (B, 1), is reported where a
-    loss of torch's compares it with the batch's (B,).
+    one of the two got a dimension for it. What the loss is made of counts without gradients too, as an advantage. A
+    prediction that is (B, B) already, of (B,) and (B, 1), is reported where a loss of torch's compares it with the
+    batch's (B,).
     """
     step = subject.step()
-    record = step.record
-    for op in record.ops:
-        if op.name not in _PAIRED or len(op.inputs) < 2 or not op.grad:
+    record, weights = step.record, {id(weight) for weight in subject.model.parameters()}
+
+    def is_learned(tensor: Tensor) -> bool:
+        return tensor.requires_grad or not weights.isdisjoint(record.ancestors(tensor))
+
+    kin = record.ancestors(step.loss) if step.loss is not None else set()
+    for op in sorted(record.ops, key=lambda op: not op.grad):
+        if op.name not in _PAIRED or len(op.inputs) < 2 or not (op.grad or id(op.out) in kin):
             continue
         left, right = op.inputs[:2]
         square = op.name in REGRESSION and right.dim() == 1 and left.shape == 2 * right.shape
-        if not (square or _grows(left, right)) or not (left.requires_grad or right.requires_grad):
+        if not (square or _grows(left, right)) or not (is_learned(left) or is_learned(right)):
             continue
-        target = right if left.requires_grad else left
-        if target.requires_grad or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
+        target = right if is_learned(left) else left
+        if is_learned(target) or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
             continue
         wide = max(left, right, key=Tensor.dim)
         given = id(record.origin(target, SHAPE_ONLY)) in step.given
@@ -49,7 +55,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
-        yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right))
+        yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left)))
         return
     yield "predictions and targets have the same shape in the loss"
 
@@ -80,6 +86,6 @@ def _is_widened(record: Record, tensor: Tensor) -> bool:
     return before is not None and _is_widened(record, before)
 
 
-def _fix(op: Op, left: Tensor, right: Tensor) -> str:
-    wide = "prediction" if (left.dim() > right.dim()) == left.requires_grad else "target"
+def _fix(op: Op, left: Tensor, right: Tensor, is_learned: bool) -> str:
+    wide = "prediction" if (left.dim() > right.dim()) == is_learned else "target"
     return f"{wide}.squeeze(-1)  # before {op.name}"

@@ -31,7 +31,7 @@ LEARNING_RATE_TOO_LOW = Defect(
 )
 DEFECTS = (LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW)
 
-_QUICK, _LONG, _RAMP = 30, 100, 5  # steps
+_QUICK, _LONG, _FEWEST, _RAMP = 30, 100, 20, 5  # steps
 _LIMIT_S = 3.0
 _FAR, _PATIENCE, _REACHED_IN = 3.0, 1e5, 1e3  # first loss over that of the labels' mean; steps
 _STILL, _SLOW, _USUAL, _TORN, _THROWN = 1e-5, 1e-4, 1e-3, 0.3, 3.0  # change of a weight a step, as a share of it
@@ -62,9 +62,9 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     reached = level / base if base else 0.0 if math.isfinite(level) else math.nan
     rate, change = max(map(max, rates)), max(changes)
     if (not reached <= 0.8 and not change < _SLOW) or change > _THROWN:
-        text = _too_high(subject, base, reached, change)
+        text, scale = _too_high(subject, base, reached, change)
         if text:
-            yield _finding(subject, LEARNING_RATE_TOO_HIGH, f"at lr={rate:g} {text}", rate / 100)
+            yield _finding(subject, LEARNING_RATE_TOO_HIGH, f"at lr={rate:g} {text}", rate * scale)
             return
     least = min(filter(None, changes), default=0.0)  # an optimizer may have its turn later
     if 0 < least < _SLOW and _is_too_low(subject, least, base, reached):
@@ -81,14 +81,17 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
 
-def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> str:
-    """What shows that the rate is too high, if anything."""
+def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> tuple[str, float]:
+    """What shows that the rate is too high, and the share of it that is not; an empty text if nothing does."""
     if base is None:
         calm = [scale for scale in (0.1, 0.01) if math.isfinite(_level(_run(subject, _QUICK, scale)["losses"]))]
         is_found = bool(calm) and not math.isfinite(reached)
-        return f"the loss becomes {reached}, at {calm[0]:g} of it it does not" if is_found else ""
+        return (f"the loss becomes {reached}, at {calm[0]:g} of it it does not", calm[0]) if is_found else ("", 0.0)
     if math.isfinite(reached):
-        reached = _settled(_run(subject, _LONG, 1.0)["losses"]) / base
+        losses = _run(subject, _LONG, 1.0)["losses"]
+        if len(losses) < _FEWEST and math.isfinite(losses[-1]) and change <= _THROWN:
+            return "", 0.0  # steps take so long that these are the first, where a loss may rise
+        reached = _settled(losses) / base
     smaller: list[tuple[float, float]] = []  # what the loss comes to, and the share of the rate
     for scale in (0.1, 0.01, 0.001):
         smaller.append((_level(_run(subject, _LONG, scale)["losses"]) / base, scale))
@@ -102,7 +105,7 @@ def _too_high(subject: Subject, base: float | None, reached: float, change: floa
     else:
         limit = 0.5 * reached if change > _THROWN else 0.0
     text = f"the loss goes to {reached:.3g} times its first value, at {scale:g} of it to {least:.2g}"
-    return text if least < limit else ""
+    return (text, scale) if least < limit else ("", 0.0)
 
 
 def _is_too_low(subject: Subject, change: float, base: float | None, reached: float) -> bool:

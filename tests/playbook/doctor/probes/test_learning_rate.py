@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from playbook.doctor.opening import open_subject
-from playbook.doctor.probes.learning_rate import _QUICK, _settled, _training
+from playbook.doctor.probes import learning_rate
+from playbook.doctor.probes.learning_rate import _QUICK, _settled, _too_high, _training
 from playbook.doctor.subject import Subject
 from tests.playbook.doctor.programs import Blobs, Classifier
 
@@ -51,3 +52,18 @@ def test_a_rise_stays() -> None:
 
 def test_what_is_no_number_stays_so() -> None:
     assert math.isnan(_settled([1.0] * 20 + [math.nan]))
+
+
+@pytest.mark.parametrize(("num_steps", "is_found"), [(8, False), (60, True)])
+def test_a_rise_in_the_first_steps_alone_is_no_divergence(
+    monkeypatch: pytest.MonkeyPatch, num_steps: int, is_found: bool
+) -> None:
+    """Only 8 steps of 0.4 s fit into the time; the rate to try is the largest that trains."""
+
+    def run(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
+        return {"losses": [7.0 if scale == 1 else 7.0 / (1 + step) for step in range(num_steps)]}
+
+    monkeypatch.setattr(learning_rate, "_run", run)
+    subject = Subject(Classifier(), None, [])  # type: ignore[arg-type]  # its training is made up
+    text, scale = _too_high(subject, base=2.0, reached=3.5, change=0.5)
+    assert (bool(text), scale) == (is_found, 0.1 if is_found else 0.0)
