@@ -42,7 +42,8 @@ def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     `# doctor: ignore[id] reason` at the line or alone above it.
     """
     defects = all_defects()
-    explained = {name for item in findings for name in defects[item["id"]].explains}
+    grave = [item for item in findings if item["severity"] != "advice"]
+    explained = {name for item in grave for name in defects[item["id"]].explains}
     by_line: dict[tuple[str, str, int], dict[str, Any]] = {}
     for item in findings:
         if item["id"] not in explained:

@@ -1,6 +1,7 @@
 """Inputs that are far from unit scale when they reach the first trainable layer."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,9 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
 
     The threshold is a root mean square of 10 in a channel, in each of three batches: standardised data have 1, pixels
     of 0 to 255 about 100. A norm in front of the layer, a division in forward and embedded indices are seen as they
-    are: their results count. Half of a batch's values must change the predictions, or the loss where no labels are
-    classes: a norm behind the layer takes every scale out, and a relative error of a forecast has none. LeCun et al.
-    1998, "Efficient BackProp", section 4.3, for why the scale matters.
+    are: their results count. Where half of a batch's values leave the predictions as they are, as a norm behind the
+    layer does, this is advice; where no labels are classes, and they leave the loss, a forecast has a relative error,
+    and this is by design. LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
     """
     sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
@@ -52,29 +53,34 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             entries[key] = op, x, leaf
     for key, (op, x, leaf) in entries.items():
         size, low, high = min(sizes[key]), x.min().item(), x.max().item()
-        if size > LARGE and np.isfinite(sizes[key]).all() and not (leaf.is_floating_point() and _is_free(subject)):
+        if size > LARGE and np.isfinite(sizes[key]).all():
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
-            yield Finding(UNNORMALIZED_INPUT, _place(subject, leaf, x) or op.place, message, fix)
-            return
+            defect, effect = UNNORMALIZED_INPUT, _effect_of_half(subject) if leaf.is_floating_point() else ""
+            if effect == "none":
+                defect = replace(defect, severity="advice")
+                message += "; a norm behind it takes the scale out, as half of them give the same predictions"
+            if effect != "in proportion":
+                yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
+                return
     if sizes:
         largest = max(max(values) for values in sizes.values())
         yield f"inputs reach the first layer with a root mean square of at most {largest:.2g}"
 
 
-def _is_free(subject: Subject) -> bool:
-    """Whether a batch of half the size gives the same predictions; of values alone, the same loss."""
+def _effect_of_half(subject: Subject) -> str:
+    """What half of a batch's values does: none to predictions; to all in proportion, and not to the loss; or more."""
     batch = subject.batches[0]
     smaller = mapped(batch, lambda item: item / 2 if item.is_floating_point() else item)
     with subject.not_optimized(), subject.unchanged():
         before, after = subject.record(batch), subject.record(smaller)
     pairs = [(a, b) for a, b in zip(predictions(before), predictions(after), strict=False) if a.shape == b.shape]
     if pairs and all(float(change(a, b).max()) < _SAME for a, b in pairs):
-        return True
+        return "none"
     losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
     has_classes = not all(item.is_floating_point() for item in tensors(batch))
-    return not has_classes and abs(losses[0] - losses[1]) < _SAME * abs(losses[0])
+    return "" if has_classes or abs(losses[0] - losses[1]) > _SAME * abs(losses[0]) else "in proportion"
 
 
 def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:

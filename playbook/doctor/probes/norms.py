@@ -60,7 +60,8 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
     has_one = num_samples(batch) is not None and 1 in (num_samples(batch), rest)
     if has_one:
         batch = mapped(batch, lambda leaf: leaf[:1])
-    nn.Module.train(subject.model)
+    for part in subject.model.modules():  # whose own `train` may ask for more
+        part.training = True
     error = subject.record(batch).error if normalizations else None
     for module in normalizations:
         module.eval()

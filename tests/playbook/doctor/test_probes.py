@@ -62,6 +62,11 @@ def test_the_gain_of_single_precision_is_told() -> None:
     assert "float32 saves 3% of the memory" in finding["message"]
 
 
+def test_a_scale_that_a_norm_takes_out_is_advice() -> None:
+    [finding] = reviewed("unnormalized_input__before_norm", ids=frozenset({"unnormalized-input"})).findings
+    assert finding["severity"] == "advice"
+
+
 @pytest.mark.parametrize("name", sampled(CLEAN, SAMPLE))
 def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
     report = reviewed(name)
