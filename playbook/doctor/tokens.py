@@ -31,7 +31,7 @@ def shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
     for axis in (1, -1) if read.dim() > 2 else (1,):
         ours = read.movedim(axis, 1)
         num, length, *rest = ours.shape
-        if length < 4 or loss.target.is_floating_point() != read.is_floating_point():
+        if length < 4 or read.is_sparse or loss.target.is_floating_point() != read.is_floating_point():
             continue
         for steps in (length, length - 1):
             shape = [num, *rest, steps] if axis == -1 else [num, steps, *rest]

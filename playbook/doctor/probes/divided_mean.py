@@ -33,7 +33,7 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
         return
     for batch in subject.batches[:2]:
         number = num_samples(batch)
-        doubled = mapped(batch, lambda leaf: torch.cat([leaf, leaf]))
+        doubled = mapped(batch, lambda leaf: torch.cat([leaf, leaf])) if number is not None else None
         if number is None or not subject.takes(doubled):
             return
         steps = [evaluated(subject, given, training=True) for given in (batch, doubled)]
