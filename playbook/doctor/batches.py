@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from torch.utils import _pytree as pytree
@@ -12,8 +13,8 @@ from playbook.doctor.record import tensors
 
 
 def num_samples(batch: Any) -> int | None:
-    """B, if every tensor of the batch has it as its first dimension."""
-    sizes = {len(leaf) if leaf.dim() else None for leaf in tensors(batch)}
+    """B, if every tensor of the batch has it as its first dimension, and can be cut there: a sparse one cannot."""
+    sizes = {len(leaf) if leaf.dim() and leaf.layout == torch.strided else None for leaf in tensors(batch)}
     return sizes.pop() if len(sizes) == 1 else None
 
 

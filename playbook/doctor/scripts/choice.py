@@ -27,7 +27,7 @@ _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones
 _OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
 _OF_WEIGHTS = ("gradient_reach", "gradients", "learning_rate", "overfit", "registration")
-_OF_DENSE = ("finite", "overfit")
+_OF_DENSE = ("device", "finite", "overfit")
 _CUT_S = 5.0
 
 

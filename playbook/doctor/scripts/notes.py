@@ -2,12 +2,15 @@
 
 import gc
 import multiprocessing.process
+import os
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
+from queue import Queue
 from traceback import walk_stack
 from types import FrameType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +75,24 @@ def patch() -> None:
     nn.Module.cuda = lambda self, *_, **__: self  # as sandbox has it for tensors
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
     _run_processes_here()
+    _free_queues()
+
+
+def _free_queues() -> None:
+    """In a copy of the process, which has no other threads, queues take all that a thread of the script would empty."""
+    make, queues = Queue.__init__, WeakSet[Queue]()
+
+    def note(self: Queue, maxsize: int = 0) -> None:
+        make(self, maxsize)
+        queues.add(self)
+
+    def free() -> None:
+        for each in list(queues):
+            make(each)
+            each.join = lambda: None
+
+    Queue.__init__ = note
+    os.register_at_fork(after_in_child=free)
 
 
 def _run_processes_here() -> None:

@@ -492,6 +492,52 @@ def test_processes_of_a_pool_work(tmp_path: Path) -> None:
     assert not reviewed(tmp_path, pool + CLEAN, only="crash").findings
 
 
+WRITER = """
+import queue
+import threading
+
+notes = queue.Queue(2)
+
+
+def write():
+    while True:
+        notes.get()
+        notes.task_done()
+
+
+threading.Thread(target=write, daemon=True).start()
+"""
+
+
+def test_a_thread_that_writes_notes(tmp_path: Path) -> None:
+    """It does not exist in copies of the process, where its queue would be full after the first step."""
+    noting = "        optimizer.step()\n        for name in ('loss', 'rate', 'norm'):\n            notes.put(name)\n"
+    text = CLEAN.replace("        optimizer.step()\n", noting).replace("    model.eval()\n", "    notes.join()\n")
+    [(defect, line)] = lines(reviewed(tmp_path, WRITER + text, only="eval-nondeterminism"))
+    assert (defect, line) == ("eval-nondeterminism", LINES["eval-nondeterminism"])
+
+
+def test_a_graph_as_a_sparse_matrix(tmp_path: Path) -> None:
+    graph = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+x, near = torch.randn(60, 8), (torch.rand(60, 60) < 0.1).float() + torch.eye(60)
+links, weight = near.to_sparse(), torch.tensor(3.0)
+encoder = nn.Linear(8, 4)
+optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-2)
+for _ in range(20):
+    optimizer.zero_grad()
+    coded = encoder(links @ x) / 8
+    loss = F.binary_cross_entropy_with_logits(coded @ coded.T, near.clamp(max=1), pos_weight=weight)
+    loss.backward()
+    optimizer.step()
+"""
+    assert not reviewed(tmp_path, graph).findings
+
+
 def test_nothing_of_the_folder_changes(tmp_path: Path) -> None:
     (tmp_path / "state.txt").write_text("before", encoding="utf-8")
     writing = "torch.save(model.state_dict(), 'model.pt')\nopen('state.txt', 'w').write('after')\n"
