@@ -31,6 +31,7 @@ _ARITHMETIC |= {"__truediv__", "__radd__"}
 _MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 _STEPS = 30
+_NOISE = ("randn", "randn_like", "normal", "normal_")
 
 
 def initial_loss(subject: Subject) -> Iterator[Finding | str]:
@@ -39,13 +40,15 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     Thresholds: 2 times that for classes (clean programs: up to 1.5), 6 times for values that spread too far (clean: up
     to 2), 10 times for values whose mean is off, which the first steps of a bias mend. Only labels of the batch count:
     the targets of bootstrapping, or of pairs within a batch, have no such reference. Cosines times a scale start high
-    by design, and so does a decoder of unit scale, which has yet to learn the spread of its inputs. Values that 30
-    steps of the user's optimizer bring to half of their threshold start well enough. Source: Karpathy 2019, "A Recipe
-    for Training Neural Networks": verify loss at init.
+    by design. So do a decoder of unit scale, which has yet to learn the spread of its inputs, and classes told from
+    samples of a distribution, whose spread is to be learned. Values that 30 steps of the user's optimizer bring to half
+    of their threshold start well enough. Source: Karpathy 2019, "A Recipe for Training Neural Networks": verify loss at
+    init.
     """
     worst: list[tuple[float, Goal, Record]] = []
     for step in subject.steps(4):
-        starts = [(_excess(goal), goal, step.record) for goal in goals(step) if not _is_of_cosines(step.record, goal)]
+        found = [goal for goal in goals(step) if not _is_of_cosines(step.record, goal)]
+        starts = [(_excess(goal), goal, step.record) for goal in found if not _is_sampled(step.record, goal)]
         worst += [max(starts, key=lambda start: start[0])] if starts else []
         if not worst:
             return
@@ -125,6 +128,14 @@ def _is_of_cosines(record: Record, goal: Goal) -> bool:
         if any(id(out) in kin for out in op.outputs) and (are_cosines or op.name == "cosine_similarity"):
             return True
     return False
+
+
+def _is_sampled(record: Record, goal: Goal) -> bool:
+    """Whether scores of classes are computed from noise that something learned scales, as codes of an autoencoder."""
+    kin = record.ancestors(goal.prediction) if goal.kind != "regression" else set()
+    noise = {id(op.out) for op in record.named(*_NOISE)} & kin
+    scaling = [op for op in record.named("mul", "__mul__") if any(id(leaf) in noise for leaf in op.inputs)]
+    return any(leaf.requires_grad for op in scaling for leaf in op.inputs)
 
 
 def _is_unit(vectors: Tensor, dim: int) -> bool:
