@@ -228,10 +228,25 @@ class Subject:
     def _cut(self, cut: Callable[[Any], Any]) -> bool:
         """Whether all batches can be cut so, and a step runs on them; they are then."""
         shorter = [cut(batch) for batch in (*self.batches, *self.val_batches)]
-        is_possible = all(batch is not None for batch in shorter) and self.takes(shorter[0])
+        is_possible = all(batch is not None for batch in shorter) and self._trains_on(shorter[: len(self.batches)][:2])
         if is_possible:
             self.batches, self.val_batches = shorter[: len(self.batches)], shorter[len(self.batches) :]
         return is_possible
+
+    def _trains_on(self, batches: list[Any]) -> bool:
+        """Whether steps run on these batches one after another: a step may keep as many samples as the loader gives."""
+
+        def run() -> None:
+            for number, batch in enumerate(batches):
+                loss = self.train(batch, number)
+                if self.model.automatic_optimization and loss is not None:
+                    loss.backward()
+
+        try:
+            sandbox.call(run, 2 * _LONGEST_S)
+        except sandbox.SandboxError:
+            return False
+        return True
 
     def shortened(self, batch: Any) -> Any:
         """Another batch, cut as those of the subject are, where it can be."""
