@@ -119,8 +119,12 @@ def _only_if(condition: str) -> Repair:
 
 
 def _without_wait(site: Site) -> list[Edit]:
-    """Keeps a tensor on its device, except where its value decides."""
-    if isinstance(site.code.statement_at(site.line), ast.If | ast.While):
+    """Keeps a tensor on its device, except where its value decides, or NumPy may take it in the same function."""
+    statement = site.code.statement_at(site.line)
+    function = site.code.function_around(statement) if statement is not None else None
+    calls = [node for node in ast.walk(function or site.code.tree) if isinstance(node, ast.Call)]
+    takes_numpy = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy") for call in calls)
+    if takes_numpy or isinstance(statement, ast.If | ast.While):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
 

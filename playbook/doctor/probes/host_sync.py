@@ -72,7 +72,7 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
         yield Finding(HOST_SYNC, place, message, _fix(rounds[0][place]))
     if not every:
-        yield "no line of the training step reads a tensor's value in every step"
+        yield "no line before the optimizer's step reads a tensor's value in every step"
 
 
 class _Reads(Record):

@@ -48,10 +48,18 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
         layer = made.module if made is not None and op.argument(5, "training") else None
         if isinstance(layer, _LAYERS) and layer.bias is not None and layer.bias.requires_grad:
             cancelled[layer] = layer.bias.numel()
+    others = {
+        blame.layer(subject.model, part)
+        for part in subject.model.modules()
+        if isinstance(part, _LAYERS) and part.bias is not None and part not in cancelled
+    }
     for layer, number in cancelled.items():
-        name, kind = owner_of(subject.model, layer), type(layer).__name__
+        name, kind, place = owner_of(subject.model, layer), type(layer).__name__, blame.layer(subject.model, layer)
         message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
-        yield Finding(BIAS_BEFORE_NORM, blame.layer(subject.model, layer), message, f"nn.{kind}(…, bias=False)")
+        fix = (
+            f"nn.{kind}(…, bias=False)" if place not in others else f"# bias=False for each {kind} that a norm follows"
+        )
+        yield Finding(BIAS_BEFORE_NORM, place, message, fix)
 
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:

@@ -136,6 +136,12 @@ def test_repairs_are_of_known_defects() -> None:
     assert set(REPAIRS) <= set(all_defects())
 
 
+def test_a_number_that_numpy_may_take_stays_one() -> None:
+    """It refuses tensors of an accelerator, which a second review on the CPU does not see."""
+    text = "def evaluate(x):\n    {} = x.item()\n    return np.array([count])\n"
+    assert repaired("host-sync", text.format("count"), "x.item()", "….detach()  # keep the tensor") is None
+
+
 def test_the_last_layer_of_a_sequence_is_left_out() -> None:
     text = "net = nn.Sequential(\n    nn.Linear(8, 3),  # the head\n    nn.Softmax(dim=1),\n)\n"
     new = repaired("double-softmax", text, "nn.Softmax", **SOFTMAX)

@@ -538,6 +538,31 @@ for _ in range(20):
     assert not reviewed(tmp_path, graph).findings
 
 
+def test_a_line_that_makes_layers_with_and_without_a_norm(tmp_path: Path) -> None:
+    """A patch would take the bias from all of them."""
+    blocks = """
+def block(size, is_normal):
+    layer = nn.Linear(size, 32)
+    return nn.Sequential(layer, *([nn.BatchNorm1d(32)] if is_normal else []), nn.ReLU())
+
+
+first, second = block(8, True), block(32, False)
+"""
+    text = CLEAN.replace(
+        "model, losses = Net(), []", f"{blocks}\nmodel = nn.Sequential(first, second, nn.Linear(32, 3))"
+    )
+    [finding] = reviewed(tmp_path, text, only="bias-before-norm").findings
+    assert finding["code"] == "layer = nn.Linear(size, 32)"
+    assert finding["fix"].startswith("#")
+    assert "patch" not in finding
+
+
+def test_a_network_that_has_its_turn_elsewhere_is_noted(tmp_path: Path) -> None:
+    other = "second = nn.Linear(2, 2)\nlate = torch.optim.SGD(second.parameters(), lr=0.1)\nfor epoch"
+    notes = reviewed(tmp_path, CLEAN.replace("for epoch", other, 1), only="double-softmax").notes
+    assert [note for note in notes if note.startswith("what other optimizers train")]
+
+
 def test_nothing_of_the_folder_changes(tmp_path: Path) -> None:
     (tmp_path / "state.txt").write_text("before", encoding="utf-8")
     writing = "torch.save(model.state_dict(), 'model.pt')\nopen('state.txt', 'w').write('after')\n"
