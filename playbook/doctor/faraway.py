@@ -182,7 +182,8 @@ class _Functions(TorchFunctionMode):
 
 def _index(index: Any) -> Any:
     """An index whose lists are tensors: torch would make those where no mode sees it, and without values."""
-    parts = index if isinstance(index, tuple) else (index,)
+    is_nested = isinstance(index, list) and any(isinstance(part, slice) for part in index)
+    parts = index if isinstance(index, tuple) or is_nested else (index,)
     return tuple(torch.as_tensor(part).to(FAR) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 

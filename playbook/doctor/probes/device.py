@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from sys import _getframe
 from typing import Any
 
@@ -69,8 +70,11 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _run_moved(subject: Subject) -> None:
-    """Moves the model, and runs a training and a validation step on moved batches."""
+    """Moves the model, which may send more after itself as a training begins, and runs steps on moved batches."""
     _move(subject)
+    for begin in (subject.model.on_fit_start, subject.model.on_train_start):
+        with suppress(Exception):  # of what has been done already
+            begin()
     torch.manual_seed(0)
     subject.train(move_data_to_device(subject.batches[0], FAR))
     if subject.validates:

@@ -15,7 +15,7 @@ from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import train
+from playbook.doctor.training import train, weights_of
 
 BAD_INITIAL_LOSS = Defect(
     "bad-initial-loss",
@@ -41,14 +41,17 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     to 2), 10 times for values whose mean is off, which the first steps of a bias mend. Only labels of the batch count:
     the targets of bootstrapping, or of pairs within a batch, have no such reference. Cosines times a scale start high
     by design. So do a decoder of unit scale, which has yet to learn the spread of its inputs, and classes told from
-    samples of a distribution, whose spread is to be learned. Values that 30 steps of the user's optimizer bring to half
-    of their threshold start well enough. Source: Karpathy 2019, "A Recipe for Training Neural Networks": verify loss at
-    init.
+    samples of a distribution, whose spread is to be learned. A layer that is not trained starts as it was given. Values
+    that 30 steps of the user's optimizer bring to half of their threshold start well enough. Source: Karpathy 2019, "A
+    Recipe for Training Neural Networks": verify loss at init.
     """
     worst: list[tuple[float, Goal, Record]] = []
     for step in subject.steps(4):
         found = [goal for goal in goals(step) if not _is_of_cosines(step.record, goal)]
-        starts = [(_excess(goal), goal, step.record) for goal in found if not _is_sampled(step.record, goal)]
+        found = [
+            goal for goal in found if not _is_sampled(step.record, goal) and not _is_given(subject, step.record, goal)
+        ]
+        starts = [(_excess(goal), goal, step.record) for goal in found]
         worst += [max(starts, key=lambda start: start[0])] if starts else []
         if not worst:
             return
@@ -128,6 +131,14 @@ def _is_of_cosines(record: Record, goal: Goal) -> bool:
         if any(id(out) in kin for out in op.outputs) and (are_cosines or op.name == "cosine_similarity"):
             return True
     return False
+
+
+def _is_given(subject: Subject, record: Record, goal: Goal) -> bool:
+    """Whether the layer that predicts is not trained: it has no initialisation that training would have to undo."""
+    maker = record.producer(goal.prediction, SHAPE_ONLY)
+    weights = [leaf for leaf in maker.inputs if isinstance(leaf, nn.Parameter)] if maker is not None else []
+    trained = set[int]().union(*map(weights_of, subject.trainer.optimizers))
+    return bool(weights) and trained.isdisjoint(map(id, weights))
 
 
 def _is_sampled(record: Record, goal: Goal) -> bool:

@@ -59,6 +59,16 @@ def test_what_is_read_on_the_host_is_a_value(met: list[str]) -> None:
             assert (x @ x.T).tolist() == [[5.0]]
 
 
+def test_a_list_of_slices_is_an_index(met: list[str]) -> None:
+    values = torch.arange(12.0).view(3, 4)
+    index: list[slice] = [slice(None), slice(-2, None)]
+    with _far(met):
+        part = values.to(FAR)[index]
+        assert isinstance(part, Far)
+        torch.testing.assert_close(part.near, values[:, -2:])
+    assert not met
+
+
 def test_meetings_are_told(met: list[str]) -> None:
     with _far(met):
         x = torch.zeros(3, device=FAR)
