@@ -24,11 +24,20 @@ class Hyperparameters(AttributeDict):
         super().__init__(configured)
         object.__setattr__(self, "of_bases", of_bases)  # its own __setattr__ adds an item
 
+    def _readable(self) -> dict[str, Any]:
+        return {**vars(self).get("of_bases", {}), **self}  # a copy that is being made has none yet
+
     def __missing__(self, key: str) -> Any:
-        return vars(self).get("of_bases", {})[key]  # a copy that is being made has none yet
+        return self._readable()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._readable()
 
     def get(self, key: str, default: Any = None) -> Any:
-        return {**self.of_bases, **self}.get(key, default)
+        return self._readable().get(key, default)
+
+    def keys(self) -> Any:  # and no other way of going through them: checkpoints use those
+        return self._readable().keys()
 
 
 @contextmanager

@@ -136,7 +136,8 @@ def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:
         leaves = [leaf for leaf in held(value) if not isinstance(leaf, nn.Parameter)]
         place = source.assignment(owner, name) if leaves else None
         if place is not None:
-            found = {id(leaf): (place, name) for leaf in leaves} | found
+            attribute = name if isinstance(owner, nn.Module) else ""  # no other has buffers
+            found = {id(leaf): (place, attribute) for leaf in leaves} | found
     return found
 
 

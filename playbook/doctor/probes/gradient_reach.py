@@ -47,7 +47,7 @@ _IDLE, _CUT, _UNUSED = "nothing takes the result, and", "used in the step, but",
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
 _PROBLEMS = {
-    _IDLE: (UNUSED_PARAMETER, "# use the result, or leave the call out and delete the layer"),
+    _IDLE: (UNUSED_PARAMETER, "# use the result, or delete what makes it"),
     _CUT: (DETACHED_GRAPH, _CUT_FIX),
     _UNUSED: (UNUSED_PARAMETER, "# use the layer in forward, or delete it"),
 }

@@ -70,6 +70,8 @@ def test_arguments_of_bases_are_copied_along() -> None:
     values = Hyperparameters({"width": 4}, {"lr": 0.5})
     for copied in (deepcopy(values), pickle.loads(pickle.dumps(values))):
         assert (copied.width, copied.lr, copied.get("lr"), copied.get("other")) == (4, 0.5, 0.5, None)
+        assert "lr" in copied
+        assert set(copied.keys()) == {"width", "lr"}
         assert dict(copied) == {"width": 4}
         with pytest.raises(AttributeError, match="other"):
             _ = copied.other
