@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from playbook.doctor.findings import Place
 from playbook.doctor.source import callers
 
+NORMAL = ("randn", "randn_like", "normal", "normal_")  # calls that draw noise with a mean of zero
 CONVOLUTIONS = {  # and their spatial dimensions
     "conv1d": 1,
     "conv2d": 2,

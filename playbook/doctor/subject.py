@@ -242,11 +242,7 @@ class Subject:
                 if self.model.automatic_optimization and loss is not None:
                     loss.backward()
 
-        try:
-            sandbox.call(run, 2 * _LONGEST_S)
-        except sandbox.SandboxError:
-            return False
-        return True
+        return _ends_well(run, 2 * _LONGEST_S)
 
     def shortened(self, batch: Any) -> Any:
         """Another batch, cut as those of the subject are, where it can be."""
@@ -265,11 +261,7 @@ class Subject:
     def takes(self, batch: Any, training: bool = True) -> bool:
         """Whether a step runs on this batch: some need a certain number of samples."""
         step = self.train if training else self.validate
-        try:
-            sandbox.call(lambda: step(batch) is None, _LONGEST_S)  # what a step returns may not leave its process
-        except sandbox.SandboxError:
-            return False
-        return True
+        return _ends_well(lambda: step(batch), _LONGEST_S)
 
     @property
     def is_slow(self) -> bool:
@@ -413,6 +405,15 @@ def _test_loaders(owner: Any) -> Any:
             prepare()
             return owner.test_dataloader()
     return []
+
+
+def _ends_well(act: Callable[[], object], limit_s: float) -> bool:
+    """Whether a copy of this process does it without an error and in time."""
+    try:
+        sandbox.call(lambda: act() is None, limit_s)  # what a step returns may not leave its process
+    except sandbox.SandboxError:
+        return False
+    return True
 
 
 def _first_step(subject: Subject) -> tuple[float, bool]:

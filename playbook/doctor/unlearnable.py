@@ -8,11 +8,10 @@ from torch import Tensor
 from playbook.doctor.findings import Finding
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
-from playbook.doctor.record import Op, tensors
+from playbook.doctor.record import NORMAL, Op, tensors
 from playbook.doctor.steps import Step, last_line
 from playbook.doctor.subject import Subject
 
-_RANDOM = ("randn", "randn_like", "normal", "normal_")  # a mean of zero, so that it is no label with some noise
 _MIXING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", "argsort", "take_along_dim")
 
 
@@ -37,7 +36,7 @@ def noise(step: Callable[[int], Step]) -> Finding | None:
     record = step(0).record
     for loss in step(0).losses:
         drawn = record.producer(loss.target, SHAPE_ONLY)
-        if loss.kind != "regression" or not loss.prediction.dim() or drawn is None or drawn.name not in _RANDOM:
+        if loss.kind != "regression" or not loss.prediction.dim() or drawn is None or drawn.name not in NORMAL:
             continue
         if id(drawn.out) not in record.ancestors(loss.prediction):
             message = f"the target is what {drawn.name} drew in this step, and the prediction is made without it"

@@ -9,7 +9,7 @@ from playbook.doctor import blame, source
 from playbook.doctor.dependence import change, evaluated
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.record import NORMAL, Op, Record, tensors
 from playbook.doctor.subject import Subject
 
 EVAL_NONDETERMINISM = Defect(
@@ -24,7 +24,7 @@ SAME_TWICE = "evaluation gives the same result twice"
 
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _UNIFORM = ("rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
-_NOISE = (*_UNIFORM, "randn", "randn_like", "normal", "normal_")
+_NOISE = (*_UNIFORM, *NORMAL)
 _LOGIC = ("lt", "gt", "le", "ge", "bool", "and", "or", "logical_and", "logical_or", "logical_not", "invert")
 _MASKING = SHAPE_ONLY | {*_LOGIC, "triu", "tril"}
 _SUMS, _PRODUCTS, _QUOTIENTS = ("add", "radd", "iadd", "sub"), ("mul", "rmul", "where"), ("div", "truediv")

@@ -13,7 +13,7 @@ from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import Record, tensors
+from playbook.doctor.record import NORMAL, Record, tensors
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train, weights_of
 
@@ -31,7 +31,6 @@ _ARITHMETIC |= {"__truediv__", "__radd__"}
 _MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 _STEPS = 30
-_NOISE = ("randn", "randn_like", "normal", "normal_")
 
 
 def initial_loss(subject: Subject) -> Iterator[Finding | str]:
@@ -144,7 +143,7 @@ def _is_given(subject: Subject, record: Record, goal: Goal) -> bool:
 def _is_sampled(record: Record, goal: Goal) -> bool:
     """Whether scores of classes are computed from noise that something learned scales, as codes of an autoencoder."""
     kin = record.ancestors(goal.prediction) if goal.kind != "regression" else set()
-    noise = {id(op.out) for op in record.named(*_NOISE)} & kin
+    noise = {id(op.out) for op in record.named(*NORMAL)} & kin
     scaling = [op for op in record.named("mul", "__mul__") if any(id(leaf) in noise for leaf in op.inputs)]
     return any(leaf.requires_grad for op in scaling for leaf in op.inputs)
 

@@ -48,6 +48,8 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
         layer = made.module if made is not None and op.argument(5, "training") else None
         if isinstance(layer, _LAYERS) and layer.bias is not None and layer.bias.requires_grad:
             cancelled[layer] = layer.bias.numel()
+    if not cancelled:
+        return
     others = {
         blame.layer(subject.model, part)
         for part in subject.model.modules()

@@ -134,11 +134,12 @@ def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
             lines.setdefault(frame, []).append(line)
     frame = common[-1]
     loop = loop_around(frame, *lines[frame])
-    callers = now[: common.index(frame)] if loop is None else []
-    around = [(caller, line, loop_around(caller, line)) for caller, line in callers]
-    for caller, line, outer in reversed(around):  # a function that trains on one batch
+    for caller, line in reversed(now[: common.index(frame)] if loop is None else []):
+        outer = loop_around(caller, line)
+        if outer is not None and begun_at(outer, caller):  # it calls a function that trains on one batch
+            return Spot(caller, outer, line)
         if outer is not None:
-            return Spot(caller, outer, line) if begun_at(outer, caller) else Spot(frame, None, min(lines[frame]))
+            break
     return Spot(frame, loop, min(lines[frame]))
 
 
