@@ -85,15 +85,14 @@ def _cut(thing: Any, length: int, number: int) -> Any:
 
 def changes(batch: Any, step: Callable[[Any], Any]) -> bool:
     """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
-
-    def state() -> tuple[list[Any], Any, list[int]]:
-        leaves, spec = pytree.tree_flatten(_entries(batch))
-        return leaves, spec, [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
-
-    given, *before = state()
+    given, spec = pytree.tree_flatten(_entries(batch))
+    copies = [leaf.clone() if isinstance(leaf, Tensor) and leaf.layout == torch.strided else None for leaf in given]
     step(batch)
-    left, *after = state()
-    return before != after or any(one is not other for one, other in zip(given, left, strict=True))
+    left, spec_after = pytree.tree_flatten(_entries(batch))
+    return spec != spec_after or any(
+        one is not other or (copy is not None and not torch.equal(copy.nan_to_num(), other.nan_to_num()))
+        for one, other, copy in zip(given, left, copies, strict=True)
+    )
 
 
 def _entries(batch: Any) -> Any:

@@ -34,6 +34,9 @@ _LENGTHS = ("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_ctc_loss")  
 _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
 
 
+_readers: list[Callable[[], None]] = []  # called when NumPy reads a tensor elsewhere, which CUDA's refuse
+
+
 class Far(Tensor):
     """A tensor elsewhere; `near` holds its values."""
 
@@ -59,14 +62,17 @@ class Far(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(func, args, kwargs or {}, lambda *_: None)
 
-    # what reads values on the host: an accelerator's tensor would first be copied, or refuse
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        for read in _readers:
+            read()
         return self.near.numpy()
 
     def tolist(self) -> Any:
         return self.near.tolist()
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        for read in _readers:
+            read()
         return self.near.__array__(*args, **kwargs)
 
     def __repr__(self, *args: Any, **kwargs: Any) -> str:
@@ -206,11 +212,11 @@ def _chosen_by_cuda() -> bool:
     """
     places, _ = callers(_getframe(2))
     is_named = any("cpu" in place.code for place in places[:1])
-    return any(_asks_for_cuda(place.file) for place in (places[:1] if is_named else places))
+    return any(asks_for_cuda(place.file) for place in (places[:1] if is_named else places))
 
 
 @cache
-def _asks_for_cuda(file: str) -> bool:
+def asks_for_cuda(file: str) -> bool:
     """Whether a file has something like `"cuda" if torch.cuda.is_available() else "cpu"`."""
     return any(True for _ in calls(tree(file), "is_available"))
 
@@ -224,13 +230,14 @@ class _Generator(torch.Generator):
 
 
 @contextmanager
-def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
+def elsewhere(meeting: Meeting, made: Made, read: Callable[[], None] = lambda: None) -> Iterator[None]:
     """While it lasts, tensors can be sent to FAR.
 
     Args:
         meeting: called when a call gets tensors of the CPU beside others: with its name and those of the CPU. The
             call then goes on as if they had been sent along.
         made: called with every tensor that is made on the CPU, and the arguments that it is made from.
+        read: called when NumPy reads a tensor that is elsewhere.
     """
     enter = torch.autocast.__init__
 
@@ -241,6 +248,7 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
     Tensor.cuda = lambda self, *_, **__: self.to(FAR)
     torch.autocast.__init__ = autocast
     torch.Generator = _Generator
+    _readers.append(read)
     overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
@@ -250,6 +258,7 @@ def elsewhere(meeting: Meeting, made: Made) -> Iterator[None]:
         torch.autocast.__init__ = enter
         torch.Generator = generator
         Tensor.cuda = send
+        _readers.remove(read)
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)
 
 
@@ -262,7 +271,7 @@ class _OnCPU(TorchFunctionMode):
 def sends_to_cuda(model: nn.Module) -> bool:
     """Whether a file of the user's classes names CUDA's device without asking whether there is one."""
     files = {place.file for place in map(definition, classes_in(model)) if place is not None}
-    return any(_names_cuda(file) and not _asks_for_cuda(file) for file in files)
+    return any(_names_cuda(file) and not asks_for_cuda(file) for file in files)
 
 
 def _names_cuda(file: str) -> bool:

@@ -6,6 +6,8 @@ from itertools import islice
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
@@ -57,10 +59,18 @@ class _AtFirstBatch(pl.Callback):
         subject.batches = [arrive(trainer, item) for item in islice(batches_of(trainer.train_dataloader), NUM_TRAIN)]
         for loader in subject.loaders("val")[:1]:
             subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
+        _give_shapes(subject)
         _keep_what_validation_makes(subject)
         subject.shorten()
         self.look(subject)
         raise _Enough
+
+
+def _give_shapes(subject: Subject) -> None:
+    """Runs a step without gradients if layers still wait for their first input to tell their shapes."""
+    if any(map(is_lazy, subject.model.parameters())):
+        with subject.not_trained(), torch.no_grad():
+            subject.train(subject.batches[0])
 
 
 def _keep_what_validation_makes(subject: Subject) -> None:

@@ -1,10 +1,12 @@
 """What overflows in float16, or what autocast refuses."""
 
+import ast
 import math
 from collections.abc import Iterator
 
 import torch
 
+from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.half import LARGEST, LEAST, Half, autocast_on_cpu
 from playbook.doctor.losses import SHAPE_ONLY
@@ -51,7 +53,7 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
     if half.refused is not None:
         place, name = half.refused
         message = f"{name} gets a number that float16 cannot hold (its largest is {LARGEST}): an error under autocast"
-        yield Finding(AMP_UNSAFE, place, message, "scores.masked_fill(mask, torch.finfo(scores.dtype).min)")
+        yield Finding(AMP_UNSAFE, place, message, _with_least(place))
     elif half.overflow is not None:
         place, name, size = half.overflow
         given = f"values up to {size:.3g}" if math.isfinite(size) else "infinity"
@@ -72,6 +74,17 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(AMP_UNSAFE, place, message, "F.logsigmoid(logits)  # exact in every type")
     else:
         yield "the step stays finite in float16"
+
+
+def _with_least(place: Place) -> str:
+    """The line's own call of masked_fill with the lowest number of its type, if there is one."""
+    for call in (
+        call for node in source.around(place, ast.stmt) for call in source.calls(node, "masked_fill", "masked_fill_")
+    ):
+        if call.lineno == place.line and isinstance(call.func, ast.Attribute) and len(call.args) == 2:
+            scores = ast.unparse(call.func.value)
+            return f"{ast.unparse(call.func)}({ast.unparse(call.args[0])}, torch.finfo({scores}.dtype).min)"
+    return "scores.masked_fill(mask, torch.finfo(scores.dtype).min)"
 
 
 def _is_finite(step: Step) -> bool:

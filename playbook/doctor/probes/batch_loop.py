@@ -74,9 +74,9 @@ Call = tuple[str, tuple[Place, ...]]  # what is called, from which lines
 
 
 def _calls(subject: Subject, batch: Any) -> dict[Call, list[Op]]:
-    """The calls of a step, those from the same lines together."""
+    """The calls of the second step, as the first may show more; those from the same lines together."""
     calls: dict[Call, list[Op]] = defaultdict(list)
-    for op in subject.record(batch).checked().record.ops:
+    for op in subject.record(batch, index=1).checked().record.ops:
         if op.name not in _FREE:
             calls[op.name, op.places].append(op)
     return calls

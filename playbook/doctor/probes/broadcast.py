@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from playbook.doctor.batches import num_samples
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import REGRESSION, SHAPE_ONLY
 from playbook.doctor.record import Op, Record
@@ -32,6 +33,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     batch's (B,).
     """
     step = subject.step()
+    least = 1 if num_samples(step.batch) == 1 else 2
     record, weights = step.record, {id(weight) for weight in subject.model.parameters()}
 
     def is_learned(tensor: Tensor) -> bool:
@@ -43,7 +45,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
             continue
         left, right = op.inputs[:2]
         square = op.name in REGRESSION and right.dim() == 1 and left.shape == 2 * right.shape
-        if not (square or _grows(left, right)) or not (is_learned(left) or is_learned(right)):
+        if not (square or _grows(left, right, least)) or not (is_learned(left) or is_learned(right)):
             continue
         target = right if is_learned(left) else left
         if is_learned(target) or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
@@ -60,8 +62,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     yield "predictions and targets have the same shape in the loss"
 
 
-def _grows(left: Tensor, right: Tensor) -> bool:
-    if not left.dim() or not right.dim() or len(left) <= 1:
+def _grows(left: Tensor, right: Tensor, least: int) -> bool:
+    if not left.dim() or not right.dim() or len(left) < least:
         return False
     try:
         shape = torch.broadcast_shapes(left.shape, right.shape)
@@ -87,5 +89,7 @@ def _is_widened(record: Record, tensor: Tensor) -> bool:
 
 
 def _fix(op: Op, left: Tensor, right: Tensor, is_learned: bool) -> str:
+    if left.dim() == right.dim() and left.movedim(-1, 1).shape == right.shape:
+        return f"{'prediction' if is_learned else 'target'}.movedim(-1, 1)  # before {op.name}: channels second"
     wide = "prediction" if (left.dim() > right.dim()) == is_learned else "target"
     return f"{wide}.squeeze(-1)  # before {op.name}"

@@ -134,7 +134,9 @@ def _finding(subject: Subject, step: Step, op: Op, channels: int, sign: str) -> 
     order = ", ".join(map(str, [0, x.dim() - 1, *range(1, x.dim() - 1)]))
     fix = f"x = x.permute({order})  # channels first"
     if "memory" in sign:
-        fix = "x = x.permute(2, 0, 1)  # in place of view or reshape"
+        maker = step.record.producer(x, _CASTS)
+        order = order if maker is not None and maker.name in SHAPE_ONLY else "2, 0, 1"  # of the data, one by one
+        fix = f"x = x.permute({order})  # in place of view or reshape"
     return Finding(CHANNEL_ORDER, _place(subject, step, x) or op.place, message, fix)
 
 

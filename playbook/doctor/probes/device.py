@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.faraway import FAR, Far, elsewhere
+from playbook.doctor.faraway import FAR, Far, asks_for_cuda, elsewhere
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.held import attributes, held, is_plain
 from playbook.doctor.record import tensors
@@ -33,40 +33,69 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     A call that gets a tensor of the CPU beside the others fails on a real one, except for copies, indices, packing
     lengths and tensors without dimensions (PyTorch's documentation of torch.device and type promotion). What counts is
     a tensor that the user's own lines make: in a step, as an attribute of a module, or as a constant of their file. It
-    is left out where an option of the program, which nothing here can choose, makes it on CUDA.
+    is left out where an option of the program, which nothing here can choose, makes it on CUDA, or a device has a name
+    in a program that asks for CUDA. NumPy that reads a tensor of the accelerator fails as well.
     """
-    origins = _attributes(subject) | _constants(subject)
-    alive: list[Tensor] = []  # so that an identity is not given twice
-    calls: dict[tuple[Place, str], str] = {}  # that meet a tensor, by where it is made and its attribute
-
-    def made(tensor: Tensor, args: Any) -> None:
-        alive.append(tensor)
-        given = [leaf for leaf in tensors(args) if not isinstance(leaf, Far)]
-        before = [origins[id(leaf)] for leaf in given if id(leaf) in origins]
-        places, is_direct = source.callers(_getframe(1))
-        if before:
-            origins.setdefault(id(tensor), before[0])
-        elif is_direct and not given:
-            origins.setdefault(id(tensor), (places[0], ""))
-
-    def meeting(name: str, strangers: list[Tensor]) -> None:
-        for tensor in strangers:
-            if id(tensor) in origins and not isinstance(tensor, nn.Parameter):
-                calls.setdefault(origins[id(tensor)], name.strip("_"))
-
+    notes = _Notes(_attributes(subject) | _constants(subject))
     try:
-        with elsewhere(meeting, made), subject.not_optimized():
+        with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized():
             _run_moved(subject)
     except Exception as error:  # after a meeting of devices, which is what is looked for, or our own fault
-        if not calls and isinstance(error, AssertionError):  # the program insists on another kind of tensors
+        if not notes.calls and isinstance(error, AssertionError):  # the program insists on another kind of tensors
             return
-        if not calls:
+        if not notes.calls:
             raise
-    told = {key: call for key, call in calls.items() if not _is_sent_by_option(key[0])}
+    files = {place.file for place in map(source.definition, source.classes_in(subject.model)) if place is not None}
+    asks = any(map(asks_for_cuda, files))  # to choose a device
+    told = {
+        key: call
+        for key, call in notes.calls.items()
+        if not _is_sent_by_option(key[0]) and not (asks and _is_sent_to_name(key[0]))
+    }
     for (place, attribute), call in told.items():
         yield _finding(place, call, attribute)
-    if not told:
+    for place in dict.fromkeys(notes.reads):
+        message = "NumPy reads a tensor of the model's device here, which is a TypeError on CUDA"
+        yield Finding(DEVICE_UNSAFE_TENSOR, place, message, "….detach().cpu()  # before NumPy")
+    if not told and not notes.reads:
         yield "every tensor follows the model to its device"
+
+
+class _Notes:
+    """Where the program's own lines let devices meet.
+
+    Args:
+        origins: where tensors are made, and the attribute that they are, by identity.
+    """
+
+    def __init__(self, origins: dict[int, tuple[Place, str]]) -> None:
+        self.origins = origins
+        self.alive: list[Tensor] = []  # so that an identity is not given twice
+        self.calls: dict[tuple[Place, str], str] = {}  # that meet a tensor, by where it is made and its attribute
+        self.reads: list[Place] = []  # by NumPy
+
+    def made(self, tensor: Tensor, args: Any) -> None:
+        """A tensor of the CPU has been made from these arguments."""
+        self.alive.append(tensor)
+        given = [leaf for leaf in tensors(args) if not isinstance(leaf, Far)]
+        before = [self.origins[id(leaf)] for leaf in given if id(leaf) in self.origins]
+        places, is_direct = source.callers(_getframe(1))
+        if before:
+            self.origins.setdefault(id(tensor), before[0])
+        elif is_direct and not given:
+            self.origins.setdefault(id(tensor), (places[0], ""))
+
+    def meeting(self, name: str, strangers: list[Tensor]) -> None:
+        """A call gets these tensors of the CPU beside others."""
+        for tensor in strangers:
+            if id(tensor) in self.origins and not isinstance(tensor, nn.Parameter):
+                self.calls.setdefault(self.origins[id(tensor)], name.strip("_"))
+
+    def read(self) -> None:
+        """NumPy reads a tensor that is elsewhere."""
+        places, is_direct = source.callers(_getframe(1))
+        if is_direct and "cpu" not in places[0].code:
+            self.reads.append(places[0])
 
 
 def _run_moved(subject: Subject) -> None:
@@ -103,6 +132,16 @@ def _is_sent_by_option(place: Place) -> bool:
     return any(any(source.calls(node, "cuda")) for node in (*others, *choices))
 
 
+def _is_sent_to_name(place: Place) -> bool:
+    """Whether the line puts its tensor on a device that has a name; a module's own is the CPU's when it is built."""
+    calls = [
+        node for node in ast.walk(source.tree(place.file)) if isinstance(node, ast.Call) and node.lineno == place.line
+    ]
+    sent = [call.args[0] for call in calls for _ in source.calls(ast.Expr(call), "to") if call.args]
+    sent += [option.value for call in calls for option in call.keywords if option.arg == "device"]
+    return any(isinstance(to, ast.Name | ast.Attribute) and ast.unparse(to) != "self.device" for to in sent)
+
+
 def _finding(place: Place, call: str, attribute: str) -> Finding:
     if attribute:
         message = (
@@ -122,9 +161,9 @@ def _with_device(place: Place) -> str:
         base, _, name = ast.unparse(call.func).rpartition(".")
         if any(keyword.arg == "device" for keyword in call.keywords):
             return f"{place.code}  # the device of a tensor that comes in"
-        if base == "torch" and not name.endswith("Tensor"):  # those take no device
-            return f"{ast.unparse(call)[:-1]}, device=self.device)  # or the device of a tensor that comes in"
-    return f"{place.code}  # … .to(self.device)"
+        if base == "torch" and "device=" in str(getattr(torch, name, Tensor).__doc__):
+            return f"{ast.unparse(call)[:-1]}, device=x.device)  # of a tensor x that comes in"
+    return f"{place.code}  # … .to(x.device), of a tensor x that comes in"
 
 
 def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:

@@ -161,7 +161,7 @@ def _step(subject: Subject, batch: Any, index: int) -> None:
 
 def _fix(names: list[str]) -> str:
     if set(names) & set(_BRANCHES):
-        return "torch.where(condition, one, other)  # decides on the device, without waiting"
+        return "torch.where(condition, one, other)  # decides on the device, but computes both: clamp a divisor"
     if set(names) & {"__repr__", "__format__"}:
         return 'self.log("loss", loss)  # Lightning reads it when it writes'
     return "….detach()  # keep the tensor, add up on the device; self.log reads it when it writes"

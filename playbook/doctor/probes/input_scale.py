@@ -26,7 +26,8 @@ DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
 _NUM_BATCHES = 3
-_SAME = 0.01  # of what a batch and a smaller one give
+_LITTLE = 0.15  # change of predictions by half of a batch's values: 0.05 where a norm follows, 0.55 and more otherwise
+_SAME = 0.01  # of the losses of a batch and a smaller one
 _NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
@@ -60,7 +61,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             defect, effect = UNNORMALIZED_INPUT, _effect_of_half(subject) if leaf.is_floating_point() else ""
             if effect == "none":
                 defect = replace(defect, severity="advice")
-                message += "; a norm behind it takes the scale out, as half of them give the same predictions"
+                message += "; a norm behind it takes the scale out, as half of them hardly change predictions"
             if effect != "in proportion":
                 yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
                 return
@@ -76,7 +77,7 @@ def _effect_of_half(subject: Subject) -> str:
     with subject.not_optimized(), subject.unchanged():
         before, after = subject.record(batch), subject.record(smaller)
     pairs = [(a, b) for a, b in zip(predictions(before), predictions(after), strict=False) if a.shape == b.shape]
-    if pairs and all(float(change(a, b).max()) < _SAME for a, b in pairs):
+    if pairs and all(float(change(a, b).max()) < _LITTLE for a, b in pairs):
         return "none"
     losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
     has_classes = not all(item.is_floating_point() for item in tensors(batch))

@@ -82,6 +82,8 @@ class _Watch(Watch):
             self.first = self.before
         for name in self.growing - self.unread if self.runs == 2 else ():
             value = self.before.get(name)
+            if not _is_read(self.model, name):
+                continue
             if value and value != self.first.get(name) and not self._is_position(name, *arguments[2:4]):
                 self.problems.append(_carried(self.model, name, value))
 
@@ -136,6 +138,29 @@ def _state(model: nn.Module) -> dict[str, Any]:
         elif isinstance(value, Tensor) and value.dim() == 0:
             state[name] = value.item()
     return state
+
+
+def _is_read(model: nn.Module, name: str) -> bool:
+    """Whether a line of the module does more with a list than append to it."""
+    if not isinstance(vars(model).get(name), list):
+        return True
+    nodes = [node for _, node in source.in_methods(model)]
+    written = [
+        node.func.value
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("append", "extend")
+    ]
+    others = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.ctx, ast.Load)
+        and node not in written
+    ]
+    return bool(others)
 
 
 def _carried(model: nn.Module, name: str, value: Any) -> Problem:

@@ -1,6 +1,7 @@
 """Padding that changes the results of what is not padding."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, first_where, outputs, row_alone
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.record import Op, tensors
+from playbook.doctor.samples import indices, leaves, train_loaders
 from playbook.doctor.subject import Subject
 from playbook.doctor.tokens import filler
 
@@ -23,6 +25,7 @@ DEFECTS = (PADDING_LEAK,)
 LIGHT = True
 _CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
 _LEAST = 4  # positions of padding
+_ITEMS = 8  # samples whose lengths are compared
 _LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that there is some padding next to them
 
 
@@ -32,7 +35,8 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     Little is two steps, since a recurrent net settles soon, and half of all where there are convolutions.
 
     What is padding is read off the values: positions at the end that are all equal (0 for sequences of features), in
-    samples of different lengths. Programs that need one length refuse the shorter batch, and are not looked at.
+    samples of different lengths. Programs that need one length refuse the shorter batch, and are not looked at. Where
+    every batch has one length, samples do not depend on each other, and this is advice.
     """
     batch = (subject.val_batches if subject.validates else subject.batches)[0]
     size = num_samples(batch)
@@ -64,8 +68,24 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     message = (
         f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
     )
+    defect = PADDING_LEAK
+    if not _lengths_vary(subject, total):
+        defect = replace(defect, severity="advice", impact="Results depend on the one length that all samples get.")
     fix = "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # or a mask"
-    yield Finding(PADDING_LEAK, place, message, fix)
+    yield Finding(defect, place, message, fix)
+
+
+def _lengths_vary(subject: Subject, total: int) -> bool:
+    """Whether batches are padded to different lengths: they are, or the samples that they are made of."""
+    if subject.positions is not None:  # all were cut to one length
+        return True
+    padded = [_padded(batch) for batch in (*subject.batches, *subject.val_batches)]
+    if any(found is not None and found[2] != total for found in padded):
+        return True
+    datasets = [loader.dataset for loader in train_loaders(subject)]
+    samples = [leaves(dataset[number]) for dataset in datasets for number in indices(dataset, _ITEMS)]
+    shapes = {(path, leaf.shape) for sample in samples for path, leaf in sample.items() if leaf.dtype != torch.uint8}
+    return len(shapes) > len({path for path, _ in shapes})  # bytes are texts, which may be cut to any length
 
 
 def _padded(batch: Any) -> tuple[int, int, int] | None:

@@ -42,6 +42,11 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
     Under manual optimization neither place counts.
     """
+    twice = _changed_twice(subject)
+    if twice is not None:
+        message = f"this {type(twice).__name__} has the optimizer of another schedule, and one optimizer has none"
+        yield Finding(SCHEDULER_CADENCE, _place(subject, [twice]), message, "# give each schedule its own optimizer")
+        return
     configs = subject.trainer.lr_scheduler_configs if subject.model.automatic_optimization else []
     ignored = next(_ignored(subject), None) if configs else None
     if ignored:
@@ -67,6 +72,15 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(SCHEDULER_CADENCE, place, "a schedule is made, and never stepped in two epochs", fix)
     elif subject.trainer.lr_scheduler_configs:
         yield "schedules are stepped as they are meant"
+
+
+def _changed_twice(subject: Subject) -> Any:
+    """The second schedule of an optimizer, where there is a schedule for each and one optimizer has none."""
+    schedules = [config.scheduler for config in subject.trainer.lr_scheduler_configs]
+    changed = [id(getattr(schedule, "optimizer", schedule)) for schedule in schedules]
+    if len(schedules) != len(subject.trainer.optimizers):
+        return None
+    return next((schedule for number, schedule in enumerate(schedules) if changed[number] in changed[:number]), None)
 
 
 def _ignored(subject: Subject) -> Iterator[Finding]:

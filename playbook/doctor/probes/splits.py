@@ -38,25 +38,33 @@ def splits(subject: Subject) -> Iterator[Finding | str]:
         return
     if any(shared(train.dataset, val.dataset)[0] for train in trains for val in subject.loaders("val")):
         return
-    number, of = _common(_contents(trains[0].dataset), _set_up(keeper, "test", "test", 0), by_index=False)
+    trained, tested = _contents(trains[0].dataset), _set_up(keeper, "test", "test", 0)
+    number, of = _common(trained, tested, by_index=False)
     text = f"after setup('test'), {number} of {of} test samples are among those that `fit` trains on"
+    if number and _set_up(keeper, "fit", "train", 0, 1).get("keys") == trained.get("keys"):
+        text += ", though every `fit` splits the data alike"
+        place = source.definition(getattr(type(keeper), "test_dataloader", None))
+        yield Finding(SPLIT_CHANGES, place, text, "# test on samples that the split for `fit` leaves out")
+        return
     if not number:
         first, second = _set_up(keeper, "fit", "train", 0), _set_up(keeper, "fit", "val", 1)
         number, of = _common(first, second, by_index=True)
         text = f"{number} of {of} validation samples of rank 1 are trained on by rank 0, under one global seed"
     if not number:
-        yield "every rank and every stage splits the data alike"
+        yield "every rank and the tests split the data alike" if tested else "every rank splits the data alike"
         return
     setup = type(keeper).setup
     place = source.first_call([setup, *source.classes_of(keeper)], *_DRAWS) or source.definition(setup)
-    yield Finding(SPLIT_CHANGES, place, text, "random_split(…, torch.Generator().manual_seed(0))")
+    is_sklearn = place is not None and "train_test_split(" in place.code
+    fix = "train_test_split(…, random_state=0)" if is_sklearn else "random_split(…, torch.Generator().manual_seed(0))"
+    yield Finding(SPLIT_CHANGES, place, text, fix)
 
 
-def _set_up(keeper: Any, stage: str, kind: str, rank: int) -> dict[str, Any]:
+def _set_up(keeper: Any, stage: str, kind: str, rank: int, seed: int | None = None) -> dict[str, Any]:
     """What the loader of a kind holds after another set-up in a copy of this process; nothing if that fails."""
 
     def run() -> dict[str, Any]:
-        pl.seed_everything(1 if stage == "test" else 0, verbose=False)
+        pl.seed_everything(int(stage == "test") if seed is None else seed, verbose=False)
         if rank:
             os.environ |= dict.fromkeys(_RANK, str(rank))
             pl.Trainer.global_rank = pl.Trainer.local_rank = property(lambda _: rank)  # type: ignore[assignment,misc]  # in a copy of the process

@@ -4,9 +4,12 @@ import ast
 from collections.abc import Iterator
 from contextlib import nullcontext
 
+from torch import nn
+
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op, Record
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 SWALLOWED_ERROR = Defect(
@@ -33,7 +36,7 @@ class _Fail(Record):
         self.has_raised = False
 
     def before(self, op: Op) -> None:
-        if any(place.file == self.file and place.line in self.lines for place in op.places):
+        if _is_within(op, self.file, self.lines):
             self.has_raised = True
             raise _InjectedError
 
@@ -41,22 +44,39 @@ class _Fail(Record):
 def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
     """Injects an error into each `try` with a broad `except` and each `suppress(Exception)` that a step runs through.
 
-    It is raised in the place of the first call of torch there, and must come out of the step.
+    It is raised in the place of the first call of torch there, and must come out of the step. What is guarded beside
+    the model's layers and the loss, as a text that is printed, may be lost.
     """
     is_swallowed = False
     for name, training in (("training_step", True), ("validation_step", False))[: 1 + subject.validates]:
         batch = (subject.batches if training else subject.val_batches)[0]
-        for place, lines in _catchers(subject.attempt(training=training).record):
+        recorded = subject.attempt(training=training)
+        matters = _matters(recorded)
+        for place, lines in _catchers(recorded.record):
+            if not any(_is_within(op, place.file, lines) for op in matters):
+                continue
             with nullcontext() if training else subject.evaluating(), _Fail(place.file, lines) as injected:
                 step = subject.record(batch, training)
             if injected.has_raised and step.error is None:
                 is_swallowed = True
-                message = f"an error raised inside the model does not come out of {name}"
+                message = f"an error raised among the calls of {name} that this guards does not come out of it"
                 fix = "# remove the try, or name the one error that can happen: except torch.cuda.OutOfMemoryError:"
                 yield Finding(SWALLOWED_ERROR, place, message, fix)
                 break
     if not is_swallowed:
         yield "errors inside the steps come out of them"
+
+
+def _matters(step: Step) -> list[Op]:
+    """The calls that the loss is made of, and those with weights."""
+    kin = step.record.ancestors(step.loss) if step.loss is not None else set()
+    return [
+        op for op in step.record.ops if id(op.out) in kin or any(isinstance(item, nn.Parameter) for item in op.inputs)
+    ]
+
+
+def _is_within(op: Op, file: str, lines: range) -> bool:
+    return any(place.file == file and place.line in lines for place in op.places)
 
 
 def _catchers(record: Record) -> Iterator[tuple[Place, range]]:

@@ -31,14 +31,16 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     findings = []
     for file in _files(subject):
         for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "read_pickle"):
-            if (danger := _danger(call)) is not None:
-                findings.append(Finding(UNSAFE_LOAD, Place(file, call.lineno), *danger))
+            place = Place(file, call.lineno)
+            if (danger := _danger(call, place)) is not None:
+                findings.append(Finding(UNSAFE_LOAD, place, *danger))
     yield from findings or ["no file is loaded in a way that could run its code"]
 
 
-def _danger(call: ast.Call) -> tuple[str, str] | None:
+def _danger(call: ast.Call, place: Place) -> tuple[str, str] | None:
     """What is wrong with a call that loads, and what to write in its place."""
-    name, is_constant = ast.unparse(call.func), bool(call.args) and isinstance(call.args[0], ast.Constant)
+    name = ast.unparse(call.func)
+    is_constant = bool(call.args) and isinstance(_opened(call.args[0], place), ast.Constant)
     if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
         fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
         return f"{name} with weights_only=False", fix
@@ -46,6 +48,15 @@ def _danger(call: ast.Call) -> tuple[str, str] | None:
         fix = "torch.load(path, weights_only=True)  # or safetensors"
         return f"{name} reads a pickle from a path that is given from outside", fix
     return None
+
+
+def _opened(file: ast.expr, place: Place) -> ast.expr:
+    """The path of a file that is opened here or in the `with` around; or what stands there."""
+    for block in source.around(place, ast.With):
+        for item in block.items:
+            if item.optional_vars is not None and ast.unparse(item.optional_vars) == ast.unparse(file):
+                file = item.context_expr
+    return next((call.args[0] for call in source.calls(ast.Expr(file), "open") if call.args), file)
 
 
 def _files(subject: Subject) -> list[str]:

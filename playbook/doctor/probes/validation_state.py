@@ -1,6 +1,7 @@
 """Validation that changes the model it measures."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import torch
 from lightning.pytorch import LightningModule
@@ -13,6 +14,7 @@ from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
+from playbook.doctor.training import train
 
 VALIDATION_CHANGES_MODEL = Defect(
     "validation-changes-model",
@@ -24,19 +26,23 @@ DEFECTS = (VALIDATION_CHANGES_MODEL,)
 LIGHT = True
 _STATISTICS = ("running_mean", "running_var")
 _SAME = 1e-6
+_STEPS, _LIMIT_S = 3, 2.0  # of training
 _WRITING = ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
 
 
 def validation_state(subject: Subject) -> Iterator[Finding | str]:
     """Compares weights, statistics of norms and other saved buffers before and after a validation step.
 
-    Weights and statistics must stay as a training step without its optimizer leaves them: a masked convolution
+    A few steps of training come first, as a moving average equals its weights before. Then weights and statistics must
+    stay as a step without its optimizer leaves them: a masked convolution
     writes its mask into its weights in every forward pass. Another buffer may change (a best score, a counter) as
     long as a second validation of the same batch gives the same outputs. Metrics keep their states for themselves.
     """
     if not subject.validates:
         return
     model = subject.model
+    with suppress(Exception):  # another probe tells
+        train(subject, _STEPS, _LIMIT_S)
     with subject.not_optimized():
         subject.record(subject.batches[0])
     before = {name: value.detach().clone() for name, value in _saved(model).items()}
