@@ -1,5 +1,6 @@
 """Validation that changes the model it measures."""
 
+import ast
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -94,8 +95,18 @@ def _place(model: LightningModule, record: Record, name: str, value: Tensor) -> 
         if switch is not None:
             return switch
     writers = [op.place for op in record.takers(value) if _writes(op)]
-    writers = writers or [place for place, _ in source.assigned(part, attribute)]
+    writers = writers or _given(model, record) or [place for place, _ in source.assigned(part, attribute)]
     return writers[-1] if writers else source.definition(step)
+
+
+def _given(model: LightningModule, record: Record) -> list[Place]:
+    """The lines of a step that give a tensor other data: `weight.data = …`."""
+    run = {place for op in record.ops for place in op.places}
+    return [
+        place
+        for place, node in source.statements(*source.classes_in(model))
+        if place in run and isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(".data")
+    ]
 
 
 def _writes(op: Op) -> bool:

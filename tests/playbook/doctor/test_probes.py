@@ -62,8 +62,12 @@ def test_the_gain_of_single_precision_is_told() -> None:
     assert "float32 saves 3% of the memory" in finding["message"]
 
 
-def test_a_scale_that_a_norm_takes_out_is_advice() -> None:
-    [finding] = reviewed("unnormalized_input__before_norm", ids=frozenset({"unnormalized-input"})).findings
+ADVICE = ("unnormalized_input__before_norm", "unnormalized_input__before_relu", "padding_leak__fixed_length")
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_what_does_no_harm_here_is_advice(name: str) -> None:
+    [finding] = reviewed(name, ids=frozenset({defect_of(name)})).findings
     assert finding["severity"] == "advice"
 
 
