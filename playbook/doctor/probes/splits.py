@@ -31,7 +31,8 @@ def splits(subject: Subject) -> Iterator[Finding | str]:
 
     As another rank: with the same global seed, two copies of the process set up `fit`, of which one has rank 1. As the
     tests do after a training: `setup("test")` with random numbers that have moved on. If another seed leaves the split
-    of `fit` as it is, it is the tests that take samples of the training. Data that overlap without that are another defect.
+    of `fit` as it is, it is the tests that take samples of the training. Data that overlap without that are another
+    defect.
     """
     keeper, trains = owner(subject), train_loaders(subject)
     if type(keeper).setup in (pl.LightningDataModule.setup, pl.LightningModule.setup) or not trains:
