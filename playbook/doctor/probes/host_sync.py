@@ -51,7 +51,8 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
 
     What is read must come from the model, or be a fraction or a branch on the batch: whole numbers of a batch alone
     are lengths and counts that shapes need. Answers to what the step takes from outside, as the actions that an
-    environment waits for, must be read and are spared, but not what is computed from a loss.
+    environment waits for, must be read and are spared, but not what is computed from a loss. What is computed from
+    tensors that a step has brought to the CPU is there.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rounds: list[dict[Place, list[str]]] = []
@@ -82,11 +83,16 @@ class _Reads(Record):
         super().__init__()
         self.reads: list[tuple[str, Op, Place]] = []
 
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_function__(func, types, args, kwargs)
+        op = self.ops[-1]
+        if out is not None and _name(op) == "cpu" and op.inputs and out is op.inputs[0]:
+            op.out = out = out.view_as(out)  # another one, as it is where the model is elsewhere
+        return out
+
     def before(self, op: Op) -> None:
-        name = op.name
-        if name == "to" and any(str(item) == "cpu" for item in (*op.args[1:], *op.kwargs.values())):
-            name = "cpu"
-        if name in _READS and op.inputs and op.place is not None and _is_own(_getframe(2)):
+        name = _name(op)
+        if name in _READS and op.inputs and op.place is not None and _is_own(_getframe(3)):
             self.reads.append((name, op, op.place))
 
     def lines(self, subject: Subject, batch: Any) -> dict[Place, list[str]]:
@@ -94,17 +100,19 @@ class _Reads(Record):
         weights, given = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
         known = weights | given | {id(leaf) for leaf in subject.model.buffers()}
         measured = {id(loss.op.out) for loss in losses(self)}
+        here = {id(op.out) for op in self.ops if _name(op) == "cpu" and not _is_transfer(op)}
         found: dict[Place, list[str]] = {}
         for name, op, place in self.reads:
             tensor = op.inputs[0]
             family = self.ancestors(tensor)
+            if family & here:
+                continue
             if tensor.requires_grad or family & weights:
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
                 counts = is_kept or bool(family & (given | measured)) or not self._takes_others(family, known)
             else:
                 counts = bool(family & given) and (tensor.is_floating_point() or name in _BRANCHES)
-            is_transfer = name == "cpu" and "cpu" not in place.code  # `.to(device)`, which is the CPU only here
-            if counts and not is_transfer and not _asserts(place):
+            if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place):
                 found.setdefault(place, []).append(name)
         return found
 
@@ -115,6 +123,16 @@ class _Reads(Record):
         inner = {_memory(leaf) for op in self.ops for leaf in op.inputs if id(leaf) in known or self.makers(leaf)}
         is_outer = any(not self.makers(leaf) and _memory(leaf) not in inner for leaf in leaves)  # Variable(x) shares x
         return is_outer or any(id(out) in family for out in made)
+
+
+def _name(op: Op) -> str:
+    is_to_cpu = op.name == "to" and any(str(item) == "cpu" for item in (*op.args[1:], *op.kwargs.values()))
+    return "cpu" if is_to_cpu else op.name
+
+
+def _is_transfer(op: Op) -> bool:
+    """Whether this is `.to(device)`, which is the CPU only here."""
+    return op.place is None or "cpu" not in op.place.code
 
 
 def _memory(tensor: Tensor) -> int:

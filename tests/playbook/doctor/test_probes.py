@@ -62,6 +62,11 @@ def test_the_gain_of_single_precision_is_told() -> None:
     assert "float32 saves 3% of the memory" in finding["message"]
 
 
+def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
+    [finding] = reviewed("host_sync__brought", ids=frozenset({"host-sync"})).findings
+    assert finding["message"].startswith(".cpu() here")
+
+
 ADVICE = ("unnormalized_input__before_norm", "unnormalized_input__before_relu", "padding_leak__fixed_length")
 
 
