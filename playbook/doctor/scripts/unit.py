@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
+from playbook.doctor.held import is_plain
 from playbook.doctor.scripts.hold import Spot, begun_at, head, own_nodes
 from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.unchanged import CONTAINERS, refill
@@ -239,7 +239,7 @@ def _copied(value: Any) -> Any:
 @contextmanager
 def _put_back(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
     """Global variables, and what small containers and the script's own objects hold, as they were."""
-    attributes = [vars(value) for value in values if _is_plain(value)]
+    attributes = [vars(value) for value in values if is_plain(value)]
     inner = [part for each in attributes for part in each.values()]
     containers = [value for value in (*values, *inner) if type(value) in CONTAINERS and len(value) < _MANY]
     contents = [(value, value.copy()) for value in (*attributes, *containers, scope)]
@@ -248,8 +248,3 @@ def _put_back(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
     finally:
         for value, content in contents:
             refill(value, content)
-
-
-def _is_plain(value: Any) -> bool:
-    is_own = type(value).__module__ == "__main__" and not isinstance(value, nn.Module | Optimizer)
-    return is_own and hasattr(value, "__dict__")
