@@ -12,6 +12,7 @@ from playbook.doctor.contents import INDEX, ONE, is_real, shared
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import base, size, train_loaders
 from playbook.doctor.subject import Subject
+from playbook.doctor.windows import overlapping
 
 TRAIN_VAL_OVERLAP = Defect(
     "train-val-overlap",
@@ -22,6 +23,7 @@ TRAIN_VAL_OVERLAP = Defect(
 )
 DEFECTS = (TRAIN_VAL_OVERLAP,)
 
+_MOST = 0.8  # of the windows; where a series is split by time, those next to the border alone share steps
 _SPLITS = ("random_split", "train_test_split", "Subset", "permutation", "randperm", "sample", "iloc")
 
 
@@ -29,14 +31,15 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     """Compares samples by content, and parts of one data set by index.
 
     Where augmentation hides what is the same, arrays are compared that both data sets keep. Several validation loaders
-    of which one is apart are legitimate.
+    of which one is apart are legitimate. Windows of a series that overlap, and are split at random, have most of their
+    steps in common.
     """
     trains, vals = train_loaders(subject), blame.loaders(subject, "val")
     if not trains or not vals:
         return
     shares = [max(shared(_drawn(train), _drawn(val)) for train in trains) for val, _ in vals]
     if not min(shares)[0]:
-        yield "no validation sample is in the training data"
+        yield _of_windows(subject, trains, vals) or "no validation sample is in the training data"
         return
     share, number, how = max(shares)
     message = f"{number} of {round(number / share)} validation samples ({share:.0%}) are also training samples, {how}"
@@ -47,6 +50,19 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
         is_split = how != INDEX and all(base(train.dataset) is base(dataset) for train in trains)
         place = (_doubled(subject, number) if is_split else None) or _split(subject, dataset) or place
     yield Finding(TRAIN_VAL_OVERLAP, place, message, fix)
+
+
+def _of_windows(
+    subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]]
+) -> Finding | None:
+    """What nearly all validation windows of a series share with training windows."""
+    found = [max(overlapping(_drawn(train), _drawn(val)) for train in trains) for val, _ in vals]
+    number, of = min(found, key=lambda pair: pair[0] / max(1, pair[1]))
+    if not number or number < _MOST * of:
+        return None
+    message = f"{number} of {of} validation windows have half of their steps in training windows: they overlap"
+    place = _split(subject, vals[0][0].dataset) or next(iter(vals[0][1]), None)
+    return Finding(TRAIN_VAL_OVERLAP, place, message, "# split the series by time first, then cut the windows")
 
 
 def _drawn(loader: DataLoader) -> Any:

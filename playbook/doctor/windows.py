@@ -1,0 +1,58 @@
+"""Windows of one series that overlap each other, in two data sets."""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from playbook.doctor.samples import indices, leaves, whole
+
+_TRAIN, _VAL, _SECONDS = 3000, 64, 0.5  # windows that are read; for those of the training
+_VALUES, _DISTINCT, _FEWEST = 8, 4, 4  # of the steps that are compared as one; of these in a window
+
+
+def overlapping(train: Any, val: Any) -> tuple[int, int]:
+    """How many validation windows have half of their steps in training windows too, and how many were looked at.
+
+    A step counts if it stands at other positions there, and nowhere at its own: what does, as a grid of places or
+    times, belongs to every sample.
+    """
+    found = (0, 0)
+    for turn in (False, True):  # (steps, values), or (values, steps)
+        known, deadline = defaultdict[bytes, set[int]](set), time.monotonic() + _SECONDS
+        for window in _windows(train, _TRAIN, turn):
+            for position, step in _steps(window):
+                known[step.tobytes()].add(position)
+            if time.monotonic() > deadline:
+                break
+        windows = list(_windows(val, _VAL, turn)) if known else []
+        found = max(found, (sum(_is_shared(window, known) for window in windows), len(windows)))
+    return found
+
+
+def _is_shared(window: np.ndarray, known: dict[bytes, set[int]]) -> bool:
+    steps = [(position, step) for position, step in _steps(window) if len(np.unique(step)) >= _DISTINCT]
+    positions = [(position, known.get(step.tobytes(), {position})) for position, step in steps]
+    same = sum(position not in others for position, others in positions)
+    return len(steps) >= _FEWEST and 2 * same >= len(steps)
+
+
+def _windows(dataset: Any, most: int, turn: bool) -> Iterator[np.ndarray]:
+    """The largest tensor of each sample as (steps, values), if it holds real numbers."""
+    tensors = whole(dataset)
+    for number in indices(dataset, most):
+        sample = leaves(dataset[number]) if tensors is None else {path: rows[number] for path, rows in tensors.items()}
+        largest = max(sample.values(), key=lambda leaf: leaf.numel(), default=None)
+        if largest is None or not largest.is_floating_point() or not largest.dim() or (turn and largest.dim() != 2):
+            return
+        rows = largest.T if turn else largest.reshape(len(largest), -1)
+        yield rows.float().contiguous().numpy()
+
+
+def _steps(window: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Each step with so many that follow that together they have enough values to be told apart."""
+    length = math.ceil(_VALUES / max(1, window.shape[1]))
+    return ((position, window[position : position + length]) for position in range(len(window) - length + 1))

@@ -1,0 +1,55 @@
+"""Windows of one series in two data sets."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from playbook.doctor.windows import overlapping
+
+LENGTH, NUM = 20, 300
+
+
+def windows(stride: int = 1) -> Tensor:
+    """(NUM, LENGTH, 2) of one series."""
+    series = torch.randn(stride * NUM + LENGTH, 2, generator=torch.Generator().manual_seed(0))
+    return torch.stack([series[stride * number : stride * number + LENGTH] for number in range(NUM)])
+
+
+def at_random(samples: Tensor) -> tuple[TensorDataset, TensorDataset]:
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(0))
+    return TensorDataset(samples[order[:200]]), TensorDataset(samples[order[200:]])
+
+
+@pytest.mark.parametrize("stride", [1, 5])
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_a_random_split_of_overlapping_windows(stride: int, channels_first: bool) -> None:
+    samples = windows(stride)
+    number, of = overlapping(*at_random(samples.transpose(1, 2) if channels_first else samples))
+    assert of == 64
+    assert number >= 0.8 * of
+
+
+def test_one_value_a_step() -> None:
+    assert overlapping(*at_random(windows()[..., 0]))[0] == 64
+
+
+def test_a_split_by_time_shares_the_border_alone() -> None:
+    samples = windows()
+    number, of = overlapping(TensorDataset(samples[:200]), TensorDataset(samples[200:]))
+    assert number / of < 0.2
+
+
+def test_windows_that_follow_each_other_share_nothing() -> None:
+    assert overlapping(*at_random(windows(LENGTH)))[0] == 0
+
+
+def test_places_that_all_samples_have_are_no_windows() -> None:
+    places = torch.linspace(0, 1, 2 * LENGTH).reshape(LENGTH, 2).expand(NUM, -1, -1)
+    assert overlapping(*at_random(places))[0] == 0
+
+
+def test_whole_numbers_may_be_the_same_by_chance() -> None:
+    tokens = torch.randint(5, (NUM, LENGTH), generator=torch.Generator().manual_seed(0))
+    assert overlapping(*at_random(tokens)) == (0, 0)
+    assert overlapping(*at_random(tokens.float()))[0] <= 3
