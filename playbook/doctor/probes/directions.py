@@ -1,0 +1,54 @@
+"""Bidirectional networks of which only the last step is taken."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.record import Op
+from playbook.doctor.subject import Subject
+
+UNREAD_DIRECTION = Defect(
+    "unread-direction",
+    "warning",
+    "Half of the features that are used do not know the sequence, but one step of it.",
+)
+DEFECTS = (UNREAD_DIRECTION,)
+LIGHT = True
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def directions(subject: Subject) -> Iterator[Finding | str]:
+    """Looks for `out[:, -1]` of a bidirectional LSTM or GRU: its backward half has read the last step alone.
+
+    What has read all steps is at the first one, and in h_n (torch's documentation of nn.LSTM, "Outputs"). Sequences
+    that are taken whole, averaged or cut to one half of the features are left alone, as are packed ones.
+    """
+    record, is_found = subject.attempt().record, False
+    for op in record.named(*_RECURRENT):
+        if len(op.args) != 9 or not op.args[7] or op.out is None:  # packed ones have other arguments
+            continue
+        is_found, axis, states = True, int(bool(op.args[8])), op.outputs[0]
+        takers = [taker for taker in record.takers(states) if taker.outputs]
+        if states.shape[axis] > 1 and takers and all(_takes_last(taker, axis, states.shape[axis]) for taker in takers):
+            half = states.shape[2] // 2
+            message = (
+                f"{half} of the {2 * half} features at the last of {states.shape[axis]} steps have read this alone"
+            )
+            fix = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
+            yield Finding(UNREAD_DIRECTION, takers[0].place, message, fix)
+            return
+    if is_found:
+        yield "bidirectional networks are read where both directions have seen the sequence"
+
+
+def _takes_last(op: Op, axis: int, length: int) -> bool:
+    """Whether a call takes all features of the last step."""
+    if op.name != "__getitem__":
+        return False
+    index: Any = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
+    if len(index) <= axis or any(isinstance(part, Tensor | list) for part in index):
+        return False
+    others = [part for number, part in enumerate(index) if number != axis]
+    return index[axis] in (-1, length - 1) and all(part == slice(None) for part in others)
