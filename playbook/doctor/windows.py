@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 
 from playbook.doctor.samples import indices, leaves, whole
 
 _TRAIN, _VAL, _SECONDS = 3000, 64, 0.5  # windows that are read; for those of the training
-_VALUES, _DISTINCT, _FEWEST = 8, 4, 4  # of the steps that are compared as one; of these in a window
+_VALUES, _TOKENS = 8, 16  # at least, of the steps that are compared as one: real numbers; whole ones may recur
+_DISTINCT, _FEWEST = 4, 4  # values among these; such steps in a window
+_BYTES = (torch.bool, torch.uint8)  # masks, pictures and texts
 
 
 def overlapping(train: Any, val: Any) -> tuple[int, int]:
@@ -41,18 +44,19 @@ def _is_shared(window: np.ndarray, known: dict[bytes, set[int]]) -> bool:
 
 
 def _windows(dataset: Any, most: int, turn: bool) -> Iterator[np.ndarray]:
-    """The largest tensor of each sample as (steps, values), if it holds real numbers."""
+    """The largest tensor of each sample as (steps, values), if it holds numbers."""
     tensors = whole(dataset)
     for number in indices(dataset, most):
         sample = leaves(dataset[number]) if tensors is None else {path: rows[number] for path, rows in tensors.items()}
         largest = max(sample.values(), key=lambda leaf: leaf.numel(), default=None)
-        if largest is None or not largest.is_floating_point() or not largest.dim() or (turn and largest.dim() != 2):
+        if largest is None or not largest.dim() or (turn and largest.dim() != 2) or largest.dtype in _BYTES:
             return
         rows = largest.T if turn else largest.reshape(len(largest), -1)
-        yield rows.float().contiguous().numpy()
+        yield (rows.float() if rows.is_floating_point() else rows).contiguous().numpy()
 
 
 def _steps(window: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Each step with so many that follow that together they have enough values to be told apart."""
-    length = math.ceil(_VALUES / max(1, window.shape[1]))
+    least = _VALUES if window.dtype.kind == "f" else max(_TOKENS, window.size // 2)
+    length = math.ceil(least / max(1, window.shape[1]))
     return ((position, window[position : position + length]) for position in range(len(window) - length + 1))

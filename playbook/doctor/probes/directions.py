@@ -34,7 +34,7 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
         if states.shape[axis] > 1 and takers and all(_takes_last(taker, axis, states.shape[axis]) for taker in takers):
             half = states.shape[2] // 2
             message = (
-                f"{half} of the {2 * half} features at the last of {states.shape[axis]} steps have read this alone"
+                f"{half} of the {2 * half} features at the last of {states.shape[axis]} steps have read that one alone"
             )
             fix = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
             yield Finding(UNREAD_DIRECTION, takers[0].place, message, fix)

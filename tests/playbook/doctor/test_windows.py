@@ -49,7 +49,12 @@ def test_places_that_all_samples_have_are_no_windows() -> None:
     assert overlapping(*at_random(places))[0] == 0
 
 
-def test_whole_numbers_may_be_the_same_by_chance() -> None:
-    tokens = torch.randint(5, (NUM, LENGTH), generator=torch.Generator().manual_seed(0))
-    assert overlapping(*at_random(tokens)) == (0, 0)
-    assert overlapping(*at_random(tokens.float()))[0] <= 3
+def test_tokens() -> None:
+    stream = torch.randint(50, (NUM + 40,), generator=torch.Generator().manual_seed(0))
+    assert overlapping(*at_random(stream.unfold(0, 40, 1)[:NUM]))[0] == 64
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
+def test_whole_numbers_may_be_the_same_by_chance(dtype: torch.dtype) -> None:
+    tokens = torch.randint(5, (NUM, 2 * LENGTH), generator=torch.Generator().manual_seed(0))
+    assert overlapping(*at_random(tokens.to(dtype)))[0] <= 3
