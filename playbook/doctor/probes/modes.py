@@ -1,6 +1,9 @@
 """Training mode while training, evaluation mode while evaluating."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+
+from torch import nn
 
 from playbook.doctor import source
 from playbook.doctor.evaluation import matters
@@ -22,8 +25,8 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     """Looks at the modes at the first batch of training: Lightning keeps those that it finds.
 
     Reported are trainable parts in evaluation mode that hold something which the mode changes. Frozen parts are right
-    in evaluation mode, and so is what the module puts there on purpose, in `train()` or a hook of the training. A step
-    must leave the modes as it found them: the next one runs with them.
+    in evaluation mode, as are those that a step uses without teaching them, and what the module puts there on purpose,
+    in `train()` or a hook of the training. A step must leave the modes as it found them: the next one runs with them.
     """
     before = {part for part in subject.model.modules() if part.training}
     if subject.record(subject.batches[0]).error is None:  # if there is one, another probe tells
@@ -35,6 +38,7 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
             yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
     stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and matters(part)]
+    stuck = [(name, part) for name, part in stuck if not _is_only_used(subject, part)] if stuck else []
     names = [name for name, _ in stuck]
     outermost = [name for name in names if not any(f"{name}.".startswith(f"{n}.") or not n for n in names if n != name)]
     if not stuck or _is_meant(subject):
@@ -43,6 +47,17 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     where = ", ".join(outermost[:3]) or "the module"
     message = f"{where}: in evaluation mode at the first training step, with trainable weights"
     yield Finding(STUCK_IN_EVAL, _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
+
+
+def _is_only_used(subject: Subject, part: nn.Module) -> bool:
+    """Whether a step computes with a part's weights, and none of them gets a gradient."""
+    step, weights = subject.attempt(), list(part.parameters())
+    if step.error is not None or not any(step.record.takers(weight) for weight in weights):
+        return False
+    with suppress(Exception):  # another probe tells
+        subject.backward(subject.batches[0])
+        return all(weight.grad is None for weight in weights)
+    return False
 
 
 def _is_meant(subject: Subject) -> bool:
