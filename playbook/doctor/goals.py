@@ -98,7 +98,7 @@ def _classes(record: Record, op: Op, labels: list[Tensor]) -> Goal | None:
         if not alike or not is_index or not 0 <= int(label.min()) <= int(label.max()) < num_classes:
             continue
         if _meet(record, out, label):
-            target = label.detach().reshape(shape)
+            target = label.detach().reshape(shape).long()
             plain = partial(_cross_entropy, target=target, dim=dim)
             return Goal("classes", op.inputs[0], target, op, plain, torch.zeros_like(out))
     return None
