@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.data import TensorDataset
@@ -14,7 +13,7 @@ class Model(OneStep):
     def step(self, batch: Any) -> Tensor:
         x, y = batch
         chosen = one_hot(y.long(), 3).movedim(-1, 1)
-        scores = self(x)[..., None, None] * torch.ones(2, 2)
+        scores = self(x)[..., None, None].expand(-1, -1, 2, 2)
         return -(scores.log_softmax(1) * chosen).sum(1).mean()
 
 
