@@ -1,5 +1,6 @@
 """What an error means that a program raises before its first training step."""
 
+import ast
 import traceback
 from types import FunctionType
 
@@ -39,6 +40,17 @@ def as_finding(error: BaseException) -> Finding:
         return Finding(MISSING_SUPER_INIT, place, text, "super().__init__()  # the first line of __init__")
     text += ": a class before nn.Module among its bases does not pass __init__ on"
     return Finding(MISSING_SUPER_INIT, source.definition(end), text, "super().__init__()  # in that class, too")
+
+
+def takes_max_steps(error: BaseException) -> bool:
+    """Whether an error comes from a function of the user's that takes the Trainer's number of steps.
+
+    Args:
+        error: with its traceback.
+    """
+    place = source.raised_at(error)
+    function = source.function_at(place) if place is not None else None
+    return function is not None and "trainer.max_steps" in ast.unparse(function)
 
 
 def _last_init(kind: type) -> FunctionType | None:

@@ -24,6 +24,7 @@ from playbook.doctor.subject import Subject
 LIMIT_S = 110.0  # for a program
 _PROBE_SHARE = 0.2  # of it
 _LATE_S = 2.0  # for a process to tell what it has when time is up
+_MAX_STEPS = 10_000  # of a training whose program takes them from the Trainer, which has none
 LANES = 2  # more gain little: the longest probe and the start remain
 
 Build = Callable[[], tuple[pl.LightningModule, pl.LightningDataModule | None]]
@@ -82,6 +83,10 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
             keep_on_cpu()
         open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
+        if "max_steps" not in settings and failure.takes_max_steps(error):
+            answer = _examine(build, settings | {"max_steps": _MAX_STEPS}, ids, deadline - time.monotonic())
+            answer["notes"].append(f"the program needs --trainer.max_steps, here {_MAX_STEPS}")
+            return answer
         finding = failure.as_finding(error)
         answer["findings"].append(finding.as_dict() | {"probe": "start"})
         if finding.defect.id not in ids:

@@ -65,6 +65,21 @@ def test_a_program_that_ends_its_process_is_a_note() -> None:
     assert report.notes == ["loss_input: ended its process with 3"]
 
 
+class _InOneCycle(Classifier):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+        steps = self.trainer.max_steps
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=steps)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+def test_steps_that_the_trainer_must_be_given_are_a_note() -> None:
+    report = review(lambda: (_InOneCycle(), Blobs()), ids=ONLY)
+    assert not report.findings
+    assert report.notes == ["the program needs --trainer.max_steps, here 10000"]
+    assert not review(lambda: (_InOneCycle(), Blobs()), {"max_steps": 500}, ids=ONLY).notes
+
+
 class _CrashesAnywhere(Classifier):
     """Has a tensor that does not follow the model, and an error of shapes on any device."""
 
