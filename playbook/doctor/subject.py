@@ -29,7 +29,11 @@ from playbook.doctor.steps import Step
 from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
-_STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
+_STEPS, _MANY_STEPS, _MANY_VAL = (
+    6,
+    50,
+    50,
+)  # of a rehearsal: steps at least, and never; validation batches if it needs all
 _KEPT_BYTES, _KEPT_S = 2**28, 3.0  # of the tensors of recorded steps, which stay alive; for recording them
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
@@ -387,9 +391,10 @@ def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> Non
         setattr(subject.model, move.__name__, lambda batch, **where: subject.shortened(move(batch, **where)))
     for owner in filter(None, (subject.model, subject.data)):
         owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
+    most = subject.settings.get("max_steps") or -1
     limits = {
         "max_epochs": max(2, math.ceil(_STEPS / subject.trainer.num_training_batches)),
-        "max_steps": -1,
+        "max_steps": most if most > _MANY_STEPS else -1,  # of the schedules that end with the training
         "limit_train_batches": _FEW if subject.is_slow else NUM_TRAIN,
         "limit_val_batches": num_val,
     }
