@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
+from playbook.doctor.record import tensors
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
 from playbook.doctor.unchanged import unchanged
 
@@ -56,14 +58,20 @@ class _AtFirstBatch(pl.Callback):
         model = pl_module
         model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for
         subject = Subject(model, trainer, [], [], self.settings)
-        subject.batches = [arrive(trainer, item) for item in islice(batches_of(trainer.train_dataloader), NUM_TRAIN)]
+        items = islice(batches_of(trainer.train_dataloader), NUM_TRAIN)
+        subject.batches = [arrive(trainer, _unshared(item)) for item in items]
         for loader in subject.loaders("val")[:1]:
-            subject.val_batches = [subject.arrived(item) for item in islice(iter(loader), NUM_VAL)]
+            subject.val_batches = [subject.arrived(_unshared(item)) for item in islice(iter(loader), NUM_VAL)]
         _give_shapes(subject)
         _keep_what_validation_makes(subject)
         subject.shorten()
         self.look(subject)
         raise _Enough
+
+
+def _unshared(batch: Any) -> Any:
+    """A batch in this process' own memory: what workers of a loader put into shared memory, its copies would change."""
+    return deepcopy(batch) if any(leaf.is_shared() for leaf in tensors(batch)) else batch
 
 
 def _give_shapes(subject: Subject) -> None:

@@ -426,7 +426,7 @@ def _first_step(subject: Subject) -> tuple[float, bool]:
     start = time.process_time()  # other work on the machine does not count
     consumes = changes(subject.batches[0], subject.train)
     seconds = time.process_time() - start
-    if subject.validates and not consumes and seconds < _LONG_S:
+    if subject.validates and not consumes and seconds < _SLOW_S:
         with subject.evaluating():
             consumes = changes(subject.val_batches[0], subject.validate)
     return seconds, consumes

@@ -38,7 +38,8 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     if size is None or size < 2 or not subject.takes(batch):
         return
     rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
-    if all(torch.equal(a, b) for a, b in zip(tensors(batch), tensors(rolled), strict=True)):
+    is_same = all(torch.equal(a, b) for a, b in zip(tensors(batch), tensors(rolled), strict=True))
+    if is_same or not subject.takes(rolled):  # some want the longest sample first
         return
     with torch.no_grad():
         for weight in subject.model.parameters():  # branches that begin at zero let nothing through yet
