@@ -60,7 +60,8 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     what a call makes of it, or other values of it leave the loss as it is, and cut off otherwise. Five kinds are right
     as they are: what is frozen, what is not optimised and used without gradients, or with a part that is (a teacher),
     what begins as a copy of what is optimised (a target network), what changes all the same (a moving average), and
-    what gets a gradient in the last epoch (an adversary that begins late).
+    what gets a gradient in the last epoch (an adversary that begins late). So is what is in evaluation mode and used
+    without gradients.
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -144,6 +145,9 @@ def _stuck(
         if name in unused or id(parameter) not in notes.optimised:
             continue
         calls = [op for op in notes.uses[id(parameter)] if any(_leads_to(leaf, parameter) for leaf in op.inputs)]
+        owner = subject.model.get_submodule(name.rpartition(".")[0])
+        if not owner.training and not any(op.grad for op in calls):
+            continue
         cuts = [op for op in calls if not op.grad] or [op for op in calls if op.name in _CUTS]
         cuts = cuts or [op for op in calls if not any(out.requires_grad for out in op.outputs)]
         if not cuts:
@@ -223,9 +227,10 @@ def _matters(subject: Subject, parameter: nn.Parameter) -> bool:
     if subject.validates and subject.attempt(training=False).record.takers(parameter):
         return True
     results = []
-    for added in (0.0, 1.0):
+    change = torch.randn_like(parameter)  # not by the same amount everywhere, which a softmax takes out
+    for share in (0.0, 1.0):
         with subject.unchanged(), subject.not_trained() as losses:
-            parameter.data += added
+            parameter.data += share * change
             loss = subject.record(subject.batches[0]).loss
             results.append(losses or [loss])
     pairs = zip(*results, strict=False)

@@ -1,4 +1,4 @@
-"""A teacher in evaluation mode whose weights nobody freezes: it answers without gradients, and no optimizer has it."""
+"""A teacher that nobody freezes: it is in evaluation mode and answers without gradients, though an optimizer has it."""
 
 from typing import Any
 
@@ -25,6 +25,3 @@ class Model(Classifier):
             self.teacher.eval()
             goal = self.teacher(x).softmax(1)
         return cross_entropy(logits, y) + 0.1 * kl_div(logits.log_softmax(1), goal, reduction="batchmean")
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.AdamW(self.net.parameters(), lr=1e-3)
