@@ -50,19 +50,20 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     it draws episodes, as few-shot learning does, with the same number of each class or with samples that come twice.
     drop_last costs nothing where the batches come out even.
     """
-    complete = 0
+    complete, dropping = 0, 0
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
             found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
             if found is None or not found.missing:
                 complete += 1
                 continue
+            dropping += 1
             message = f"{found.missing} of {found.number} samples of the {kind} loader are not evaluated in an epoch"
             kept = ", drop_last=False" if found.option == "drop_last" else ""
             fix = f"DataLoader(dataset, batch_size=…{kept})"
             place = blame.option(places, found.option)[0]
             yield Finding(EVAL_DROPS_DATA, place, f"{message}: {found.reason}", fix)
-    if complete:
+    if complete and not dropping:
         yield f"the validation {'and test loaders leave' if complete > 1 else 'loader leaves'} nothing out"
 
 

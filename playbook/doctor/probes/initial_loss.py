@@ -73,7 +73,7 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
 
 def _value(goal: Goal, prediction: Tensor) -> float:
     with torch.no_grad():
-        return float(goal.plain(prediction.detach()).sum())
+        return float(goal.plain(prediction.detach()).mean())
 
 
 def _excess(goal: Goal, prediction: Tensor | None = None) -> float:

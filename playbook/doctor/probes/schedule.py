@@ -1,6 +1,7 @@
 """Learning-rate schedules: how long they are, and how often they are stepped."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,6 +70,8 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     if _is_never_stepped(subject):
         fix = 'return {"optimizer": optimizer, "lr_scheduler": scheduler}  # manual optimization: scheduler.step()'
         place = _place(subject, blame.living(LRScheduler))
+        if place is not None and _is_switched_off(place):
+            return
         yield Finding(SCHEDULER_CADENCE, place, "a schedule is made, and never stepped in two epochs", fix)
     elif subject.trainer.lr_scheduler_configs:
         yield "schedules are stepped as they are meant"
@@ -196,6 +199,15 @@ def _is_never_stepped(subject: Subject) -> bool:
         return False
     counts = subject.watch(_Watch).counts
     return all(count == counts[0] for count in counts)
+
+
+def _is_switched_off(place: Place) -> bool:
+    """Whether a comment in the same function names what is made here: `return [optimizer]  # , [schedule]`."""
+    function = source.function_at(place) or ast.Pass()
+    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
+    lines = [Place(place.file, line).code for line in range(place.line, getattr(function, "end_lineno", 0) + 1)]
+    comments = [line.partition("#")[2] for line in lines]
+    return any(re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in made for text in comments)
 
 
 class _Watch(Watch):
