@@ -71,7 +71,8 @@ class _AtFirstBatch(pl.Callback):
 
 def _unshared(batch: Any) -> Any:
     """A batch in this process' own memory: what workers of a loader put into shared memory, its copies would change."""
-    return deepcopy(batch) if any(leaf.is_shared() for leaf in tensors(batch)) else batch
+    is_shared = any(leaf.layout == torch.strided and leaf.is_shared() for leaf in tensors(batch))
+    return deepcopy(batch) if is_shared else batch
 
 
 def _give_shapes(subject: Subject) -> None:
