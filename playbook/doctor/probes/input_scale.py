@@ -8,7 +8,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from playbook.doctor import blame, replay, source
-from playbook.doctor.dependence import change, mapped, predictions
+from playbook.doctor.batches import num_samples
+from playbook.doctor.dependence import change, mapped, outputs, predictions
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.record import CONVOLUTIONS, Op, tensors
 from playbook.doctor.samples import base, leaves, owner, train_loaders
@@ -26,7 +27,7 @@ DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
 _NUM_BATCHES = 3
-_LITTLE = 0.15  # change of predictions by half of a batch's values: 0.05 where a norm follows, 0.55 and more otherwise
+_LITTLE = 0.3  # change of predictions by half of a batch's values: up to 0.21 where norms follow, else 0.54 and more
 _SAME = 0.01  # of the losses of a batch and a smaller one
 _NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -61,7 +62,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             defect, effect = UNNORMALIZED_INPUT, _effect_of_half(subject) if leaf.is_floating_point() else ""
             if effect == "none":
                 defect = replace(defect, severity="advice")
-                message += "; a norm behind it takes the scale out, as half of them hardly change predictions"
+                message += "; a norm behind it takes the scale out, as half of them change predictions little"
             if effect != "in proportion":
                 yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
                 return
@@ -76,7 +77,9 @@ def _effect_of_half(subject: Subject) -> str:
     smaller = mapped(batch, lambda item: item / 2 if item.is_floating_point() else item)
     with subject.not_optimized(), subject.unchanged():
         before, after = subject.record(batch), subject.record(smaller)
-    pairs = [(a, b) for a, b in zip(predictions(before), predictions(after), strict=False) if a.shape == b.shape]
+    size = num_samples(batch) or 0
+    given = [predictions(step) or outputs(step, size)[-1:] for step in (before, after)]
+    pairs = [(a, b) for a, b in zip(*given, strict=False) if a.shape == b.shape]
     if pairs and all(float(change(a, b).max()) < _LITTLE for a, b in pairs):
         return "none"
     losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
