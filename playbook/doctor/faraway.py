@@ -212,6 +212,8 @@ def _chosen_by_cuda() -> bool:
     """
     places, _ = callers(_getframe(2))
     is_named = any("cpu" in place.code for place in places[:1])
+    if is_named and "cuda" not in places[0].code:
+        return False
     return any(asks_for_cuda(place.file) for place in (places[:1] if is_named else places))
 
 

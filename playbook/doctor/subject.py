@@ -29,11 +29,8 @@ from playbook.doctor.steps import Step
 from playbook.doctor.unchanged import unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
-_STEPS, _MANY_STEPS, _MANY_VAL = (
-    6,
-    50,
-    50,
-)  # of a rehearsal: steps at least, and never; validation batches if it needs all
+_STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
+_MANY_STEPS = 50  # which no rehearsal takes
 _KEPT_BYTES, _KEPT_S = 2**28, 3.0  # of the tensors of recorded steps, which stay alive; for recording them
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences

@@ -144,23 +144,10 @@ def _is_read(model: nn.Module, name: str) -> bool:
     """Whether a line of the module does more with a list than append to it."""
     if not isinstance(vars(model).get(name), list):
         return True
-    nodes = [node for _, node in source.in_methods(model)]
-    written = [
-        node.func.value
-        for node in nodes
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("append", "extend")
-    ]
-    others = [
-        node
-        for node in nodes
-        if isinstance(node, ast.Attribute)
-        and node.attr == name
-        and isinstance(node.ctx, ast.Load)
-        and node not in written
-    ]
-    return bool(others)
+    uses = [node for _, node in source.in_methods(model) if isinstance(node, ast.Attribute)]
+    loaded = [use for use in uses if use.attr == name and isinstance(use.ctx, ast.Load)]
+    added = [use for use in uses if use.attr in ("append", "extend") and getattr(use.value, "attr", "") == name]
+    return len(loaded) > len(added)
 
 
 def _carried(model: nn.Module, name: str, value: Any) -> Problem:
