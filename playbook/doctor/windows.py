@@ -25,10 +25,10 @@ def overlapping(train: Any, val: Any) -> tuple[int, int]:
     """
     found = (0, 0)
     for turn in (False, True):  # (steps, values), or (values, steps)
-        known, deadline = defaultdict[bytes, set[int]](set), time.monotonic() + _SECONDS
+        known, deadline = defaultdict[int, set[int]](set), time.monotonic() + _SECONDS
         for window in _windows(train, _TRAIN, turn):
             for position, step in _steps(window):
-                known[step.tobytes()].add(position)
+                known[hash(step.tobytes())].add(position)
             if time.monotonic() > deadline:
                 break
         windows = list(_windows(val, _VAL, turn)) if known else []
@@ -36,9 +36,9 @@ def overlapping(train: Any, val: Any) -> tuple[int, int]:
     return found
 
 
-def _is_shared(window: np.ndarray, known: dict[bytes, set[int]]) -> bool:
+def _is_shared(window: np.ndarray, known: dict[int, set[int]]) -> bool:
     steps = [(position, step) for position, step in _steps(window) if len(np.unique(step)) >= _DISTINCT]
-    positions = [(position, known.get(step.tobytes(), {position})) for position, step in steps]
+    positions = [(position, known.get(hash(step.tobytes()), {position})) for position, step in steps]
     same = sum(position not in others for position, others in positions)
     return len(steps) >= _FEWEST and 2 * same >= len(steps)
 

@@ -94,7 +94,8 @@ class _Notes:
     def read(self) -> None:
         """NumPy reads a tensor that is elsewhere."""
         places, is_direct = source.callers(_getframe(1))
-        if is_direct and "cpu" not in places[0].code:
+        function = source.function_at(places[0]) if is_direct else None
+        if function is not None and "cuda" not in ast.unparse(function):  # which would ask first
             self.reads.append(places[0])
 
 

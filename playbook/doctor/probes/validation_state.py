@@ -24,7 +24,6 @@ VALIDATION_CHANGES_MODEL = Defect(
     shown_by=Evidence("experiment", "state and outputs were compared before and after a validation step"),
 )
 DEFECTS = (VALIDATION_CHANGES_MODEL,)
-LIGHT = True
 _STATISTICS = ("running_mean", "running_var")
 _SAME = 1e-6
 _STEPS, _LIMIT_S = 3, 2.0  # of training
