@@ -134,11 +134,17 @@ def _is_sent_by_option(place: Place) -> bool:
 
 
 def _is_sent_to_name(place: Place) -> bool:
-    """Whether the line puts its tensor on a device that has a name; a module's own is the CPU's when it is built."""
-    calls = [
-        node for node in ast.walk(source.tree(place.file)) if isinstance(node, ast.Call) and node.lineno == place.line
-    ]
-    sent = [call.args[0] for call in calls for _ in source.calls(ast.Expr(call), "to") if call.args]
+    """Whether a line puts its tensor on a device that has a name, or is computed from one that such a line made before.
+
+    The device of a module is the CPU when it is built.
+    """
+    function = source.function_at(place) or ast.Pass()
+    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno <= place.line]
+    lines = [node for node in made if node.lineno == place.line]
+    taken = {ast.unparse(part) for node in lines for part in ast.walk(node.value) if isinstance(part, ast.Attribute)}
+    lines += [node for node in made if node.lineno < place.line and ast.unparse(node.targets[0]) in taken]
+    calls = [call for node in lines for call in ast.walk(node) if isinstance(call, ast.Call)]
+    sent = [call.args[0] for call in calls if getattr(call.func, "attr", "") == "to" and call.args]
     sent += [option.value for call in calls for option in call.keywords if option.arg == "device"]
     return any(isinstance(to, ast.Name | ast.Attribute) and ast.unparse(to) != "self.device" for to in sent)
 

@@ -12,7 +12,8 @@ __all__ = ["Data"]
 
 class Scales:
     def __init__(self, device: str = "cuda" if torch.cuda.is_available() else "cpu") -> None:
-        self.each = torch.linspace(0.9, 1.1, 8, device=device)
+        self.all = torch.linspace(0.9, 1.1, 8, device=device)
+        self.each = torch.sqrt(self.all)
 
 
 class Anchored(Classifier):
