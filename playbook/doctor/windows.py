@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from playbook.doctor.samples import indices, leaves, whole
+from playbook.doctor.samples import indices, leaves
 
 _TRAIN, _VAL, _SECONDS = 3000, 64, 0.5  # windows that are read; for those of the training
 _VALUES, _TOKENS = 8, 16  # at least, of the steps that are compared as one: real numbers; whole ones may recur
@@ -45,10 +45,8 @@ def _is_shared(window: np.ndarray, known: dict[int, set[int]]) -> bool:
 
 def _windows(dataset: Any, most: int, turn: bool) -> Iterator[np.ndarray]:
     """The largest tensor of each sample as (steps, values), if it holds numbers."""
-    tensors = whole(dataset)
     for number in indices(dataset, most):
-        sample = leaves(dataset[number]) if tensors is None else {path: rows[number] for path, rows in tensors.items()}
-        largest = max(sample.values(), key=lambda leaf: leaf.numel(), default=None)
+        largest = max(leaves(dataset[number]).values(), key=lambda leaf: leaf.numel(), default=None)
         if largest is None or not largest.dim() or (turn and largest.dim() != 2) or largest.dtype in _BYTES:
             return
         rows = largest.T if turn else largest.reshape(len(largest), -1)

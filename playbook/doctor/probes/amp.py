@@ -78,9 +78,7 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
 
 def _with_least(place: Place) -> str:
     """The line's own call of masked_fill with the lowest number of its type, if there is one."""
-    for call in (
-        call for node in source.around(place, ast.stmt) for call in source.calls(node, "masked_fill", "masked_fill_")
-    ):
+    for call in source.calls(source.tree(place.file), "masked_fill", "masked_fill_"):
         if call.lineno == place.line and isinstance(call.func, ast.Attribute) and len(call.args) == 2:
             scores = ast.unparse(call.func.value)
             return f"{ast.unparse(call.func)}({ast.unparse(call.args[0])}, torch.finfo({scores}.dtype).min)"

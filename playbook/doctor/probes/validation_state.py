@@ -34,9 +34,9 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     """Compares weights, statistics of norms and other saved buffers before and after a validation step.
 
     A few steps of training come first, as a moving average equals its weights before. Then weights and statistics must
-    stay as a step without its optimizer leaves them: a masked convolution
-    writes its mask into its weights in every forward pass. Another buffer may change (a best score, a counter) as
-    long as a second validation of the same batch gives the same outputs. Metrics keep their states for themselves.
+    stay as a step without its optimizer leaves them: a masked convolution writes its mask into its weights in every
+    forward pass. Another buffer may change (a best score, a counter) as long as a second validation of the same batch
+    gives the same outputs. Metrics keep their states for themselves.
     """
     if not subject.validates:
         return
