@@ -1,8 +1,9 @@
 """Kills trainings at random moments, continues them, and compares how they end with runs that were left alone.
 
-    python benchmarks/soak.py [kills] [seed]      100 kills took 51 minutes on 2 CPU cores with other work
+    python benchmarks/soak.py [kills] [seed] [options of fit]    100 kills take 51 minutes on 2 busy CPU cores
 
-Every series draws a recipe, options and moments; the unchanged command is repeated until the run is finished.
+Every series draws a recipe, options and moments; the unchanged command is repeated until the run is finished. On a GPU,
+two runs are the same only with `--config configs/debug/deterministic.yaml`.
 """
 
 import json
@@ -116,17 +117,17 @@ def same_ending(run: Path, whole: Path) -> bool:
     return weights and (run / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
 
 
-def main(kills: int, seed: int) -> None:
-    draw, tally = random.Random(seed), Tally()
+def main(kills: str = "100", seed: str = "0", *further: str) -> None:
+    draw, tally = random.Random(int(seed)), Tally()
     folder = Path(tempfile.mkdtemp(prefix="soak"))
-    while tally.kills < kills:
+    while tally.kills < int(kills):
         recipe, epochs, small = draw.choice(RECIPES)
-        options = [*small, *draw.choice(OPTIONS)]
+        options = [*small, *draw.choice(OPTIONS), *further]
         whole, run = folder / f"{tally.series}-whole", folder / f"{tally.series}-killed"
         began = time.monotonic()
         subprocess.run(command(recipe, epochs, options, whole), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         seconds = json.loads((whole / "metrics.json").read_text())["train_seconds"]
-        for _ in range(min(draw.randint(2, 6), kills - tally.kills)):
+        for _ in range(min(draw.randint(2, 6), int(kills) - tally.kills)):
             moment = draw.uniform(0, seconds / 3)
             if not kill_once(command(recipe, epochs, options, run), run, moment, draw.choice(SIGNALS), tally):
                 break
@@ -142,8 +143,8 @@ def main(kills: int, seed: int) -> None:
         if identical:
             shutil.rmtree(whole)
             shutil.rmtree(run)
-    print(json.dumps({"seed": seed, **vars(tally)}))
+    print(json.dumps({"seed": int(seed), **vars(tally)}))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    main(*sys.argv[1:])
