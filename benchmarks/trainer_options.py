@@ -65,8 +65,7 @@ class Turns(Callback):
         coordinator.send((seconds / STEPS, torch.cuda.max_memory_allocated()))
 
     def wait(self) -> None:
-        if coordinator.recv() == "end":
-            os._exit(0)  # before checkpoints and tests
+        coordinator.recv()
         self.began = time.perf_counter()
 
 
@@ -135,10 +134,11 @@ def main() -> None:
     recipe, *rest = sys.argv[1:]
     rounds = int(rest.pop(0)) if rest and rest[0].isdigit() else 5
     context = get_context("spawn")
-    connections: dict[str, Connection] = {}
+    processes, connections = [], {}
     for name in STACKS:
         ours, theirs = context.Pipe()
-        context.Process(target=fit, args=(name, recipe, rest, theirs), daemon=True).start()
+        processes.append(context.Process(target=fit, args=(name, recipe, rest, theirs)))  # no daemon: loaders fork
+        processes[-1].start()
         theirs.close()
         connections[name] = ours
     results: dict[str, list[tuple[float, int]]] = {}
@@ -154,6 +154,8 @@ def main() -> None:
     for name in list(results) * rounds:
         connections[name].send("go")
         results[name].append(connections[name].recv())
+    for process in processes:
+        process.kill()  # before checkpoints and tests
     base = statistics.median(seconds for seconds, _ in results["float32"])
     print(f"{recipe}: {torch.cuda.get_device_name()}, torch {torch.__version__}, {rounds} rounds of {STEPS} steps")
     for name, runs in results.items():
@@ -162,8 +164,6 @@ def main() -> None:
         memory = max(peak for _, peak in runs) / 2**20
         cost = f"{median * 1e3:7.2f} ms   {median / base:.2f} × float32   {memory:7.0f} MiB"
         print(f"{name:<32} {cost}   max / min {spread:.2f}")
-    for name in results:
-        connections[name].send("end")
 
 
 if __name__ == "__main__":
