@@ -92,12 +92,14 @@ def _on_device(site: Site) -> list[Edit]:
     function = site.code.function_around(call) if call is not None else None
     if call is None or function is None:
         return []
+    conditions = {ast.unparse(node.test) for node in site.code.parents(call) if isinstance(node, ast.If)}
     arguments = {item.arg: item.annotation for item in function.args.args}
     if function.name.endswith("_step"):
         return site.code.set_keyword(call, "device", "self.device") if "self" in arguments else []
     first = next((name for name in arguments if name != "self"), "")
     kind = arguments.get(first)
     is_tensor = function.name == "forward" if kind is None else ast.unparse(kind) in ("Tensor", "torch.Tensor")
+    is_tensor = is_tensor and not any(f"{first} is None" in condition for condition in conditions)
     return site.code.set_keyword(call, "device", f"{first}.device") if first and is_tensor else []
 
 
@@ -119,14 +121,38 @@ def _only_if(condition: str) -> Repair:
 
 
 def _without_wait(site: Site) -> list[Edit]:
-    """Keeps a tensor on its device, except where its value decides, or NumPy may take it in the same function."""
+    """Keeps a tensor on its device, unless its value decides, NumPy may take it, or it is written each time."""
     statement = site.code.statement_at(site.line)
     function = site.code.function_around(statement) if statement is not None else None
     calls = [node for node in ast.walk(function or site.code.tree) if isinstance(node, ast.Call)]
     takes_numpy = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy") for call in calls)
-    if takes_numpy or isinstance(statement, ast.If | ast.While):
+    if takes_numpy or isinstance(statement, ast.If | ast.While) or _is_written_beside(site.code, statement):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
+
+
+def _is_written_beside(code: Code, statement: ast.stmt | None) -> bool:
+    """Whether what a statement assigns is formatted by another one of the same block, as often as it is assigned."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    names = {ast.unparse(target) for target in targets if target is not None}
+    parent = code.parent(statement) if statement is not None else None
+    blocks = [block for _, block in ast.iter_fields(parent) if isinstance(block, list)] if parent is not None else []
+    simple = [part for block in blocks if statement in block for part in block if isinstance(part, ast.Expr)]
+    writing = [node for part in simple for node in ast.walk(part) if _writes(node)]
+    return any(isinstance(node, ast.expr) and ast.unparse(node) in names for w in writing for node in ast.walk(w))
+
+
+def _writes(node: ast.AST) -> bool:
+    is_call = isinstance(node, ast.Call) and name_of(node) in ("format", "print", "set_postfix", "add_scalar")
+    is_percent = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)
+    return is_call or is_percent or isinstance(node, ast.JoinedStr)
+
+
+def _tensors_alone(site: Site) -> list[Edit]:
+    """`weights_only=True`, unless the file saves an object as it is, such as a whole module."""
+    saves = [node for node in ast.walk(site.code.tree) if isinstance(node, ast.Call) and name_of(node) == "save"]
+    saves_object = any(call.args and isinstance(call.args[0], ast.Name | ast.Attribute) for call in saves)
+    return [] if saves_object else Option("weights_only", "True", is_given=True)(site)
 
 
 def _back_to_training(site: Site) -> list[Edit]:
@@ -190,8 +216,8 @@ def _channels_first(site: Site) -> list[Edit]:
 
 _ACTIVATION = r"the result of (?P<name>\w+) goes into"
 _NO_ACTIVATION = [
-    *(Rule(pattern, "X", _ACTIVATION) for pattern in ("M.{name}(X, *A)", "X.{name}(*A)")),
     _without_activation,
+    *(Rule(pattern, "X", _ACTIVATION) for pattern in ("M.{name}(X, *A)", "X.{name}(*A)")),
 ]
 _WIDE_LEFT = r"^(?P<name>\w+) of \((?P<shape>\d[\d, ]*), 1\) and \((?P=shape),?\)"
 _WIDE_RIGHT = r"^(?P<name>\w+) of \((?P<shape>\d[\d, ]*?),?\) and \((?P=shape), 1\)"
@@ -332,8 +358,8 @@ REPAIRS: dict[str, list[Repair]] = {
         Option("shuffle", "True", ("DataLoader",), "shuffle=True", unless=("sampler", "batch_sampler")),
     ],
     "unnormalized-input": [Rule("X.float()", "X.float() / 255", "^x = x / 255")],
-    "unregistered-submodule": [Rule("self.N = L;", "self.N = nn.{kind}(L)", r"= nn\.(?P<kind>\w+)\(…\)")],
-    "unsafe-load": [Option("weights_only", "True", is_given=True)],
+    "unregistered-submodule": [Rule("self.N = L;", "self.N = nn.{kind}(L)", r"= nn\.(?P<kind>\w+)\(…\)$")],
+    "unsafe-load": [_tensors_alone],
     "unshifted-targets": [
         *(
             Rule(

@@ -161,6 +161,8 @@ def _match(code: Code, pattern: Any, node: Any, letters: Letters) -> bool:
 def _bind(code: Code, letter: str, part: Any, letters: Letters) -> bool:
     if isinstance(part, _DISPLAYS) and letter != "L":
         return False
+    if isinstance(part, ast.Name) and part.id == "self":  # the module itself
+        return False
     if isinstance(part, ast.expr) and code.is_module(part) != (letter == "M"):
         return False
     if letter == "C" and not isinstance(part, ast.Constant | ast.Attribute):

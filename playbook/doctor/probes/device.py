@@ -154,7 +154,9 @@ def _finding(place: Place, call: str, attribute: str) -> Finding:
         message = (
             f"self.{attribute} is no buffer: its tensor stays on the CPU when the model moves, and meets it in {call}"
         )
-        fix = f'self.register_buffer("{attribute}", {attribute})'
+        made = [node.value for node in source.around(place, ast.Assign) if node.lineno == place.line]
+        value = ast.unparse(made[0]) if made else attribute
+        fix = f'self.register_buffer("{attribute}", {value})'
         return Finding(DEVICE_UNSAFE_TENSOR, place, message, fix)
     message = f"a tensor made here stays on the CPU, and meets tensors of the model's device in {call}"
     return Finding(DEVICE_UNSAFE_TENSOR, place, message, _with_device(place))

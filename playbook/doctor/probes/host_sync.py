@@ -181,5 +181,5 @@ def _fix(names: list[str]) -> str:
     if set(names) & set(_BRANCHES):
         return "torch.where(condition, one, other)  # decides on the device, but computes both: clamp a divisor"
     if set(names) & {"__repr__", "__format__"}:
-        return 'self.log("loss", loss)  # Lightning reads it when it writes'
-    return "….detach()  # keep the tensor, add up on the device; self.log reads it when it writes"
+        return "# write it every 50 steps, or once an epoch"
+    return "….detach()  # keep the tensor, add it up on the device, and read it when it is written"

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, few, mapped, outputs, predictions
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import tensors
+from playbook.doctor.samples import train_loaders
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -59,8 +61,22 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     if fades:
         yield "the input fades before it comes to the predictions"
         return
+    if _is_constant(runs[0][0], size):
+        line = blame.dataset_line(subject, train_loaders(subject)[0].dataset) if train_loaders(subject) else None
+        message = f"the {size} samples of a batch differ in their targets, and not in what the model gets"
+        yield Finding(
+            INPUT_INDEPENDENT, line[0] if line else None, message, "# give the model what tells samples apart"
+        )
+        return
     message = f"the predictions of {size} samples stay exactly the same when the samples change places"
     yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")
+
+
+def _is_constant(step: Step, size: int) -> bool:
+    """Whether all samples have the same in those tensors of the batch that the predictions are computed from."""
+    kin = set().union(*map(step.record.ancestors, [*predictions(step), *outputs(step, size)]))
+    inputs = [leaf for leaf in tensors(step.batch) if id(leaf) in kin]
+    return bool(inputs) and all(torch.equal(leaf, leaf.roll(1, 0)) for leaf in inputs)
 
 
 def _both(subject: Subject, batch: Any, rolled: Any, index: int) -> tuple[Step, Step]:

@@ -1,6 +1,7 @@
 """What the model hands to its loss: logits, or what an activation made of them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ _OTHERS = "relu relu6 leaky_relu tanh hardtanh elu selu celu gelu silu mish soft
 _DROPOUTS = ("dropout", "alpha_dropout")
 _ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_DROPOUTS, *_OTHERS.split()])
 _UNBOUNDED = ("leaky_relu", "elu", "selu", "celu", "softplus")
+_PRODUCTS = ("matmul", "bmm", "mm", "einsum", "mul")
 _MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
 
 
@@ -70,7 +72,12 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
             defect, fix = SIGMOID_BEFORE_LOGITS_LOSS, "return logits  # without the sigmoid: the loss applies it"
         is_idempotent = is_softmax and name == "log_softmax"  # a second one changes nothing
         where = f" at line {op.place.line}" if op.place else ""
+        if op.place and maker.place and op.place.file != maker.place.file:
+            where = f" at {Path(op.place.file).name}:{op.place.line}"
         message = f"the result of {maker.name} goes into {op.name}{where}"
+        if _is_multiplied(record, maker):
+            message = f"{op.name}{where} gets the result of {maker.name}, which other parts of the model need"
+            fix = "# give the loss what comes before it"
         activations[maker.place] = None if is_idempotent else Finding(defect, _line(subject, maker), message, fix)
     yield from filter(None, activations.values())
     if not activations:
@@ -90,6 +97,18 @@ def _operands(record: Record) -> Iterator[tuple]:
         maker = record.producer(op.inputs[0], SHAPE_ONLY) if op.inputs else None
         if op.grad and maker is not None and (maker.name in _SOFTMAX or _is_entropy(record, op)):
             yield op.inputs[0], True, op
+
+
+def _is_multiplied(record: Record, maker: Op) -> bool:
+    """Whether the model multiplies something by a result as well, as by attention weights."""
+    made = list(maker.outputs)
+    for tensor in made:
+        for taker in record.takers(tensor):
+            if taker.name in _PRODUCTS and any(out.requires_grad for out in taker.outputs):
+                return True
+            if taker.name in SHAPE_ONLY:
+                made += [out for out in taker.outputs if all(out is not known for known in made)]
+    return False
 
 
 def _is_entropy(record: Record, op: Op) -> bool:

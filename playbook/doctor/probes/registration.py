@@ -1,11 +1,13 @@
 """Layers that the module holds but does not know of."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.held import attributes, held
 from playbook.doctor.subject import Subject
+from playbook.doctor.training import weights_of
 
 UNREGISTERED_SUBMODULE = Defect(
     "unregistered-submodule",
@@ -27,6 +29,7 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
     """
     used = {id(leaf) for op in subject.attempt().record.ops for leaf in op.inputs}
     known = {id(parameter) for parameter in subject.model.parameters()}
+    optimized = set().union(*map(weights_of, subject.trainer.optimizers))
     is_complete = True
     for module in subject.model.modules():
         for name, value in attributes(module):
@@ -39,7 +42,11 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
             message = (
                 f"{type(module).__name__}.{name}: {len(hidden)} trainable tensors in a {kind} are not in parameters()"
             )
-            fix = f"self.{name} = {_CONTAINERS.get(kind, 'nn.Parameter')}(…)"
-            yield Finding(UNREGISTERED_SUBMODULE, source.assignment(module, name), message, fix)
+            defect, fix = UNREGISTERED_SUBMODULE, f"self.{name} = {_CONTAINERS.get(kind, 'nn.Parameter')}(…)"
+            if optimized.issuperset(hidden):
+                defect = replace(defect, impact="These weights are trained, but not saved and not moved to the device.")
+                message += "; the optimizer gets them apart"
+                fix = f"{fix}  # and no longer give them to the optimizer apart"
+            yield Finding(defect, source.assignment(module, name), message, fix)
     if is_complete:
         yield "every trainable tensor is registered"

@@ -40,11 +40,12 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     if not all(later > earlier for earlier, later in pairwise(counts)):
         yield "no graph outlives its step"
         return
-    name, place = _holder(subject)
+    name, place = watch.holder
     message = (
         f"{name or 'a tensor'} keeps its graph: {counts[0]} nodes after 2 steps, {counts[-1]} after {len(watch.counts)}"
     )
-    yield Finding(GRAPH_RETAINED, place, message, f"self.{name or 'losses'}…(loss.detach())")
+    where = f"self.{name}" if name else "what outlives the step"
+    yield Finding(GRAPH_RETAINED, place, message, f"loss.detach()  # each tensor that goes into {where}")
 
 
 class _Watch(Watch):
@@ -52,6 +53,7 @@ class _Watch(Watch):
         super().__init__(subject)
         self.weights = {id(parameter) for parameter in subject.model.parameters()}
         self.counts: list[int] = []
+        self.holder: tuple[str, Place | None] = "", None
         self._known = _living_tensors()
         gc.freeze()  # what is there already is not searched after every step
 
@@ -65,6 +67,7 @@ class _Watch(Watch):
         graphs = [nodes(end) for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())}]
         of_steps = [graph for graph in graphs if not self.weights.isdisjoint(map(id, leaves(graph)))]
         self.counts.append(len(set().union(*of_steps)))
+        self.holder = _holder(self.subject)  # before the end of an epoch empties it
 
 
 WATCH = _Watch

@@ -35,12 +35,13 @@ DROPS = {"fix": "DataLoader(dataset, batch_size=…, drop_last=False)"}
 SHUFFLES = {"fix": "DataLoader(dataset, batch_size=…, shuffle=True)"}
 MODES = {"fix": "# leave out .eval(), or freeze: .requires_grad_(False)"}
 SIGN = {"fix": "return -loss  # the other sign"}
-NO_GRAPH = {"fix": "….detach()  # keep the tensor, add up on the device; self.log reads it when it writes"}
+NO_GRAPH = {"fix": "….detach()  # keep the tensor, add it up on the device, and read it when it is written"}
 LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("double-softmax", "return self.net(x).softmax(-1)  # why", SOFTMAX, "return self.net(x)  # why"),
     ("double-softmax", "return F.softmax(self.net(x), dim=1)", SOFTMAX, "return self.net(x)"),
     ("double-softmax", "return 2 * F.softmax(x + y, dim=1)", SOFTMAX, "return 2 * (x + y)"),
     ("double-softmax", "return x.softmax(0) + y.softmax(0)", SOFTMAX, None),
+    ("double-softmax", "return self.softmax(x)", SOFTMAX, None),
     ("activation-on-logits", "return torch.relu(x)", RELU, "return x"),
     ("activation-on-logits", "return F.gelu(x)", RELU, None),
     ("adam-l2", "return torch.optim.Adam(x, weight_decay=0.1)", {}, "return torch.optim.AdamW(x, weight_decay=0.1)"),
@@ -140,6 +141,32 @@ def test_a_number_that_numpy_may_take_stays_one() -> None:
     """It refuses tensors of an accelerator, which a second review on the CPU does not see."""
     text = "def evaluate(x):\n    {} = x.item()\n    return np.array([count])\n"
     assert repaired("host-sync", text.format("count"), "x.item()", "….detach()  # keep the tensor") is None
+
+
+def test_a_number_that_is_written_each_time_stays_one() -> None:
+    text = "for x in y:\n    total += x.item()\n    bar.set_description('{:.2f}'.format(total))\n"
+    assert repaired("host-sync", text, "x.item()", "….detach()  # keep the tensor") is None
+    text = text.replace("    bar", "    if done:\n        bar")
+    new = repaired("host-sync", text, "x.item()", "….detach()  # keep the tensor")
+    assert new == text.replace("x.item()", "x.detach()")
+
+
+def test_a_tensor_is_made_on_the_device_of_one_that_is_there() -> None:
+    text = (
+        HEAD + "class Net(nn.Module):\n    def forward(self, x=None):\n{}        x = torch.zeros(3)\n        return x\n"
+    )
+    fix = "torch.zeros(3, device=x.device)  # of a tensor x that comes in"
+    new = repaired("device-unsafe-tensor", text.format(""), "torch.zeros", fix)
+    assert new == text.format("").replace("zeros(3)", "zeros(3, device=x.device)")
+    inside = text.format("        if x is None:\n    ")
+    assert repaired("device-unsafe-tensor", inside, "torch.zeros", fix) is None
+
+
+def test_a_file_that_holds_a_module_is_loaded_as_before() -> None:
+    text = "import torch\n\ntorch.save({}, path)\nnet = torch.load(path, weights_only=False)\n"
+    assert repaired("unsafe-load", text.format("net"), "torch.load") is None
+    new = repaired("unsafe-load", text.format("net.state_dict()"), "torch.load")
+    assert new == text.format("net.state_dict()").replace("only=False", "only=True")
 
 
 def test_the_last_layer_of_a_sequence_is_left_out() -> None:
