@@ -42,7 +42,7 @@ def _danger(call: ast.Call, place: Place) -> tuple[str, str] | None:
     name = ast.unparse(call.func)
     is_constant = bool(call.args) and isinstance(_opened(call.args[0], place), ast.Constant)
     if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
-        fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
+        fix = ast.unparse(call).replace("weights_only=False", "weights_only=True") + "  # saved as tensors alone"
         return f"{name} with weights_only=False", fix
     if (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and not is_constant:
         fix = "torch.load(path, weights_only=True)  # or safetensors"

@@ -5,15 +5,16 @@ import multiprocessing.process
 import os
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
+from contextlib import contextmanager
 from queue import Queue
 from traceback import walk_stack
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from playbook.doctor import blame, source
@@ -127,14 +128,64 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
         batches = begin(loader)
     finally:
         vars(loader).update(own)
-    return batches if Loading.longest is None else _first(loader, batches, Loading.longest)
+    return _Batches(loader, batches)
 
 
-def _first(loader: DataLoader, batches: Iterator[Any], number: int) -> Iterator[Any]:
-    for batch in islice(batches, number):
-        Loading.num_quiet = Loading.num_quiet + 1 if loader is Loading.latest else 1
-        Loading.latest = loader
-        yield batch
+class _Batches:
+    """An iteration over a loader, cut short where a loop goes through it, which can be taken back.
+
+    A script that calls `next` counts for itself how many batches there are, so that it gets them all.
+    """
+
+    living: ClassVar[WeakSet[Self]] = WeakSet()
+
+    def __init__(self, loader: DataLoader, batches: Iterator[Any]) -> None:
+        self.loader, self.batches, self.longest = loader, batches, Loading.longest
+        self.number = 0
+        self.taken: list[Any] | None = None  # since it was noted where it is
+        self.again: list[Any] = []  # that have been taken back
+        self.living.add(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __next__(self) -> Any:
+        batch = self.again.pop(0) if self.again else self._fetch(sys._getframe(1))
+        if self.taken is not None:
+            self.taken.append(pytree.tree_map_only(Tensor, Tensor.clone, batch))
+        return batch
+
+    def _fetch(self, frame: FrameType) -> Any:
+        if self.longest is None:
+            return next(self.batches)
+        if self.number >= self.longest and not _calls_next(frame):
+            raise StopIteration
+        batch = next(self.batches)
+        self.number += 1
+        Loading.num_quiet = Loading.num_quiet + 1 if self.loader is Loading.latest else 1
+        Loading.latest = self.loader
+        return batch
+
+
+def _calls_next(frame: FrameType) -> bool:
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return source.is_user(file) and any(call.lineno == line for call in source.calls(source.tree(file), "next"))
+
+
+@contextmanager
+def taken_back() -> Iterator[None]:
+    """Iterations over loaders are afterwards where they were, and give the same batches again."""
+    begun = list(_Batches.living)
+    for each in begun:
+        each.taken = []
+    try:
+        yield
+    finally:
+        for each in begun:
+            each.again, each.taken = [*(each.taken or []), *each.again], None
 
 
 def living(kind: type) -> list[Any]:

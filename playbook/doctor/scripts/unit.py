@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor.held import is_plain
 from playbook.doctor.scripts.hold import Spot, begun_at, head, own_nodes
-from playbook.doctor.scripts.notes import Loading
+from playbook.doctor.scripts.notes import Loading, taken_back
 from playbook.doctor.unchanged import CONTAINERS, refill
 
 _MANY = 10_000  # things in a container that is too large for its content to be put back after a run
@@ -101,7 +101,7 @@ class Unit:
     def _execute(self, statements: list[ast.stmt], chosen: dict[str, Any]) -> None:
         known = self.variables | {name: _copied(self.variables[name]) for name in self.carried} | chosen
         own = [value for name, value in self.globals.items() if not name.startswith("__")]
-        with _put_back([*known.values(), *own], self.globals):
+        with _put_back([*known.values(), *own], self.globals), taken_back():
             declared = known if self._is_file else {name: chosen[name] for name in self._declared & chosen.keys()}
             self.globals.update(declared)
             key = statements is self.after, *known

@@ -262,6 +262,19 @@ def test_a_loop_over_an_iterator_that_was_made_before(tmp_path: Path) -> None:
     assert "the training loader has a random order, or one of the user's own" in report.checked, report
 
 
+def test_a_step_that_takes_batches_of_an_iterator(tmp_path: Path) -> None:
+    """Each replay of it gets the same ones, and a loop that counts them gets all that it counts on."""
+    loop = "batches, others = iter(train_loader), iter(train_loader)\n    for _ in range(len(train_loader)):\n"
+    text = changed(
+        ("    for inputs, target in train_loader:\n", f"    {loop}        inputs, target = next(batches)\n"),
+        ("loss = ", "more = next(others)\n        loss = F.cross_entropy(model(more[0]), more[1]) + "),
+    )
+    report = reviewed(tmp_path, text, only="batch-mixing,host-sync,learning-rate-too-high,missing-zero-grad")
+    assert not report.findings, report
+    assert not [note for note in report.notes if "StopIteration" in note], report
+    assert "the script runs to its end (48 steps)" in report.checked, report
+
+
 def test_the_loader_of_a_loop_that_calls_the_step(tmp_path: Path) -> None:
     """The step is a function of its own, with a batch for its arguments."""
     step = CLEAN[CLEAN.index("        optimizer.zero_grad()") : CLEAN.index("    model.eval()")]
