@@ -144,10 +144,13 @@ def _are_mostly_kept(pairs: list[tuple[Tensor, Tensor]]) -> bool:
 
 
 def _is_label_used(subject: Subject, stays: Sample) -> bool:
-    """Whether the validation step computes with a leaf that does not change."""
+    """Whether the validation step computes with a leaf that does not change, and no target is of one that does."""
     if not stays or not subject.validates:
         return False
-    step = subject.attempt(training=False)
+    step, trained = subject.attempt(training=False), subject.attempt()
+    of_targets = set().union(*(trained.record.ancestors(loss.target) for loss in trained.losses))
+    if any(id(leaf) in of_targets for path, leaf in leaves(trained.batch).items() if path not in stays):
+        return False
     return any(step.record.takers(leaf) for path, leaf in leaves(step.batch).items() if path in stays)
 
 

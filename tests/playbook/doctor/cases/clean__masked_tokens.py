@@ -16,7 +16,8 @@ class Model(Classifier):
         self.net = nn.Sequential(nn.Embedding(41, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 40))
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        tokens, labels = batch
+        tokens, real, labels = batch
+        labels = labels.masked_fill(~real, -1)
         return F.cross_entropy(self(tokens).flatten(0, 1), labels.flatten(), ignore_index=-1)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -27,7 +28,7 @@ def mask(rows: list[Any]) -> Any:
     tokens = torch.stack([row[0] for row in rows])
     hidden = torch.rand(tokens.shape) < 0.2
     hidden[:, 0] = True
-    return tokens.masked_fill(hidden, 40), tokens.masked_fill(~hidden, -1)
+    return tokens.masked_fill(hidden, 40), tokens >= 0, tokens.masked_fill(~hidden, -1)
 
 
 class Data(Blobs):
