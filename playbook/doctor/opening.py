@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
@@ -83,10 +84,15 @@ def _give_shapes(subject: Subject) -> None:
 
 
 def _keep_what_validation_makes(subject: Subject) -> None:
-    """Gives the model the attributes that its validation epochs begin with, such as a list of outputs."""
-    model, before, made = subject.model, set(vars(subject.model)), dict[str, Any]()
+    """Gives the model what its validation epochs begin with, such as a list of outputs or a bank of features."""
+    model, before, made = subject.model, dict(vars(subject.model)), dict[str, Any]()
     with suppress(Exception), subject.evaluating(), unchanged(model):  # an error in a hook is the rehearsal's to tell
         model.on_validation_start()
         model.on_validation_epoch_start()
-        made.update((name, value) for name, value in vars(model).items() if name not in before)
+        now = vars(model).items()
+        made.update((name, value) for name, value in now if name not in before or _is_another(value, before[name]))
     vars(model).update(made)
+
+
+def _is_another(value: Any, before: Any) -> bool:
+    return isinstance(value, Tensor | list | dict) and value is not before

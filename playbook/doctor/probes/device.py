@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from sys import _getframe
 from typing import Any
@@ -100,16 +100,22 @@ class _Notes:
 
 
 def _run_moved(subject: Subject) -> None:
-    """Moves the model, which may send more after itself as a training begins, and runs steps on moved batches."""
+    """Moves the model, which may send more after itself as an epoch begins, and runs steps on moved batches."""
+    model = subject.model
     _move(subject)
-    for begin in (subject.model.on_fit_start, subject.model.on_train_start):
-        with suppress(Exception):  # of what has been done already
-            begin()
+    _begin(model.on_fit_start, model.on_train_start)
     torch.manual_seed(0)
     subject.train(move_data_to_device(subject.batches[0], FAR))
     if subject.validates:
         with subject.evaluating():
+            _begin(model.on_validation_start, model.on_validation_epoch_start)
             subject.validate(move_data_to_device(subject.val_batches[0], FAR))
+
+
+def _begin(*hooks: Callable[[], None]) -> None:
+    for hook in hooks:
+        with suppress(Exception):  # of what has been done already
+            hook()
 
 
 def _move(subject: Subject) -> None:
