@@ -29,9 +29,9 @@ def cut(batch: Any, number: int) -> tuple[Any, Any]:
     return mapped(batch, lambda leaf: leaf[:number]), mapped(batch, lambda leaf: leaf[number:])
 
 
-def with_a_copy(batch: Any) -> Any:
-    """The batch with sample 0 in the place of sample COPY."""
-    return mapped(batch, lambda leaf: torch.cat([leaf[:1], leaf[:1], leaf[2:]]))
+def with_a_copy(batch: Any, source: int = 0) -> Any:
+    """The batch with another sample in the place of sample COPY."""
+    return mapped(batch, lambda leaf: torch.cat([leaf[:COPY], leaf[source : source + 1], leaf[COPY + 1 :]]))
 
 
 def few(batch: Any) -> Any:

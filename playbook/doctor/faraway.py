@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from playbook.doctor.record import tensors
-from playbook.doctor.source import callers, calls, classes_in, definition, tree
+from playbook.doctor.source import callers, calls, classes_in, definition, is_user, tree
 
 FAR = torch.device("meta")
 _CPU = torch.device("cpu")
@@ -246,8 +246,9 @@ def elsewhere(meeting: Meeting, made: Made, read: Callable[[], None] = lambda: N
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         enter(self, "cpu" if device_type == FAR.type else device_type, *args, **kwargs)
 
-    generator, send = torch.Generator, Tensor.cuda
+    generator, send, ask = torch.Generator, Tensor.cuda, torch.cuda.is_available
     Tensor.cuda = lambda self, *_, **__: self.to(FAR)
+    torch.cuda.is_available = lambda: is_user(_getframe(1).f_code.co_filename) or ask()
     torch.autocast.__init__ = autocast
     torch.Generator = _Generator
     _readers.append(read)
@@ -260,6 +261,7 @@ def elsewhere(meeting: Meeting, made: Made, read: Callable[[], None] = lambda: N
         torch.autocast.__init__ = enter
         torch.Generator = generator
         Tensor.cuda = send
+        torch.cuda.is_available = ask
         _readers.remove(read)
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 from playbook.doctor import blame
@@ -9,6 +10,7 @@ from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import COPY, change, evaluated, few, first_where, outputs, with_a_copy
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 BATCH_MIXING = Defect(
@@ -26,20 +28,21 @@ _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, 
 def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
 
-    Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Batches
-    whose tensors do not share their first dimension (graphs) are not looked at.
+    Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Samples that
+    are sorted, as by length, only change places; then some sample can take that place without moving the others, so
+    each is tried. Batches whose tensors do not share their first dimension (graphs) are not looked at.
     """
     batch = few((subject.val_batches if subject.validates else subject.batches)[0])
     size = num_samples(batch) if batch is not None else None
     if size is None or size < 3 or not subject.takes(batch, training=not subject.validates):
         return
     before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
-    pairs = zip(outputs(before, size), outputs(after, size), strict=False)
-    changes = [_change_of_others(a, b, size) for a, b in pairs if a.shape == b.shape]
-    worst = max(changes, default=0.0)
-    if worst <= _CHANGED:
-        if changes:
-            yield f"samples of a batch do not change each other's results ({size} samples)"
+    worst = _change_of_others(before, after, size)
+    if worst is None:
+        return
+    others = (evaluated(subject, with_a_copy(batch, source)) for source in range(size) if source != COPY)
+    if worst <= _CHANGED or any(_changes_one(before, other, size) for other in others):
+        yield f"samples of a batch do not change each other's results ({size} samples)"
         return
     place = _norm(subject) or first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
@@ -54,7 +57,23 @@ def _norm(subject: Subject) -> Place | None:
     return None
 
 
-def _change_of_others(before: Tensor, after: Tensor, size: int) -> float:
+def _changes_one(before: Step, after: Step, size: int) -> bool:
+    """Whether a change of one sample is seen in one row of each result, wherever that is."""
+    rows = [change(a, b).flatten(1).amax(1) > _CHANGED for a, b in _pairs(before, after, size) if a[0].numel()]
+    return any(map(torch.any, rows)) and all(row.sum() <= 1 for row in rows)
+
+
+def _change_of_others(before: Step, after: Step, size: int) -> float | None:
+    """The largest change in a result of another sample; None without results."""
+    return max((_change(a, b, size) for a, b in _pairs(before, after, size)), default=None)
+
+
+def _pairs(before: Step, after: Step, size: int) -> list[tuple[Tensor, Tensor]]:
+    pairs = zip(outputs(before, size), outputs(after, size), strict=False)
+    return [(a, b) for a, b in pairs if a.shape == b.shape]
+
+
+def _change(before: Tensor, after: Tensor, size: int) -> float:
     changed = change(before, after)
     others = [row for row in range(size) if row != COPY]
     changed = changed[others]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
@@ -46,6 +46,7 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     with torch.no_grad():
         for weight in subject.model.parameters():  # branches that begin at zero let nothing through yet
             weight.add_(0.01 * torch.randn_like(weight))
+    _measure_statistics(subject, batch)
     runs: list[tuple[Step, Step]] = []
     for index in range(len(subject.batches)):  # networks may take turns
         before, after = _both(subject, batch, rolled, index)
@@ -70,6 +71,16 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
         return
     message = f"the predictions of {size} samples stay exactly the same when the samples change places"
     yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")
+
+
+def _measure_statistics(subject: Subject, batch: Any) -> None:
+    """Gives norms the statistics of a batch: those that they begin with may leave no unit above zero."""
+    norms = [part for part in subject.model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+    if norms:
+        with subject.not_optimized():
+            subject.train(batch)
 
 
 def _is_constant(step: Step, size: int) -> bool:
