@@ -148,6 +148,13 @@ def _writes(node: ast.AST) -> bool:
     return is_call or is_percent or isinstance(node, ast.JoinedStr)
 
 
+def _decoupled(site: Site) -> list[Edit]:
+    """AdamW for Adam, unless groups bring the decay: those without one would get AdamW's own."""
+    if not any(item.arg == "weight_decay" for call in site.code.calls_at(site.line, "Adam") for item in call.keywords):
+        return []
+    return _first([Rule("M.Adam(*A)", "M.AdamW(*A)"), Rule("Adam(*A)", "torch.optim.AdamW(*A)")], site)
+
+
 def _tensors_alone(site: Site) -> list[Edit]:
     """`weights_only=True`, unless the file saves an object as it is, such as a whole module."""
     saves = [node for node in ast.walk(site.code.tree) if isinstance(node, ast.Call) and name_of(node) == "save"]
@@ -242,8 +249,7 @@ _WITH_SCHEDULE = '{"optimizer": X, "lr_scheduler": {"scheduler": Y, "{key}": {va
 REPAIRS: dict[str, list[Repair]] = {
     "activation-on-logits": _NO_ACTIVATION,
     "adam-l2": [
-        Rule("M.Adam(*A)", "M.AdamW(*A)"),
-        Rule("Adam(*A)", "torch.optim.AdamW(*A)"),
+        _decoupled,
         Option("decoupled_weight_decay", "True", ("NAdam", "RAdam")),
     ],
     "amp-unsafe": [

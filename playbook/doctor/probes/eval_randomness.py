@@ -28,6 +28,7 @@ _NOISE = (*_UNIFORM, *NORMAL)
 _LOGIC = ("lt", "gt", "le", "ge", "bool", "and", "or", "logical_and", "logical_or", "logical_not", "invert")
 _MASKING = SHAPE_ONLY | {*_LOGIC, "triu", "tril"}
 _SUMS, _PRODUCTS, _QUOTIENTS = ("add", "radd", "iadd", "sub"), ("mul", "rmul", "where"), ("div", "truediv")
+_WHOLE = 0.01  # of a step; float32 pixels times 255 are off by 1e-5
 _CHOOSING = ("argsort", "topk", "sort", "argmax", "multinomial")
 
 
@@ -36,7 +37,8 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
 
     Dropout counts wherever it is active. Noise counts if it is drawn inside a model's forward and added or multiplied
     as it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or
-    that chooses positions (masking) is how such models are evaluated. Without a validation step, the training step is
+    that chooses positions (masking) is how such models are evaluated; so is uniform noise that fills the steps between
+    whole numbers (dequantisation, Theis et al. 2016). Without a validation step, the training step is
     run in evaluation mode, where F.dropout must be told of it.
     """
     step = subject.step(training=False) if subject.validates else evaluated(subject, subject.batches[0])
@@ -80,6 +82,8 @@ def _is_plain(record: Record, op: Op) -> bool:
             return False  # the step looks at it, or it chooses positions
         is_computed = any(item.dim() and record.producer(item) is not None for item in others)
         name = later.name.strip("_")  # also of operators, and in place
+        if name in _SUMS and any(_is_dequantised(item, later, op, noise) for item in others):
+            return False
         if (name in _SUMS and others) or (name in _PRODUCTS and is_computed and op.name in _UNIFORM):
             is_joined = True
         elif name in _MASKING or (name in (*_SUMS, *_PRODUCTS, *_QUOTIENTS) and not is_computed):
@@ -87,6 +91,15 @@ def _is_plain(record: Record, op: Op) -> bool:
         elif name not in _PRODUCTS:  # that scale it by something computed
             return False
     return is_joined
+
+
+def _is_dequantised(values: Tensor, total: Op, draw: Op, noise: set[int]) -> bool:
+    """Whether uniform noise is as wide as the steps between values that it is added to."""
+    if draw.name not in ("rand", "rand_like") or values.numel() < 2 or not values.is_floating_point():
+        return False
+    width = next(item for item in total.inputs if id(item) in noise).detach().sum() / draw.out.sum()
+    steps = values.detach().double() / width.double()
+    return bool((steps.amax() > steps.amin()) & ((steps - steps.round()).abs().amax() < _WHOLE))
 
 
 def _difference(subject: Subject) -> float:

@@ -71,7 +71,7 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         times = len(rounds[0][place])
         often = "here" if times == 1 else f"{times} times here"
         message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
-        yield Finding(HOST_SYNC, place, message, _fix(rounds[0][place]))
+        yield Finding(HOST_SYNC, place, message, _fix(rounds[0][place], place))
     if not every:
         yield "no line before the optimizer's step reads a tensor's value in every step"
 
@@ -177,7 +177,10 @@ def _step(subject: Subject, batch: Any, index: int) -> None:
     model.on_train_batch_end(loss if loss is None else {"loss": loss.detach()}, batch, index)
 
 
-def _fix(names: list[str]) -> str:
+def _fix(names: list[str], place: Place) -> str:
+    stops = [node for node in source.around(place, ast.If) if node.test.lineno == place.line]
+    if any(isinstance(node.body[-1], ast.Raise) for node in stops):
+        return "# check it every 100 steps"
     if set(names) & set(_BRANCHES):
         return "torch.where(condition, one, other)  # decides on the device, but computes both: clamp a divisor"
     if set(names) & {"__repr__", "__format__"}:

@@ -32,9 +32,10 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
     """
     batch = subject.batches[0]
     number = num_samples(batch) or 0
-    if number < 3:
+    changed = with_a_copy(batch) if number >= 3 else None
+    if changed is None or not subject.takes(changed):  # an episode has as many samples of every class
         return
-    before, after = (evaluated(subject, each, training=True).losses for each in (batch, with_a_copy(batch)))
+    before, after = (evaluated(subject, each, training=True).losses for each in (batch, changed))
     changes = [(one, *_changes(one, two)) for one, two in zip(before, after, strict=False)]
     telling = [
         (loss, moved, wanted)

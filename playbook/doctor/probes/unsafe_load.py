@@ -63,4 +63,4 @@ def _files(subject: Subject) -> list[str]:
     things = [*subject.model.modules(), subject.data, *[loader.dataset for loader in subject.loaders("train")]]
     modules = {cls.__module__ for thing in things if thing is not None for cls in source.classes_of(thing)}
     files = [inspect.getsourcefile(sys.modules[name]) for name in modules if name in sys.modules]
-    return sorted({*getattr(subject.model, "sources", ()), *filter(None, files)})
+    return sorted({*getattr(subject.model, "files", ()), *filter(None, files)})

@@ -17,6 +17,7 @@ _LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; link
 _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
 _ALONE = ("__pycache__", "node_modules")
 _NETWORK = "the review blocks the network"
+_MARKS = (_NETWORK, "Permission denied")  # of errors that libraries raise in place of those of `confine`
 
 
 class ForbiddenError(PermissionError):
@@ -27,7 +28,7 @@ def is_forbidden(error: BaseException | None) -> bool:
     """Whether an error comes of what `confine` forbids, also by way of others."""
     if error is None:
         return False
-    is_own = isinstance(error, PermissionError) or _NETWORK in str(error)  # which libraries quote in errors of theirs
+    is_own = isinstance(error, PermissionError) or any(mark in str(error) for mark in _MARKS)
     return is_own or is_forbidden(error.__cause__) or is_forbidden(error.__context__)
 
 

@@ -46,6 +46,7 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("activation-on-logits", "return F.gelu(x)", RELU, None),
     ("adam-l2", "return torch.optim.Adam(x, weight_decay=0.1)", {}, "return torch.optim.AdamW(x, weight_decay=0.1)"),
     ("adam-l2", "return make(x, weight_decay=0.1)", {}, None),
+    ("adam-l2", "return torch.optim.Adam(groups, lr=0.1)", {}, None),
     ("bad-broadcast", "return ((x - y.float()) ** 2).mean()", WIDE, "return ((x.squeeze(-1) - y.float()) ** 2).mean()"),
     ("bad-broadcast", "return F.mse_loss(x, y + 1)", NARROW, "return F.mse_loss(x, (y + 1).squeeze(-1))"),
     ("bad-broadcast", "return (x - y) - (y - x)", WIDE, None),
@@ -247,9 +248,9 @@ def test_a_loop_returns_to_training_mode() -> None:
 
 
 def test_a_file_that_has_changed_since_the_review_is_left_alone() -> None:
-    text = "import torch; o = torch.optim.Adam(p)\n"
+    text = "import torch; o = torch.optim.Adam(p, weight_decay=1)\n"
     finding = {"id": "adam-l2", "line": 1, "code": text.strip(), "fix": "", "message": ""}
-    assert repair(text, finding) == "import torch; o = torch.optim.AdamW(p)\n"
+    assert repair(text, finding) == "import torch; o = torch.optim.AdamW(p, weight_decay=1)\n"
     assert repair(f"\n{text}", finding) is None
     assert repair(f"{text}(\n", finding) is None
     assert repair("", finding) is None
@@ -257,7 +258,9 @@ def test_a_file_that_has_changed_since_the_review_is_left_alone() -> None:
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_positions_count_characters_and_keep_line_ends(newline: str) -> None:
-    text = newline.join(["import torch; größe = 'äöü'; o = torch.optim.Adam(größe)", "", "o.step()", ""])
+    text = newline.join(
+        ["import torch; größe = 'äöü'; o = torch.optim.Adam(größe, weight_decay=1)", "", "o.step()", ""]
+    )
     finding = {"id": "adam-l2", "line": 1, "code": text.splitlines()[0], "fix": "", "message": ""}
     assert repair(text, finding) == text.replace("Adam", "AdamW")
     finding = {"id": "missing-zero-grad", "line": 3, "code": "o.step()", "fix": "", "message": ""}

@@ -605,6 +605,23 @@ def test_writing_elsewhere_and_the_network_are_refused(tmp_path: Path) -> None:
         reviewed(folder, first + CLEAN)
 
 
+def test_a_file_that_may_not_be_written_is_no_crash(tmp_path: Path) -> None:
+    """Also where torch says so in an error of its own."""
+    (tmp_path / "script").mkdir()
+    text = CLEAN + f"\ntorch.save(model.state_dict(), {str(tmp_path / 'weights.pt')!r})\n"
+    report = reviewed(tmp_path / "script", text, only="crash,missing-zero-grad")
+    assert not report.findings, report
+    assert not (tmp_path / "weights.pt").exists()
+
+
+def test_a_load_in_a_module_that_the_script_imports(tmp_path: Path) -> None:
+    helper = "import torch\n\n\ndef restore(path):\n    return torch.load(path, weights_only=False)\n"
+    (tmp_path / "helper.py").write_text(helper, encoding="utf-8")
+    text = changed(("import torch\n", "import torch\nfrom helper import restore\n"))
+    [(defect, line)] = lines(reviewed(tmp_path, text, only="unsafe-load"))
+    assert (defect, line) == ("unsafe-load", "return torch.load(path, weights_only=False)")
+
+
 def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
     report = reviewed(tmp_path, CLEAN + "print(accuracy)\n", only="crash")
     assert lines(report) == [("crash", "print(accuracy)")]
