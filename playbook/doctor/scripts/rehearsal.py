@@ -1,4 +1,4 @@
-"""Runs a script for real, with its loaders cut short, and watches gradients, modes, schedules and graphs."""
+"""Runs a script for real, with its loaders cut short, and watches gradients, clipping, modes, schedules and graphs."""
 
 import ast
 import gc
@@ -22,6 +22,7 @@ from playbook.doctor import blame, failure, source
 from playbook.doctor.evaluation import matters
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
+from playbook.doctor.probes import clipping
 from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
@@ -35,7 +36,7 @@ from playbook.doctor.scripts.step import parameters_of
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
 _LEAST = 4  # steps that a finding needs
-_WATCHED = (GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
+_WATCHED = (*clipping.DEFECTS, GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
@@ -88,6 +89,7 @@ class _Rehearsal:
 
     def __init__(self) -> None:
         self.zeroing = _Watch()
+        self.clipping = clipping.WATCH()
         self.num_steps = 0
         self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
         self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
@@ -102,6 +104,7 @@ class _Rehearsal:
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             self.zeroing.before_backward()
+            self.clipping.forget_zeroed()
             return Backward.original(*args, **kwargs)
 
         def evaluate(module: nn.Module, original: Callable[..., nn.Module] = nn.Module.eval) -> nn.Module:
@@ -112,6 +115,7 @@ class _Rehearsal:
 
         Backward.act = backward
         nn.Module.eval = evaluate  # type: ignore[method-assign]
+        self.clipping.begin()
         register_optimizer_step_pre_hook(self._before_step)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
@@ -151,6 +155,7 @@ class _Rehearsal:
             has_ended: whether the script came to its own end.
         """
         yield from self._zeroing()
+        yield from self.clipping.look()
         yield from self._modes()
         yield from self._graph()
         yield from self._schedules(has_ended)

@@ -1,0 +1,157 @@
+"""Gradients that are clipped where no optimizer takes them."""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from playbook.doctor import source
+from playbook.doctor.findings import TRAINING, Defect, Finding, Place
+from playbook.doctor.subject import Subject, Watch
+
+INEFFECTIVE_CLIPPING = Defect(
+    "ineffective-clipping",
+    "warning",
+    "The optimizer takes gradients as they are: clipping does nothing.",
+    shown_by=TRAINING,
+)
+DEFECTS = (INEFFECTIVE_CLIPPING,)
+_FIX = "torch.nn.utils.clip_grad_norm_(parameters, 1.0)  # after backward(), before optimizer.step()"
+_LEAST = 4  # steps that a finding needs
+_READS = 1e5  # a limit this high only reads the norm; public programs clip at 1e3 and below, and read with 1e6 and up
+
+
+def clipping(subject: Subject) -> Iterator[Finding | str]:
+    """Trains a few real steps and follows each clipped gradient until an optimizer takes it, or it is zeroed.
+
+    A line does nothing if its weights have no gradient yet at each call, or one that is zeroed before their optimizer's
+    next step. Gradients that are zeroed before any step at all are not judged: the program may have added them up
+    itself (Abadi et al. 2016, "Deep Learning with Differential Privacy"), or a scaler has skipped the step. Weights
+    that another line clips in time are not reported, nor are networks that are clipped in turns.
+    """
+    yield from subject.watch(_Watch).look()
+
+
+@dataclass(eq=False)
+class _Clipping:
+    """A call that clips gradients, until a step shows what became of them.
+
+    Args:
+        place: the user's line.
+        number: of the steps before it.
+        weights: that it was called with, by identity.
+        clipped: those of them that had a gradient then, and still have it.
+        is_empty: whether none had.
+        is_late: whether a step could have taken the gradients, and did not take them clipped.
+    """
+
+    place: Place | None
+    number: int
+    weights: dict[int, Tensor]
+    clipped: dict[int, Tensor]
+    is_empty: bool
+    is_late: bool
+
+
+class _Watch(Watch):
+    def __init__(self, subject: Subject | None = None) -> None:
+        self.num_steps = 0
+        self.pending: list[_Clipping] = []
+        self.used: dict[int, Tensor] = {}  # weights whose gradient an optimizer has used, until it is zeroed
+        self.effective: list[_Clipping] = []
+        self.ineffective: list[_Clipping] = []
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Puts itself before each backward pass as well; the process is a copy."""
+        backward = torch.autograd.backward
+
+        def watched(*args: Any, **kwargs: Any) -> None:
+            self.forget_zeroed()
+            backward(*args, **kwargs)
+
+        torch.autograd.backward = watched
+        self.begin()
+
+    def begin(self) -> None:
+        """Takes notes of clipping and of optimizers' steps in this process, for good."""
+        for function in (clip_grad._clip_grads_with_norm_, clip_grad.clip_grad_value_):
+            self._watch_calls(function)
+        register_optimizer_step_pre_hook(lambda *_: self.forget_zeroed())
+        register_optimizer_step_post_hook(lambda optimizer, *_: self.after_step(optimizer))
+
+    def _watch_calls(self, function: Any) -> None:
+        """Puts itself inside a function that programs have imported already: into what its wrapper calls."""
+        original = function.__wrapped__
+        signature = inspect.signature(original)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            call = signature.bind(*args, **kwargs)
+            (name, weights), (_, limit), *_ = call.arguments.items()
+            call.arguments[name] = weights = [weights] if isinstance(weights, Tensor) else list(weights)
+            original(*call.args, **call.kwargs)
+            if weights and float(limit) < _READS:
+                self.after_clipping({id(weight): weight for weight in weights})
+
+        for cell in function.__closure__:
+            if cell.cell_contents is original:
+                cell.cell_contents = watched
+
+    def after_clipping(self, weights: dict[int, Tensor]) -> None:
+        places, _ = source.callers(sys._getframe(1))
+        clipped = _with_gradient(weights)
+        is_late = clipped.keys() <= self.used.keys()
+        clipping = _Clipping(next(iter(places), None), self.num_steps, weights, clipped, not clipped, is_late)
+        self.pending.append(clipping)
+
+    def forget_zeroed(self) -> None:
+        self.used = _with_gradient(self.used)
+        for clipping in self.pending:
+            clipping.clipped = _with_gradient(clipping.clipped)
+        self.pending = [clipping for clipping in self.pending if clipping.clipped or clipping.is_late]
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        self.num_steps += 1
+        own = {id(weight): weight for group in optimizer.param_groups for weight in group["params"]}
+        with_gradient = _with_gradient(own)
+        pending, self.pending = self.pending, []
+        for clipping in pending:
+            if own.keys() & clipping.clipped.keys():
+                self.effective.append(clipping)
+            elif not clipping.clipped and with_gradient.keys() & clipping.weights.keys():
+                self.ineffective.append(clipping)
+            else:
+                clipping.is_late = True
+                self.pending.append(clipping)
+        self.used |= with_gradient
+
+    def look(self) -> Iterator[Finding | str]:
+        """What the notes mean."""
+        if self.effective:
+            yield "gradients are clipped before an optimizer takes them"
+        in_time = {key for clipping in self.effective for key in clipping.weights}
+        for place in dict.fromkeys(clipping.place for clipping in self.ineffective):
+            calls = [clipping for clipping in self.ineffective if clipping.place == place]
+            num_steps = len({clipping.number for clipping in calls})
+            if place is None or num_steps < _LEAST or any(in_time & clipping.weights.keys() for clipping in calls):
+                continue
+            num_empty = sum(clipping.is_empty for clipping in calls)
+            reason = (
+                "there is no gradient yet" if 2 * num_empty > len(calls) else "these gradients are never used again"
+            )
+            message = f"{reason}, in all {num_steps} steps"
+            yield Finding(INEFFECTIVE_CLIPPING, place, message, _FIX)
+
+
+def _with_gradient(weights: dict[int, Tensor]) -> dict[int, Tensor]:
+    return {key: weight for key, weight in weights.items() if weight.grad is not None and weight.grad.any()}
+
+
+WATCH = _Watch
