@@ -142,11 +142,9 @@ class _Watch(Watch):
             num_steps = len({clipping.number for clipping in calls})
             if place is None or num_steps < _LEAST or any(in_time & clipping.weights.keys() for clipping in calls):
                 continue
-            num_empty = sum(clipping.is_empty for clipping in calls)
-            reason = (
-                "there is no gradient yet" if 2 * num_empty > len(calls) else "these gradients are never used again"
-            )
-            message = f"{reason}, in all {num_steps} steps"
+            is_early = 2 * sum(clipping.is_empty for clipping in calls) > len(calls)
+            reason = "when there are none yet" if is_early else "and zeroed before an optimizer takes them"
+            message = f"gradients are clipped here {reason}, in all {num_steps} steps"
             yield Finding(INEFFECTIVE_CLIPPING, place, message, _FIX)
 
 

@@ -23,7 +23,7 @@ class Model(Classifier):
         optimizer.zero_grad()
         for inputs, target in zip(x.chunk(2), y.chunk(2), strict=True):
             self.manual_backward(F.cross_entropy(self(inputs), target) / 2)
-            nn.utils.clip_grad_norm_(self.net[2].parameters(), 1.0)
-            nn.utils.clip_grad_value_(self.net[0].parameters(), 1.0)
+            nn.utils.clip_grad_value_(self.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(self.net[0].parameters(), 1.0)
         optimizer.step()
         self.log("norm", nn.utils.clip_grad_norm_(self.parameters(), float("inf")))

@@ -146,12 +146,14 @@ def lines(report: Report) -> list[tuple[str, str]]:
     return [(item["id"], item["code"]) for item in report.findings]
 
 
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
 SCHEDULE = "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=90)"
 DEFECTS = {
     "activation-on-logits": ("return self.second(x)", "return self.second(x).relu()"),
     "double-softmax": ("return self.second(x)", "return self.second(x).softmax(1)"),
     "layer-in-forward": ("return self.second(x)", "return nn.Linear(32, 3)(x)"),
     "missing-zero-grad": ("        optimizer.zero_grad()\n", ""),
+    "ineffective-clipping": ("        loss.backward()", f"        {CLIP}\n        loss.backward()"),
     "stuck-in-eval": ("    model.train()\n", ""),
     "eval-nondeterminism": ("    model.eval()\n", ""),
     "graph-retained": ("        loss.backward()", "        losses.append(loss)\n        loss.backward()"),
@@ -160,6 +162,7 @@ DEFECTS = {
 FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step, one of the rehearsal
 LINES = {
     "missing-zero-grad": "optimizer.step()",
+    "ineffective-clipping": CLIP,
     "stuck-in-eval": "model.eval()",
     "eval-nondeterminism": "for inputs, target in val_loader:",
     "graph-retained": "losses.append(loss)",
@@ -174,6 +177,16 @@ def test_finds_the_defect_at_its_line(tmp_path: Path, defect: str) -> None:
     report = reviewed(tmp_path, changed(DEFECTS[defect]), only=defect)
     assert lines(report) == [(defect, LINES.get(defect, DEFECTS[defect][1]))], report
     assert report.findings[0]["file"] == str(tmp_path / "train.py")
+
+
+def test_clipping_after_the_step_and_before_it(tmp_path: Path) -> None:
+    imported = ("import torch\n", "import torch\nfrom torch.nn.utils import clip_grad_value_\n")
+    step, clip = "optimizer.step()\n", "clip_grad_value_(model.parameters(), 0.5)\n"
+    late = changed(imported, (step, f"{step}        {clip}"))
+    assert lines(reviewed(tmp_path, late, only="ineffective-clipping")) == [("ineffective-clipping", clip.strip())]
+    report = reviewed(tmp_path, late.replace(step, f"{clip}        {step}"), only="ineffective-clipping")
+    assert not report.findings, report
+    assert "gradients are clipped before an optimizer takes them" in report.checked
 
 
 def test_a_schedule_that_another_file_steps_later(tmp_path: Path) -> None:
