@@ -2,14 +2,15 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -26,6 +27,7 @@ INEFFECTIVE_CLIPPING = Defect(
 DEFECTS = (INEFFECTIVE_CLIPPING,)
 _FIX = "torch.nn.utils.clip_grad_norm_(parameters, 1.0)  # after backward(), before optimizer.step()"
 _LEAST = 4  # steps that a finding needs
+_MOST = 1000  # calls that are remembered
 _READS = 1e5  # a limit this high only reads the norm; public programs clip at 1e3 and below, and read with 1e6 and up
 
 
@@ -66,8 +68,8 @@ class _Watch(Watch):
         self.num_steps = 0
         self.pending: list[_Clipping] = []
         self.used: dict[int, Tensor] = {}  # weights whose gradient an optimizer has used, until it is zeroed
-        self.effective: list[_Clipping] = []
         self.ineffective: list[_Clipping] = []
+        self.in_time: set[int] = set()  # weights, by identity, that some line clips before their optimizer's step
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Puts itself before each backward pass as well; the process is a copy."""
@@ -82,34 +84,32 @@ class _Watch(Watch):
 
     def begin(self) -> None:
         """Takes notes of clipping and of optimizers' steps in this process, for good."""
-        for function in (clip_grad._clip_grads_with_norm_, clip_grad.clip_grad_value_):
-            self._watch_calls(function)
+        for function in (clip_grads_with_norm_, clip_grad_value_):  # clip_grad_norm_ calls the first
+            for cell in getattr(function, "__closure__", None) or ():  # programs may have imported the function itself
+                if inspect.isfunction(cell.cell_contents):
+                    cell.cell_contents = self._noting(cell.cell_contents)
         register_optimizer_step_pre_hook(lambda *_: self.forget_zeroed())
         register_optimizer_step_post_hook(lambda optimizer, *_: self.after_step(optimizer))
 
-    def _watch_calls(self, function: Any) -> None:
-        """Puts itself inside a function that programs have imported already: into what its wrapper calls."""
-        original = function.__wrapped__
-        signature = inspect.signature(original)
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            call = signature.bind(*args, **kwargs)
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def clip(*args: Any, **kwargs: Any) -> Any:
+            call = inspect.signature(original).bind(*args, **kwargs)
             (name, weights), (_, limit), *_ = call.arguments.items()
             call.arguments[name] = weights = [weights] if isinstance(weights, Tensor) else list(weights)
             original(*call.args, **call.kwargs)
             if weights and float(limit) < _READS:
                 self.after_clipping({id(weight): weight for weight in weights})
 
-        for cell in function.__closure__:
-            if cell.cell_contents is original:
-                cell.cell_contents = watched
+        return clip
 
     def after_clipping(self, weights: dict[int, Tensor]) -> None:
         places, _ = source.callers(sys._getframe(1))
         clipped = _with_gradient(weights)
         is_late = clipped.keys() <= self.used.keys()
-        clipping = _Clipping(next(iter(places), None), self.num_steps, weights, clipped, not clipped, is_late)
-        self.pending.append(clipping)
+        place = next(iter(places), None)
+        self.pending.append(_Clipping(place, self.num_steps, weights, clipped, not clipped, is_late))
+        del self.pending[:-_MOST]
 
     def forget_zeroed(self) -> None:
         self.used = _with_gradient(self.used)
@@ -124,23 +124,23 @@ class _Watch(Watch):
         pending, self.pending = self.pending, []
         for clipping in pending:
             if own.keys() & clipping.clipped.keys():
-                self.effective.append(clipping)
+                self.in_time |= clipping.weights.keys()
             elif not clipping.clipped and with_gradient.keys() & clipping.weights.keys():
                 self.ineffective.append(clipping)
             else:
                 clipping.is_late = True
                 self.pending.append(clipping)
+        del self.ineffective[_MOST:]
         self.used |= with_gradient
 
     def look(self) -> Iterator[Finding | str]:
         """What the notes mean."""
-        if self.effective:
+        if self.in_time:
             yield "gradients are clipped before an optimizer takes them"
-        in_time = {key for clipping in self.effective for key in clipping.weights}
         for place in dict.fromkeys(clipping.place for clipping in self.ineffective):
             calls = [clipping for clipping in self.ineffective if clipping.place == place]
             num_steps = len({clipping.number for clipping in calls})
-            if place is None or num_steps < _LEAST or any(in_time & clipping.weights.keys() for clipping in calls):
+            if place is None or num_steps < _LEAST or any(self.in_time & clipping.weights.keys() for clipping in calls):
                 continue
             is_early = 2 * sum(clipping.is_empty for clipping in calls) > len(calls)
             reason = "when there are none yet" if is_early else "and zeroed before an optimizer takes them"
