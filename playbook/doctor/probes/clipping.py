@@ -52,7 +52,7 @@ class _Clipping:
         weights: that it was called with, by identity.
         clipped: those of them that had a gradient then, and still have it.
         is_empty: whether none had.
-        is_late: whether a step could have taken the gradients, and did not take them clipped.
+        is_late: whether none had, or a step has used the gradients before they were clipped, or left them out since.
     """
 
     place: Place | None
@@ -143,7 +143,7 @@ class _Watch(Watch):
             if place is None or num_steps < _LEAST or any(self.in_time & clipping.weights.keys() for clipping in calls):
                 continue
             is_early = 2 * sum(clipping.is_empty for clipping in calls) > len(calls)
-            reason = "when there are none yet" if is_early else "and zeroed before an optimizer takes them"
+            reason = "before there are any" if is_early else "and zeroed before an optimizer takes them"
             message = f"gradients are clipped here {reason}, in all {num_steps} steps"
             yield Finding(INEFFECTIVE_CLIPPING, place, message, _FIX)
 
