@@ -38,6 +38,7 @@ class Op:
         direct: whether the innermost called torch itself, and not through another library.
         grad: whether gradients were on.
         module: of which module's forward the call is part; the innermost.
+        function: that was called.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Op:
     direct: bool
     grad: bool
     module: nn.Module | None
+    function: Callable[..., Any]
 
     @property
     def place(self) -> Place | None:
@@ -67,6 +69,16 @@ class Op:
     def argument(self, index: int, name: str, default: Any = None) -> Any:
         """An argument by position or name."""
         return self.args[index] if len(self.args) > index else self.kwargs.get(name, default)
+
+    def again(self, replaced: dict[int, Tensor]) -> Any:
+        """The result of the same call with other tensors in the place of some, without gradients and unrecorded.
+
+        Args:
+            replaced: the other tensors, by the identity of those whose place they take.
+        """
+        args, kwargs = pytree.tree_map_only(Tensor, lambda leaf: replaced.get(id(leaf), leaf), (self.args, self.kwargs))
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            return self.function(*args, **kwargs)
 
 
 def tensors(tree: Any) -> list[Tensor]:
@@ -119,7 +131,7 @@ class Record(TorchFunctionMode):
         kwargs = kwargs or {}
         places, direct = callers(_getframe(1))
         module = self._within[-1] if self._within else None
-        op = Op(_name(func), tuple(args), kwargs, None, places, direct, torch.is_grad_enabled(), module)
+        op = Op(_name(func), tuple(args), kwargs, None, places, direct, torch.is_grad_enabled(), module, func)
         self.ops.append(op)
         self.before(op)
         op.out = func(*args, **kwargs)
