@@ -18,8 +18,8 @@ _VIEWS = {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "s
 _VIEWS |= {"unsqueeze_", "transpose", "t", "T", "mT", "permute", "movedim", "swapaxes", "expand", "expand_as"}
 _PARTS = {"__getitem__", "select", "narrow", "index_select", "masked_select", "chunk", "split", "unbind", "stack"}
 _PARTS |= {"cat"}
-_COPIES = {"contiguous", "clone", "to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"}
-SHAPE_ONLY = frozenset(_VIEWS | _PARTS | _COPIES)  # change a tensor's shape, place or type, but not its values
+COPIES = {"contiguous", "clone", "to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"}
+SHAPE_ONLY = frozenset(_VIEWS | _PARTS | COPIES)  # change a tensor's shape, place or type, but not its values
 
 
 @dataclass

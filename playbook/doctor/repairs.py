@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from playbook.doctor.code import Code, Edit, name_of
+from playbook.doctor.code import Code, Edit, keyword, name_of
 from playbook.doctor.rules import Option, Rule, Site
 
 Repair = Callable[[Site], list[Edit]]
@@ -221,6 +221,21 @@ def _channels_first(site: Site) -> list[Edit]:
     return site.code.put(calls[0], text) if len(calls[0].args) == len(order) else []
 
 
+def _over_axis(site: Site) -> list[Edit]:
+    """Another axis for a softmax, at its call or where its layer is made, unless a variable holds the axis."""
+    groups, calls = site.groups(r"softmax\(dim=(?P<dim>-?\d+)\)"), site.calls("softmax", "Softmax")
+    if groups is None or len(calls) != 1:
+        return []
+    call = calls[0]
+    is_method = isinstance(call.func, ast.Attribute) and not site.code.is_module(call.func.value)
+    number = 0 if is_method or name_of(call) == "Softmax" else 1
+    axis = keyword(call, "dim") or next(iter(call.args[number:]), None)
+    if axis is None:
+        return site.code.set_keyword(call, "dim", groups["dim"])
+    is_number = re.fullmatch(r"-?\d+", site.code.source(axis)) is not None
+    return site.code.put(axis, groups["dim"]) if is_number else []
+
+
 _ACTIVATION = r"the result of (?P<name>\w+) goes into"
 _NO_ACTIVATION = [
     _without_activation,
@@ -359,6 +374,7 @@ REPAIRS: dict[str, list[Repair]] = {
         Rule("torch.ones(X, Y, *A).tril()", "torch.ones(X, Y, *A).tril(Y - X)", r"tril\(S - T\)"),
     ],
     "sigmoid-before-logits-loss": _NO_ACTIVATION,
+    "softmax-axis": [_over_axis],
     "stuck-in-eval": [Rule("X.eval()", "X", "leave out"), _back_to_training],
     "train-not-shuffled": [
         Option("shuffle", "True", ("DataLoader",), "shuffle=True", unless=("sampler", "batch_sampler")),

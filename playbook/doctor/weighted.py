@@ -6,28 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from playbook.doctor.losses import SHAPE_ONLY
+from playbook.doctor.losses import COPIES, SHAPE_ONLY
 from playbook.doctor.record import Op, Record, tensors
 
 PRODUCTS = ("matmul", "bmm", "mm", "mv", "einsum", "tensordot", "inner", "dot")  # that are summed
 TIMES = ("mul", "mul_", "multiply")
 _DROPOUTS = {"dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout"}
 _MASKS = {"masked_fill", "masked_fill_", "where", "nan_to_num", "nan_to_num_"}
-_COPIES = {
-    "detach",
-    "type_as",
-    "clone",
-    "contiguous",
-    "to",
-    "type",
-    "float",
-    "double",
-    "half",
-    "bfloat16",
-    "cpu",
-    "cuda",
-}
-SAME_SHAPE = frozenset(_DROPOUTS | _MASKS | _COPIES)  # leave weights as they are, or leave some of them out
+SAME_SHAPE = frozenset(COPIES | {"detach", "type_as"} | _DROPOUTS | _MASKS)  # keep weights, or leave some of them out
 _SHAPES = SHAPE_ONLY - SAME_SHAPE - {"cat", "stack", "masked_select"}
 _FAILURES = (RuntimeError, IndexError, TypeError, ValueError)  # of a call that needs its own tensors
 
@@ -59,35 +45,37 @@ class WeightedSum:
 
 
 def weighted_sums(record: Record, weights: Tensor) -> Iterator[WeightedSum]:
-    """The sums that weights end in, each call once: some return the very tensor that they get."""
+    """The sums that weights end in; no call is looked at twice."""
     todo, known = [(weights, WeightedSum(()))], set()
     while todo:
         tensor, way = todo.pop()
         for op in record.takers(tensor):
-            if op in known:
-                continue
+            steps = _continued(op, tensor, way) if op not in known else []
             known.add(op)
-            others = tuple(leaf for leaf in op.inputs if leaf is not tensor)
-            for made in op.outputs:
-                longer = WeightedSum((*way.path, (op, tensor, made)), way.values)
-                if _is_mask(op, others) and made.shape == tensor.shape:
-                    todo.append((made, way))
-                elif op.name in _SHAPES and op.inputs[0] is tensor:
-                    todo.append((made, longer))
-                elif op.name == "sum":
+            for made, longer in steps:
+                if op.name in ("sum", *PRODUCTS):
                     yield longer
-                elif others and not way.values and op.name in (*PRODUCTS, *TIMES):
-                    product = WeightedSum(longer.path, others)
-                    if op.name in PRODUCTS:
-                        yield product
-                    else:
-                        todo.append((made, product))
+                elif made is tensor:  # some calls return the very tensor that they get, perhaps changed
+                    way = longer
+                else:
+                    todo.append((made, longer))
+
+
+def _continued(op: Op, tensor: Tensor, way: WeightedSum) -> list[tuple[Tensor, WeightedSum]]:
+    """What a call makes of weights, or of their products with values, and the way there; nothing if that is unclear."""
+    others = tuple(leaf for leaf in op.inputs if leaf is not tensor)
+    is_mask = op.name in SAME_SHAPE or (op.name in TIMES and all(map(is_binary, others)))
+    if is_mask and all(made.shape == tensor.shape for made in op.outputs):
+        return [(made, way) for made in op.outputs]
+    if op.name == "sum" or (op.name in _SHAPES and op.inputs[0] is tensor):
+        values = way.values
+    elif op.name in (*PRODUCTS, *TIMES) and others and not way.values:
+        values = others
+    else:
+        return []
+    return [(made, WeightedSum((*way.path, (op, tensor, made)), values)) for made in op.outputs]
 
 
 def is_binary(values: Tensor) -> bool:
     """Whether all values are 0 or 1, as those of a mask."""
     return bool(((values == 0) | (values == 1)).all())
-
-
-def _is_mask(op: Op, others: tuple[Tensor, ...]) -> bool:
-    return op.name in SAME_SHAPE or (op.name in TIMES and all(map(is_binary, others)))

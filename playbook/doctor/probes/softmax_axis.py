@@ -59,7 +59,7 @@ def softmax_axis(subject: Subject) -> Iterator[Finding | str]:
 
 def _finding(op: Op, sums: list[WeightedSum], axis: int, place: Place | None) -> Finding:
     wrong = next(item for item in sums if item.values and _is_one(item, op, axis))
-    totals = wrong.of_ones(op.out.nan_to_num())
+    totals = wrong.of_ones(op.again({}).nan_to_num())
     assert totals is not None, "the same calls have been repeated before"
     least, most = (f"{total.item():.2g}" for total in totals.aminmax())
     message = f"softmax over axis {_axis(op)} of {tuple(_shape(op))}, but the weighted sum goes over axis {axis}: "

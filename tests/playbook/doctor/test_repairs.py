@@ -35,6 +35,7 @@ DROPS = {"fix": "DataLoader(dataset, batch_size=…, drop_last=False)"}
 SHUFFLES = {"fix": "DataLoader(dataset, batch_size=…, shuffle=True)"}
 MODES = {"fix": "# leave out .eval(), or freeze: .requires_grad_(False)"}
 SIGN = {"fix": "return -loss  # the other sign"}
+AXIS = {"fix": "softmax(dim=-1)  # over what is summed"}
 NO_GRAPH = {"fix": "….detach()  # keep the tensor, add it up on the device, and read it when it is written"}
 LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("double-softmax", "return self.net(x).softmax(-1)  # why", SOFTMAX, "return self.net(x)  # why"),
@@ -104,6 +105,13 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
         "return F.cross_entropy(x, y, ignore_index=0)",
     ),
     ("same-position", "return x + self.table[:, x.size(1)]", {}, "return x + self.table[:, : x.size(1)]"),
+    ("softmax-axis", "return F.softmax(x, dim=1) @ y", AXIS, "return F.softmax(x, dim=-1) @ y"),
+    ("softmax-axis", "return F.softmax(x @ y, 1)", AXIS, "return F.softmax(x @ y, -1)"),
+    ("softmax-axis", "return F.softmax(x)", AXIS, "return F.softmax(x, dim=-1)"),
+    ("softmax-axis", "return (x + y).softmax(1)", AXIS, "return (x + y).softmax(-1)"),
+    ("softmax-axis", "self.normalise = nn.Softmax(1)", AXIS, "self.normalise = nn.Softmax(-1)"),
+    ("softmax-axis", "return x.softmax(self.axis)", AXIS, None),
+    ("softmax-axis", "return x.softmax(1), y.softmax(1)", AXIS, None),
     ("stuck-in-eval", "self.net.eval()", MODES, "pass"),
     ("stuck-in-eval", "net = self.net.eval()", MODES, "net = self.net"),
     (
