@@ -14,7 +14,7 @@ class Model(Classifier):
 
     def __init__(self) -> None:
         super().__init__()
-        self.qkv, self.out = nn.Linear(8, 48), nn.Linear(16, 3)
+        self.qkv, self.net = nn.Linear(8, 48), nn.Linear(16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         heads = self.qkv(x).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)  # (3, B, H, T, D)
@@ -22,7 +22,7 @@ class Model(Classifier):
         scores = query @ key.transpose(2, 3) / 8**0.5  # (B, H, T, T)
         weights = F.dropout(F.softmax(scores, dim=self.axis), 0.1, self.training)  # here
         mixed = (weights @ value).transpose(1, 2).flatten(2)  # (B, T, H * D)
-        return self.out(mixed.mean(1))
+        return self.net(mixed.mean(1))
 
 
 class Repaired(Model):

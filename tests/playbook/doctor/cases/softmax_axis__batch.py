@@ -13,7 +13,7 @@ class Model(softmax_axis__single.Model):
     def forward(self, x: Tensor) -> Tensor:
         states, _ = self.rnn(x)  # (B, T, D)
         weights = F.softmax(self.score(states).transpose(1, 2))  # here
-        return self.out(weights.bmm(states).squeeze(1))
+        return self.net(weights.bmm(states).squeeze(1))
 
 
 class Repaired(softmax_axis__single.Model):

@@ -14,12 +14,12 @@ class Model(Classifier):
     def __init__(self) -> None:
         super().__init__()
         self.rnn = nn.GRU(8, 16, batch_first=True)
-        self.score, self.out = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1)), nn.Linear(16, 3)
+        self.score, self.net = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1)), nn.Linear(16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         states, _ = self.rnn(x)  # (B, T, D)
         weights = self.score(states).softmax(self.axis)  # here
-        return self.out((weights * states).sum(1))
+        return self.net((weights * states).sum(1))
 
 
 class Repaired(Model):
