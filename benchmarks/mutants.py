@@ -354,7 +354,7 @@ KINDS: dict[str, tuple[set[str], ChangeFinder]] = {
     "no super().__init__()": ({"missing-super-init"}, deleted("__init__", "super()")),
     "bias before a norm": ({"bias-before-norm"}, biased),
     "dropout in evaluation": ({"eval-nondeterminism"}, returned("torch.dropout({}, 0.2, True)")),
-    "softmax over the batch": ({"batch-mixing"}, option(("softmax", "log_softmax"), "dim", "0")),
+    "softmax over the batch": ({"batch-mixing", "softmax-axis"}, option(("softmax", "log_softmax"), "dim", "0")),
     "batch_first": ({"batch-mixing"}, option((), "batch_first", "False")),
     "reshape in place of transpose": ({"batch-mixing", "misordered-targets", "channel-order", "causal-leak"}, reshaped),
     "no causal mask": ({"causal-leak"}, no_mask),

@@ -2,28 +2,25 @@
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 
 from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import Op
-from playbook.doctor.scores import are_comparisons
+from playbook.doctor.softmax import Softmax
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
-from playbook.doctor.weighted import WeightedSum, is_binary, weighted_sums
+from playbook.doctor.weighted import WeightedSum, is_binary
 
 SOFTMAX_AXIS = Defect(
     "softmax-axis",
     "warning",
-    "Attention does not choose between the things that are summed: their weights do not add up to 1.",
+    "Attention cannot choose among what it sums: the weights do not add up to 1.",
     shown_by=Evidence("experiment", "weighted sums were repeated with values of 1, and with softmax over each axis"),
 )
 DEFECTS = (SOFTMAX_AXIS,)
 LIGHT = True
-_EXACT = 1e-3  # in single precision, sums of weights differ from 1 by 1e-6; over another axis by 0.1 and more
 _PROBABILITIES = ("softmax", "log_softmax", "gumbel_softmax", "sigmoid", "log", "logsigmoid", "one_hot")
 
 
@@ -36,88 +33,68 @@ def softmax_axis(subject: Subject) -> Iterator[Finding | str]:
     alone are weights that are divided by their sum later or are right in another sum, and routing, which begins with
     scores that do not come from data and then sums the same values again.
     """
-    step, size = subject.step(), num_samples(subject.batches[0])
-    num_right, lines, summed, places = 0, set(), set(), set()
-    for op in step.record.named("softmax"):
-        sums = list(weighted_sums(step.record, op.out)) if op.direct and isinstance(op.out, Tensor) else []
-        leaves = [leaf for item in sums for leaf in item.values]
-        values = {(id(step.record.origin(leaf, SHAPE_ONLY | {"detach"})), _shape(op)) for leaf in leaves}
-        is_first = op.places not in lines and summed.isdisjoint(values)
-        lines.add(op.places)
-        summed |= values
-        if not values or not is_first:
+    num_right, places = 0, set()
+    for softmax in _first_calls(subject.step()):
+        if any(softmax.adds_up(item, softmax.axis) for item in softmax.sums):
+            num_right += 1
             continue
-        num_right += any(_is_one(item, op, _axis(op)) for item in sums if item.values)
-        axis = _right_axis(step, op, sums, size)
-        place = _line(subject, op)
-        if axis is not None and place not in places:
+        better = _better_axis(softmax, num_samples(subject.batches[0]))
+        place = _line(subject, softmax)
+        if better is not None and place not in places:
             places.add(place)
-            yield _finding(op, sums, axis, place)
+            yield _finding(softmax, *better, place)
     if num_right and not places:
         yield "softmax weights add up to 1 along the axis of their sum"
 
 
-def _finding(op: Op, sums: list[WeightedSum], axis: int, place: Place | None) -> Finding:
-    wrong = next(item for item in sums if item.values and _is_one(item, op, axis))
-    totals = wrong.of_ones(op.again({}).nan_to_num())
+def _first_calls(step: Step) -> Iterator[Softmax]:
+    """The first softmax of each line, and the first that weighs the same values."""
+    lines, summed = set(), set()
+    for op in step.record.named("softmax"):
+        if not op.direct or not isinstance(op.out, Tensor):
+            continue
+        softmax = Softmax(step, op)
+        leaves = [leaf for item in softmax.sums for leaf in item.values]
+        values = {(id(step.record.origin(leaf, SHAPE_ONLY | {"detach"})), softmax.shape) for leaf in leaves}
+        if op.places not in lines and summed.isdisjoint(values):
+            yield softmax
+        lines.add(op.places)
+        summed |= values
+
+
+def _better_axis(softmax: Softmax, size: int | None) -> tuple[WeightedSum, int] | None:
+    """A sum in which weights add up to 1 only with the softmax over another axis, which is surely the right one."""
+    if any(softmax.adds_up(item, axis) for item in softmax.own_sums for axis in softmax.others):  # divided by it later
+        return None
+    pairs = [(item, axis) for item in softmax.sums for axis in softmax.others if softmax.adds_up(item, axis)]
+    pairs = [pair for pair in pairs if all(_is_value(softmax, leaf) for leaf in pair[0].values)]
+    is_batch = softmax.axis == 0 and softmax.shape[:1] == (size,) != (1,)
+    return pairs[0] if pairs and (is_batch or softmax.compares()) else None
+
+
+def _is_value(softmax: Softmax, leaf: Tensor) -> bool:
+    """Whether what is summed is a value from data, and no label or probability, as in a loss."""
+    maker = softmax.step.record.producer(leaf, SHAPE_ONLY)
+    if maker is not None and maker.name in _PROBABILITIES:
+        return False
+    if not leaf.is_floating_point() or is_binary(leaf) or not softmax.step.is_from_data(leaf):
+        return False
+    return id(softmax.op.out) not in softmax.step.record.ancestors(leaf)
+
+
+def _finding(softmax: Softmax, item: WeightedSum, axis: int, place: Place | None) -> Finding:
+    totals = item.of_ones(softmax.op.again({}).nan_to_num())
     assert totals is not None, "the same calls have been repeated before"
     least, most = (f"{total.item():.2g}" for total in totals.aminmax())
-    message = f"softmax over axis {_axis(op)} of {tuple(_shape(op))}, but the weighted sum goes over axis {axis}: "
+    message = (
+        f"softmax over axis {softmax.axis} of {tuple(softmax.shape)}, but the weighted sum goes over axis {axis}: "
+    )
     message += f"its weights add up to {least}" + (f" … {most}" if least != most else "")
-    dim = -1 if axis == len(_shape(op)) - 1 else axis
+    dim = -1 if axis == len(softmax.shape) - 1 else axis
     return Finding(SOFTMAX_AXIS, place, message, f"softmax(dim={dim})  # over what is summed")
 
 
-def _right_axis(step: Step, op: Op, sums: list[WeightedSum], size: int | None) -> int | None:
-    """The axis that the softmax should go over, if it goes over one that is surely wrong."""
-    others = [axis for axis, length in enumerate(_shape(op)) if axis != _axis(op) and length > 1]
-    weighted, alone = ([item for item in sums if bool(item.values) == is_weighted] for is_weighted in (True, False))
-    if any(_is_one(item, op, _axis(op)) for item in weighted):
-        return None
-    if any(_is_one(item, op, axis) for item in alone for axis in others):  # to divide by it
-        return None
-    pairs = [(item, axis) for item in weighted for axis in others if _is_one(item, op, axis)]
-    if not pairs or not (_is_batch(op, size) or are_comparisons(step, op.argument(0, "input"))):
-        return None
-    return next((axis for item, axis in pairs if _has_values(step, op, item)), None)
-
-
-def _shape(op: Op) -> torch.Size:
-    return op.argument(0, "input").shape  # that of the result may be changed in place
-
-
-def _axis(op: Op) -> int:
-    """The axis of a softmax, as F.softmax chooses it where `dim` is left out."""
-    number, axis = len(_shape(op)), op.argument(1, "dim")
-    implicit = 0 if number in (0, 1, 3) else 1
-    return (implicit if axis is None else axis) % max(number, 1)
-
-
-def _is_one(item: WeightedSum, op: Op, axis: int) -> bool:
-    """Whether weights that are normalised over this axis add up to 1 in a sum, whatever the scores."""
-    scores = torch.randn(_shape(op), generator=torch.Generator().manual_seed(0))
-    totals = item.of_ones(scores.softmax(axis))
-    return totals is not None and bool(((totals - 1).abs() < _EXACT).all())
-
-
-def _is_batch(op: Op, size: int | None) -> bool:
-    return _axis(op) == 0 and 1 < len(op.out) == size
-
-
-def _has_values(step: Step, op: Op, item: WeightedSum) -> bool:
-    """Whether what is summed are values from data, and not labels or probabilities, as in a loss."""
-    for leaf in item.values:
-        maker = step.record.producer(leaf, SHAPE_ONLY)
-        if maker is not None and maker.name in _PROBABILITIES:
-            return False
-        if not leaf.is_floating_point() or is_binary(leaf) or not step.is_from_data(leaf):
-            return False
-        if id(op.out) in step.record.ancestors(leaf):
-            return False
-    return True
-
-
-def _line(subject: Subject, op: Op) -> Place | None:
+def _line(subject: Subject, softmax: Softmax) -> Place | None:
     """The line of `dim`: that of a layer is where the layer is made."""
-    made = blame.layer(subject.model, op.module) if isinstance(op.module, nn.Softmax) else None
-    return made or op.place
+    layer = softmax.op.module
+    return (blame.layer(subject.model, layer) if isinstance(layer, nn.Softmax) else None) or softmax.op.place

@@ -20,7 +20,7 @@ class Model(Classifier):
     def forward(self, x: Tensor) -> Tensor:
         first, second = x.chunk(2, dim=1)
         scores = torch.einsum("bqd,bkd->bqk", self.query(first), self.key(second))
-        weights = self.normalise(scores.masked_fill(scores < -20, -torch.inf))
+        weights = self.normalise(scores.masked_fill(scores < -20, -torch.inf)).contiguous()
         return self.net(torch.einsum("bqk,bkd->bqd", weights, second).mean(1) + first.mean(1))
 
 
