@@ -40,30 +40,41 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     """
     batch = (subject.val_batches if subject.validates else subject.batches)[0]
     size = num_samples(batch)
-    found = _padded(batch)
-    if size is None or found is None:
-        return
-    row, length, total = found
+    results = [_leak(subject, batch, size, *found) for found in _padded(batch)] if size is not None else []
+    looked = [result for result in results if result is not None]
+    yield from [result for result in looked if isinstance(result, Finding)][:1] or looked[:1]
+
+
+def _leak(subject: Subject, batch: Any, size: int, row: int, length: int, total: int) -> Finding | str | None:
+    """What cutting the padding off a sample does; None where that cannot be told.
+
+    Args:
+        subject: that has it.
+        batch: of the sample.
+        size: its number of samples.
+        row: of the sample.
+        length: of the sample, in steps.
+        total: of the sample with its padding.
+    """
 
     def cut(steps: int) -> Any:
         return row_alone(batch, row, size, total, slice(steps))
 
     if not subject.takes(cut(total), training=not subject.validates):
-        return
+        return None
     whole = evaluated(subject, cut(total))
     middle = (length + total + 1) // 2 if any(whole.record.named(*_LOCAL)) else length + 2
     try:
         shorter = evaluated(subject, cut(middle))
     except (AssertionError, RuntimeError, ValueError, IndexError):
-        return
+        return None
     results = zip(outputs(whole, 2), outputs(shorter, 2), strict=False)
     pairs = [_real(a, b, length) for a, b in results if a.shape[2:] == b.shape[2:]]
     worst = max((change(*pair).max().item() for pair in pairs if pair is not None), default=None)
     if worst is None:
-        return
+        return None
     if worst <= _CHANGED:
-        yield "the amount of padding does not change results"
-        return
+        return "the amount of padding does not change results"
     place = first_where(whole.record, shorter.record, lambda one, other: _lets_in(one, other, length))
     message = (
         f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
@@ -72,15 +83,15 @@ def padding(subject: Subject) -> Iterator[Finding | str]:
     if not _lengths_vary(subject, total):
         defect = replace(defect, severity="advice", impact="Results depend on the one length that all samples get.")
     fix = "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # or a mask"
-    yield Finding(defect, place, message, fix)
+    return Finding(defect, place, message, fix)
 
 
 def _lengths_vary(subject: Subject, total: int) -> bool:
     """Whether batches are padded to different lengths: they are, or the samples that they are made of."""
     if subject.positions is not None:  # all were cut to one length
         return True
-    padded = [_padded(batch) for batch in (*subject.batches, *subject.val_batches)]
-    if any(found is not None and found[2] != total for found in padded):
+    lengths = [[found[2] for found in _padded(batch)] for batch in (*subject.batches, *subject.val_batches)]
+    if any(found and total not in found for found in lengths):
         return True
     datasets = [loader.dataset for loader in train_loaders(subject)]
     samples = [leaves(dataset[number]) for dataset in datasets for number in indices(dataset, _ITEMS)]
@@ -88,8 +99,9 @@ def _lengths_vary(subject: Subject, total: int) -> bool:
     return len(shapes) > len({path for path, _ in shapes})  # bytes are texts, which may be cut to any length
 
 
-def _padded(batch: Any) -> tuple[int, int, int] | None:
-    """The shortest sample of a padded batch: its index, its length, and the length of all."""
+def _padded(batch: Any) -> list[tuple[int, int, int]]:
+    """The shortest sample of each padded tensor, one for each length that all get: its index, its length, and that."""
+    found: dict[int, tuple[int, int, int]] = {}
     for leaf in tensors(batch):
         if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or leaf.dtype == torch.bool:
             continue
@@ -103,8 +115,8 @@ def _padded(batch: Any) -> tuple[int, int, int] | None:
         shortest = int(lengths.clamp(min=1).argmin())
         uneven = lengths.unique().numel() > 2 and steps.unique().numel() > 3  # masks are no sequences
         if uneven and 1 <= lengths[shortest] <= steps.shape[1] - _LEAST:
-            return shortest, int(lengths[shortest]), steps.shape[1]
-    return None
+            found.setdefault(steps.shape[1], (shortest, int(lengths[shortest]), steps.shape[1]))
+    return list(found.values())
 
 
 def _real(before: Tensor, after: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
