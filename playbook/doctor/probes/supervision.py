@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from playbook.doctor import replay
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import Loss
+from playbook.doctor.record import tensors
 from playbook.doctor.samples import train_loaders
 from playbook.doctor.steps import Step, supervised
 from playbook.doctor.subject import Subject
@@ -40,6 +41,7 @@ PADDING_IN_LOSS = Defect(
 DEFECTS = (NO_SUPERVISED_TOKENS, PROMPT_IN_LOSS, PADDING_IN_LOSS)
 _MOST = 0.5  # of the batches' samples, which have no label; of the prompt's places, which have one
 _PADDING = 0.05  # of all labels
+_LENGTHS = 3  # different ones of the sequences in a batch
 
 
 def supervision(subject: Subject) -> Iterator[Finding | str]:
@@ -50,7 +52,7 @@ def supervision(subject: Subject) -> Iterator[Finding | str]:
     has a mask that marks them (both of its values stand over several tokens) or their length (the data makes a text of
     that length, with which a sample begins), if the step reads neither, and if scores in both parts have a gradient.
     It learns padding if more than 5 % of the labels with a gradient are the filler that rows end with, the first of
-    each left out: it may end the text.
+    each left out: it may end the text. So does a model that writes sequences of the batch, if their lengths vary.
     """
     finding = _without_labels(subject)
     yield from [finding] if finding else _parts(subject)
@@ -94,6 +96,8 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
     for loss in step.losses:
         moved = supervised(step, loss)
         read = next((leaf for leaf in tokens_read(step.record) if shift(leaf, loss)[1] == 1), None)
+        if moved is not None and read is None:
+            yield from _written(step, loss, moved)
         if moved is None or read is None:
             continue
         moved, target = moved.reshape(len(read), -1), loss.target.reshape(len(read), -1)  # (B, T)
@@ -108,15 +112,37 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
         if end is None or filler(F.pad(read, (0, 1), value=end)) != end:
             padded_share = 0.0  # a token like others, which the text has before its end as well
         else:
-            learnt = moved[:, 1:] & (target[:, 1:] == end) & (target[:, :-1] == end)
-            padded_share = learnt.sum().item() / max(int(moved.sum()), 1)
+            padded_share = _share_of_padding(moved, target, end)
         if padded_share > _PADDING:
-            message = f"{padded_share:.0%} of the labels with a gradient are padding ({end})"
-            fix = f"loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index={end})"
-            yield Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
+            yield _padding(loss, padded_share, end)
         elif not name:
             yield "prompts and padding are not in the loss"
         return
+
+
+def _written(step: Step, loss: Loss, moved: Tensor) -> Iterator[Finding]:
+    """Padding among the labels where these are sequences (B, T) of the batch that end with it, at several lengths."""
+    for leaf in tensors(step.batch):
+        if leaf.dim() != 2 or leaf.dtype != torch.int64 or leaf.numel() != moved.numel():
+            continue
+        end, lengths = filler(leaf), set[int]()
+        if end is not None and torch.equal(leaf.flatten(), loss.target.flatten()):
+            lengths = set((leaf != end).sum(1).tolist())
+        if end is not None and len(lengths) >= _LENGTHS:
+            share = _share_of_padding(moved.reshape(leaf.shape), leaf, end)
+            yield from [_padding(loss, share, end)] if share > _PADDING else []
+            return
+
+
+def _share_of_padding(moved: Tensor, target: Tensor, end: int) -> float:
+    learnt = moved[:, 1:] & (target[:, 1:] == end) & (target[:, :-1] == end)
+    return learnt.sum().item() / max(int(moved.sum()), 1)
+
+
+def _padding(loss: Loss, share: float, end: int | None) -> Finding:
+    message = f"{share:.0%} of the labels with a gradient are padding ({end})"
+    fix = f"loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index={end})"
+    return Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
 
 
 def _prompt(subject: Subject, step: Step, moved: Tensor, target: Tensor) -> tuple[str, float]:
