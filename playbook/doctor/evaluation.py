@@ -5,6 +5,16 @@ import ast
 from torch import nn
 
 from playbook.doctor import source
+from playbook.doctor.findings import RUN, Defect
+
+GRAPH_IN_EVAL = Defect(
+    "graph-in-eval",
+    "advice",
+    "Evaluation takes as much memory as training, and more time than it needs.",
+    section="Performance",
+    shown_by=RUN,
+)
+DEFECTS = (GRAPH_IN_EVAL,)  # Lightning evaluates without gradients; the run of a script looks for it
 
 
 def matters(part: nn.Module) -> bool:

@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import getmembers, isfunction
 from pkgutil import iter_modules
 
-from playbook.doctor import failure, probes
+from playbook.doctor import evaluation, failure, probes
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject, Watch
 
@@ -69,7 +69,7 @@ def _imported(folders: Iterable[str]) -> Iterator[tuple[str, Probe]]:
 def _defects(folders: tuple[str, ...]) -> dict[str, Defect]:
     declared = [defect for probe in _probes(folders).values() for defect in probe.defects]
     defects: dict[str, Defect] = {}
-    for defect in sorted([*failure.DEFECTS, *declared], key=lambda defect: defect.id):
+    for defect in sorted([*failure.DEFECTS, *evaluation.DEFECTS, *declared], key=lambda defect: defect.id):
         same = defects.setdefault(defect.id, defect)
         assert same is defect, f"{defect.id}: declared twice, {same} and {defect}; one file declares, others import it"
     for defect in defects.values():

@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import blame, failure, source
-from playbook.doctor.evaluation import matters
+from playbook.doctor.evaluation import GRAPH_IN_EVAL, matters
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
 from playbook.doctor.probes import clipping
@@ -28,6 +28,7 @@ from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
 from playbook.doctor.probes.zero_grad import MISSING_ZERO_GRAD, _Watch
 from playbook.doctor.scripts import hold, notes
+from playbook.doctor.scripts.evaluations import Evaluations
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
@@ -36,7 +37,7 @@ from playbook.doctor.scripts.step import parameters_of
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
 _LEAST = 4  # steps that a finding needs
-_WATCHED = (*clipping.DEFECTS, GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
+_WATCHED = (*clipping.DEFECTS, GRAPH_IN_EVAL, GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
@@ -90,6 +91,7 @@ class _Rehearsal:
     def __init__(self) -> None:
         self.zeroing = _Watch()
         self.clipping = clipping.WATCH()
+        self.evaluations = Evaluations()
         self.num_steps = 0
         self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
         self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
@@ -105,6 +107,7 @@ class _Rehearsal:
         def backward(*args: Any, **kwargs: Any) -> Any:
             self.zeroing.before_backward()
             self.clipping.forget_zeroed()
+            self.evaluations.forget()
             return Backward.original(*args, **kwargs)
 
         def evaluate(module: nn.Module, original: Callable[..., nn.Module] = nn.Module.eval) -> nn.Module:
@@ -116,6 +119,7 @@ class _Rehearsal:
         Backward.act = backward
         nn.Module.eval = evaluate  # type: ignore[method-assign]
         self.clipping.begin()
+        self.evaluations.begin()
         register_optimizer_step_pre_hook(self._before_step)
         for kind in vars(lr_scheduler).values():
             if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
@@ -135,6 +139,7 @@ class _Rehearsal:
         self.zeroing.before_step(optimizer, args, kwargs)
         if optimizer not in self.models:
             self.models[optimizer] = roots_of(parameters_of([optimizer]))
+            self.evaluations.watch(self.models[optimizer])
         models = self.models[optimizer]
         is_evaluating = bool(models) and not any(model.training for model in models)
         self.evaluating.setdefault(optimizer, []).append(is_evaluating)
@@ -156,6 +161,7 @@ class _Rehearsal:
         """
         yield from self._zeroing()
         yield from self.clipping.look()
+        yield from self.evaluations.look()
         yield from self._modes()
         yield from self._graph()
         yield from self._schedules(has_ended)

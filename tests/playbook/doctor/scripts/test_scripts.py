@@ -157,6 +157,7 @@ DEFECTS = {
     "stuck-in-eval": ("    model.train()\n", ""),
     "eval-nondeterminism": ("    model.eval()\n", ""),
     "graph-retained": ("        loss.backward()", "        losses.append(loss)\n        loss.backward()"),
+    "graph-in-eval": ("with torch.no_grad():", "if epoch >= 0:"),
     "scheduler-cadence": ("for epoch", f"{SCHEDULE}\nfor epoch"),
 }
 FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step, one of the rehearsal
@@ -165,6 +166,7 @@ LINES = {
     "ineffective-clipping": CLIP,
     "stuck-in-eval": "model.eval()",
     "eval-nondeterminism": "for inputs, target in val_loader:",
+    "graph-in-eval": "correct += (model(inputs).argmax(1) == target).sum().item()",
     "graph-retained": "losses.append(loss)",
     "scheduler-cadence": SCHEDULE,
 }

@@ -1,0 +1,67 @@
+"""Evaluations of a script that build a graph, which nothing goes through backwards."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from playbook.doctor import source
+from playbook.doctor.evaluation import GRAPH_IN_EVAL
+from playbook.doctor.findings import Finding, Place
+from playbook.doctor.record import tensors
+
+_LEAST = 2  # calls in a row: a step may call a model twice before it goes backwards
+
+
+class Evaluations:
+    """Notes calls of models in evaluation mode whose results have a graph, and forgets those before a `backward`.
+
+    They count once a model trains again, or the script ends.
+    """
+
+    def __init__(self) -> None:
+        self.watched: set[nn.Module] = set()
+        self.pending: list[Place | None] = []
+        self.counts: Counter[Place | None] = Counter()
+
+    def begin(self) -> None:
+        """Watches `torch.autograd.grad` in this process, for good: forces and attacks need a graph."""
+        gradients = torch.autograd.grad
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self.forget()
+            return gradients(*args, **kwargs)
+
+        torch.autograd.grad = watched
+
+    def watch(self, models: list[nn.Module]) -> None:
+        """Notes the calls of these models from now on."""
+        for model in set(models) - self.watched:
+            self.watched.add(model)
+            model.register_forward_hook(self._note)
+
+    def forget(self) -> None:
+        """To be called as a `backward` begins."""
+        self.pending.clear()
+
+    def _note(self, model: nn.Module, _: Any, output: Any) -> None:
+        if model.training:
+            self._count()
+        elif any(leaf.requires_grad for leaf in tensors(output)):
+            self.pending.append(next(iter(source.callers(sys._getframe(1))[0]), None))
+
+    def _count(self) -> None:
+        self.counts.update(self.pending if len(self.pending) >= _LEAST else [])
+        self.pending.clear()
+
+    def look(self) -> Iterator[Finding | str]:
+        """What the notes mean."""
+        self._count()
+        for place, number in self.counts.most_common(1):
+            message = f"{number} calls in evaluation mode keep what a backward pass would need, and none comes"
+            yield Finding(GRAPH_IN_EVAL, place, message, "with torch.no_grad():  # around the evaluation")
+        if not self.counts:
+            yield "evaluation builds no graph"
