@@ -42,7 +42,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
             numbers = indices(loader.dataset, _ITEMS)
-            looked |= bool(numbers)
+            looked |= bool(numbers) and loader.batch_sampler is not None
             for through, read in _ways(subject, loader, numbers) if numbers else ():
                 first, second = (_seeded(seed, read) for seed in (1, 2))
                 same &= all(map(_are_same, first, second))

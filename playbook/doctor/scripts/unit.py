@@ -175,6 +175,8 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, loaders, variables, [], going_through, carried)
     if only is not None:
         return Unit(spot, [], variables, [], [only], carried)
+    if loaders := _begun_in_body(spot):
+        return Unit(spot, loaders, variables, [], _body(spot), carried)
     before, after = _split(_body(spot), spot.first)
     states = carried.intersection(names(after, ast.Load))
     started = [
@@ -207,6 +209,15 @@ def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
     begun = {statement: begun_at(statement, spot.frame) for statement in (*earlier, loop)}
     loaders = {id(loader): loader for some in begun.values() for loader in some}
     return list(loaders.values()), [statement for statement, some in begun.items() if some or statement is loop]
+
+
+def _begun_in_body(spot: Spot) -> list[DataLoader]:
+    """The loaders that each turn of a loop begins anew, as `next(iter(loader))` does."""
+    if spot.loop is None:
+        return []
+    simple = [statement for statement in spot.loop.body if isinstance(statement, ast.Assign | ast.Expr)]
+    begun = {id(loader): loader for statement in simple for loader in begun_at(statement, spot.frame)}
+    return list(begun.values())
 
 
 def _split(statements: list[ast.stmt], line: int) -> tuple[list[ast.stmt], list[ast.stmt]]:

@@ -290,6 +290,16 @@ def test_a_step_that_takes_batches_of_an_iterator(tmp_path: Path) -> None:
     assert "the script runs to its end (48 steps)" in report.checked, report
 
 
+def test_a_loader_that_each_step_begins_anew(tmp_path: Path) -> None:
+    loop = "    for _ in range(16):\n        inputs, target = next(iter(train_loader))\n"
+    text = changed(
+        ("    for inputs, target in train_loader:\n", loop),
+        ("F.relu(self.first(x))", "F.relu(self.first(x) - x.mean())"),
+    )
+    report = reviewed(tmp_path, text, only="batch-mixing")
+    assert [item["id"] for item in report.findings] == ["batch-mixing"], report
+
+
 def test_the_loader_of_a_loop_that_calls_the_step(tmp_path: Path) -> None:
     """The step is a function of its own, with a batch for its arguments."""
     step = CLEAN[CLEAN.index("        optimizer.zero_grad()") : CLEAN.index("    model.eval()")]
