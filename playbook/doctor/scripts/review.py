@@ -155,7 +155,7 @@ def _review(
 
 def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     """The batches of a validation, and why there are none: many probes run all of it, so it must end soon."""
-    reason = "the script does not reach one here, or it takes no batch"
+    reason = "none was reached from this step in time, or it takes no batch"
     if unit is None:
         return [], reason
     try:
