@@ -125,6 +125,8 @@ def _difference(record: Record, op: Op, labels: dict[int, Tensor]) -> Goal | Non
     label = next((leaf for leaf in op.inputs if id(leaf) in labels), None)
     if prediction is None or label is None or prediction.shape != label.shape or not prediction.dim():
         return None
+    if prediction.is_complex():  # torch has no such loss
+        return None
     takers = record.takers(op.outputs[0])
     if not any(item.name in _SIZES or (item.name in _PRODUCTS and len(item.inputs) > 1) for item in takers):
         return None

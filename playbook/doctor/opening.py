@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
@@ -46,11 +46,16 @@ class _AtFirstBatch(pl.Callback):
         self.look = look
         self.settings = settings
         self.began = False
+        self.unset: list[tuple[nn.Module, str]] = []
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         facts = getattr(trainer.datamodule, "facts", None)  # type: ignore[attr-defined]  # set by fit
         if isinstance(facts, dict) and isinstance(getattr(pl_module, "facts", None), dict):
             pl_module.facts = dict(facts)  # type: ignore[assignment]  # it is a dict already
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        modules = list(pl_module.modules())
+        self.unset = [(module, name) for module in modules for name, value in vars(module).items() if value is None]
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -63,6 +68,7 @@ class _AtFirstBatch(pl.Callback):
         subject.batches = [arrive(trainer, _unshared(item)) for item in items]
         for loader in subject.loaders("val")[:1]:
             subject.val_batches = [subject.arrived(_unshared(item)) for item in islice(iter(loader), NUM_VAL)]
+        subject.unset = [(module, name) for module, name in self.unset if isinstance(vars(module)[name], Tensor)]
         _give_shapes(subject)
         _keep_what_validation_makes(subject)
         subject.shorten()

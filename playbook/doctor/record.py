@@ -23,6 +23,7 @@ CONVOLUTIONS = {  # and their spatial dimensions
     "conv_transpose2d": 2,
     "conv_transpose3d": 3,
 }
+_functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]  # torch's stub lacks it
 
 
 @dataclass(eq=False)
@@ -82,8 +83,12 @@ class Op:
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Tensors in nested tuples, lists and dicts."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+    """Tensors in nested tuples, lists and dicts, but for those that have values only inside of `torch.func.vmap`."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if _has_values(leaf)]
+
+
+def _has_values(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and not _functorch.is_functorch_wrapped_tensor(leaf)
 
 
 @cache
@@ -129,6 +134,8 @@ class Record(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _functorch.peek_interpreter_stack() is not None:  # what has no values cannot be looked at
+            return func(*args, **kwargs)
         places, direct = callers(_getframe(1))
         module = self._within[-1] if self._within else None
         op = Op(_name(func), tuple(args), kwargs, None, places, direct, torch.is_grad_enabled(), module, func)

@@ -358,7 +358,7 @@ REPAIRS: dict[str, list[Repair]] = {
     "non-scalar-loss": [Option("reduction", '"mean"', is_given=True), Rule("return X;", "return X.mean()")],
     "norm-batch-size-one": [Option("drop_last", "True", ("DataLoader",))],
     "padding-in-loss": _IGNORED,
-    "parameter-not-optimized": [Rule("self.N.parameters()", "self.parameters()")],
+    "parameter-not-optimized": [Rule("self.N.parameters()", "self.parameters()", r"\(self\.parameters")],
     "same-position": [Rule("Y[X.size(N)]", "Y[: X.size(N)]"), Rule("Y[:, X.size(N)]", "Y[:, : X.size(N)]")],
     "scheduler-cadence": [
         Rule(before, after, _EVERY, in_function=True)

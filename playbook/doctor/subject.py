@@ -15,7 +15,7 @@ from unittest import mock
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
@@ -53,6 +53,7 @@ class Subject:
         samples: that each batch is cut to, where that is long.
         positions: that each sequence is cut to, where it still is.
         consumes: whether a step changes the batch that it gets, so that each step gets a copy.
+        unset: attributes of modules that hooks gave a tensor as the training began, and were None before.
     """
 
     model: pl.LightningModule
@@ -64,6 +65,7 @@ class Subject:
     samples: int | None = None
     positions: int | None = None
     consumes: bool = False
+    unset: list[tuple[nn.Module, str]] = field(default_factory=list)
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
     _watches: dict[type, Any] = field(default_factory=dict, init=False)
     _lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list, init=False)

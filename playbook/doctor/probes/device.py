@@ -103,6 +103,8 @@ def _run_moved(subject: Subject) -> None:
     """Moves the model, which may send more after itself as an epoch begins, and runs steps on moved batches."""
     model = subject.model
     _move(subject)
+    for module, name in subject.unset:  # the hooks fill them again, from a model that is elsewhere
+        setattr(module, name, None)
     _begin(model.on_fit_start, model.on_train_start)
     torch.manual_seed(0)
     subject.train(move_data_to_device(subject.batches[0], FAR))

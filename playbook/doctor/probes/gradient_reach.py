@@ -75,7 +75,10 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         forgotten = []
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
-        yield Finding(PARAMETER_NOT_OPTIMIZED, _optimizer(subject), message, "torch.optim.…(self.parameters(), …)")
+        fix = "torch.optim.…(self.parameters(), …)"
+        if len(subject.trainer.optimizers) > 1:
+            fix = "torch.optim.…([*one.parameters(), *other.parameters()], …)  # in the optimizer of their network"
+        yield Finding(PARAMETER_NOT_OPTIMIZED, _optimizer(subject), message, fix)
     stuck: dict[tuple[str, Place | None], list[str]] = defaultdict(list)
     for name, problem, place in _stuck(subject, notes, trainable):
         stuck[problem, place].append(name)

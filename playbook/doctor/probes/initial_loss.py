@@ -157,13 +157,15 @@ def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, 
     through = SHAPE_ONLY | {"log_softmax"}
     op = record.producer(goal.prediction, through)
     while op is not None and op.inputs and op.name in _ARITHMETIC:
-        before = op.inputs[0].detach()
-        if before.numel() == goal.prediction.numel():
+        largest = max(op.inputs, key=lambda leaf: (leaf.requires_grad, float(leaf.detach().abs().max())))
+        before = largest.detach()
+        is_scaled = sum(leaf.requires_grad for leaf in op.inputs) == 1
+        if is_scaled and before.numel() == goal.prediction.numel():
             before = before.reshape(goal.prediction.shape)
             before = before.log_softmax(1) if goal.op.name == "nll_loss" and before.dim() > 1 else before
             if _excess(goal, before) < 1:
                 return op.place, f"{op.place.code if op.place else ''}  # without the factor"
-        op = record.producer(op.inputs[0], through)
+        op = record.producer(largest, through)
     module = op.module if op is not None else None
     if module is None or module is subject.model or not list(nn.Module.parameters(module, recurse=False)):
         return (op or goal.op).place, "# scale the prediction so that it starts near zero"

@@ -162,5 +162,8 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
         if not unit.loaders:
             sandbox.call(lambda: step.validate(unit, {}), _VALIDATED_S * crowding())
     except sandbox.SandboxError as error:
-        return [], str(error)
+        if unit.gradients:
+            return [], str(error)
+        unit.gradients = True  # it may adapt a model before it evaluates that
+        return _val_batches(step, unit)
     return batches_of(unit, NUM_VAL, lambda: step.validate(unit, {})), reason
