@@ -31,11 +31,11 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     """Compares samples by content, and parts of one data set by index.
 
     Where augmentation hides what is the same, arrays are compared that both data sets keep. Several validation loaders
-    of which one is apart are legitimate. Windows of a series that overlap, and are split at random, have most of their
+    of which one is apart are legitimate. So is one data set that a method switches between its parts. Windows of a series that overlap, and are split at random, have most of their
     steps in common.
     """
     trains, vals = train_loaders(subject), blame.loaders(subject, "val")
-    if not trains or not vals:
+    if not trains or not vals or any(_is_switched(train, val) for train in trains for val, _ in vals):
         return
     shares = [max(shared(_drawn(train), _drawn(val)) for train in trains) for val, _ in vals]
     if not min(shares)[0]:
@@ -50,6 +50,25 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
         is_split = how != INDEX and all(base(train.dataset) is base(dataset) for train in trains)
         place = (_doubled(subject, number) if is_split else None) or _split(subject, dataset) or place
     yield Finding(TRAIN_VAL_OVERLAP, place, message, fix)
+
+
+def _is_switched(train: DataLoader, val: DataLoader) -> bool:
+    """Whether both have one data set, of which a method sets what it gives, as `set_mode("train")` does."""
+    dataset = base(train.dataset)
+    if dataset is not base(val.dataset):
+        return False
+    trees = [found[1] for cls in source.classes_of(dataset) if (found := source.body(cls)) is not None]
+    methods = [node for tree in trees for node in ast.iter_child_nodes(tree) if isinstance(node, ast.FunctionDef)]
+    reading = [node for method in methods if method.name in ("__getitem__", "__len__") for node in ast.walk(method)]
+    read = {ast.unparse(node) for node in reading if isinstance(node, ast.Attribute)}
+    return any(not read.isdisjoint(_set_by(method)) for method in methods if not method.name.startswith("_"))
+
+
+def _set_by(method: ast.FunctionDef) -> set[str]:
+    """What a method sets to one of its arguments."""
+    names = {argument.arg for argument in method.args.args}
+    assigned = [node for node in ast.walk(method) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)]
+    return {ast.unparse(node.targets[0]) for node in assigned if ast.unparse(node.value) in names}
 
 
 def _of_windows(

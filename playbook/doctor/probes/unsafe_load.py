@@ -45,7 +45,7 @@ def _danger(call: ast.Call, place: Place) -> tuple[str, str] | None:
         fix = ast.unparse(call).replace("weights_only=False", "weights_only=True") + "  # saved as tensors alone"
         return f"{name} with weights_only=False", fix
     if (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and not is_constant:
-        fix = "torch.load(path, weights_only=True)  # or safetensors"
+        fix = "torch.load(path, weights_only=True)  # saved by torch.save; np.load for arrays, json for the rest"
         return f"{name} reads a pickle from a path that is given from outside", fix
     return None
 
