@@ -41,7 +41,16 @@ def _peaks(subject: Subject, schedules: list[Any]) -> list[list[float]]:
             for schedule in schedules:
                 schedule.step()
             seen.append(_rates(subject))
-    return [[max(rates) for rates in zip(*groups, strict=True)] for groups in zip(*seen, strict=True)]
+    first = [[group.get("initial_lr", math.inf) for group in each.param_groups] for each in subject.trainer.optimizers]
+    return [
+        [_peak(rates, base) for *rates, base in zip(*groups, bases, strict=True)]
+        for *groups, bases in zip(*seen, first, strict=True)
+    ]
+
+
+def _peak(rates: list[float], base: float) -> float:
+    """The highest rate; that which a schedule begins from where it would rise without an end."""
+    return base if max(rates) == rates[-1] > base else max(rates)
 
 
 def budget(limit_s: float) -> Callable[[], bool]:

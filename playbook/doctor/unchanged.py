@@ -44,7 +44,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
                 del attributes[name]
             for name, (value, copy) in values.items():
                 if isinstance(value, Tensor):
-                    if not torch.equal(value, copy):
+                    if value.layout == torch.strided and not torch.equal(value, copy):
                         value.data.copy_(copy)
                 elif copy is not None:
                     refill(value, copy)

@@ -11,7 +11,7 @@ from unittest import mock
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from playbook.doctor import blame, source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
@@ -86,7 +86,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         defect, fix = _PROBLEMS[problem]
         yield Finding(defect, place, f"{_listed(names)}: {problem} no gradient arrives in {notes.steps} steps", fix)
     if not (forgotten or stuck):
-        yield f"every trainable parameter gets a gradient ({len(trainable)} tensors)"
+        yield f"the backward pass reaches every trainable parameter ({len(trainable)} tensors)"
 
 
 class _Watch(Watch):
@@ -101,6 +101,7 @@ class _Watch(Watch):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         register_optimizer_step_pre_hook(self.before_step)
+        register_optimizer_step_post_hook(self.after_step)  # Lightning goes backwards in the step itself
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.steps += 1
@@ -108,6 +109,8 @@ class _Watch(Watch):
             if group["lr"] == 0:  # in a warm-up, where moving averages have nothing to follow
                 group["lr"] = 1e-3
         self.optimised |= weights_of(optimizer)
+
+    def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.reached |= {name for name, p in self.parameters.items() if p.grad is not None}
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -122,7 +125,8 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
     """The calls of the first training or validation step that takes values of a parameter, by its identity."""
     found: dict[int, list[Op]] = {}
     for step in [*subject.steps(2), *([subject.step(training=False)] if subject.validates else [])]:
-        computing = [op for op in step.record.ops if op.outputs or op.name in _CUTS]  # a device is no value
+        used = [op for op in step.record.ops if op.outputs or op.name in _CUTS]  # a device is no value
+        computing = [op for op in used if op.name != "grad"]  # as clipping reads it
         taken = {id(leaf) for op in computing for leaf in op.inputs if isinstance(leaf, nn.Parameter)}
         found |= dict.fromkeys(taken - found.keys(), computing)
     return found
@@ -144,6 +148,8 @@ def _stuck(
     later = _reached_later(subject) if left else set()
     left = {n: p for n, p in left.items() if id(p) not in later and not _follows(n, notes, left)}
     unused = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
+    kept = {owner: [name for name in unused if name.partition(".")[0] == owner] for owner in _outermost(unused)}
+    unused = [name for names in kept.values() if not _are_copies(names, notes) for name in names]  # of what comes later
     for name, parameter in left.items():
         if name in unused or id(parameter) not in notes.optimised:
             continue
@@ -162,6 +168,10 @@ def _stuck(
     for name in unused:
         if not _is_of_helper(name, notes):
             yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
+
+
+def _outermost(names: list[str]) -> list[str]:
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
 def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:

@@ -1,10 +1,12 @@
 """Inputs that are far from unit scale when they reach the first trainable layer."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from playbook.doctor import blame, replay, source
@@ -59,22 +61,23 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
-            defect, effect = UNNORMALIZED_INPUT, _effect_of_half(subject) if leaf.is_floating_point() else ""
+            is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
+            defect, effect = UNNORMALIZED_INPUT, _effect_of_half(subject) if is_scalable else ""
             if effect == "none":
                 defect = replace(defect, severity="advice")
                 message += "; a norm behind it takes the scale out, as half of them change predictions little"
             if effect != "in proportion":
                 yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
                 return
-    if sizes:
-        largest = max(max(values) for values in sizes.values())
+    largest = max((max(values) for values in sizes.values()), default=math.inf)
+    if math.isfinite(largest):  # a mask of −inf is an input as well
         yield f"inputs reach the first layer with a root mean square of at most {largest:.2g}"
 
 
 def _effect_of_half(subject: Subject) -> str:
     """What half of a batch's values does: none to predictions; to all in proportion, and not to the loss; or more."""
     batch = subject.batches[0]
-    smaller = mapped(batch, lambda item: item / 2 if item.is_floating_point() else item)
+    smaller = mapped(batch, _half)
     with subject.not_optimized(), subject.unchanged():
         before, after = subject.record(batch), subject.record(smaller)
     size = num_samples(batch) or 0
@@ -85,6 +88,12 @@ def _effect_of_half(subject: Subject) -> str:
     losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
     has_classes = not all(item.is_floating_point() for item in tensors(batch))
     return "" if has_classes or abs(losses[0] - losses[1]) > _SAME * abs(losses[0]) else "in proportion"
+
+
+def _half(leaf: Tensor) -> Tensor:
+    if leaf.dtype == torch.uint8:
+        return leaf // 2
+    return leaf / 2 if leaf.is_floating_point() else leaf
 
 
 def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:

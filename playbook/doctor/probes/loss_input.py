@@ -76,7 +76,7 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
             where = f" at {Path(op.place.file).name}:{op.place.line}"
         message = f"the result of {maker.name} goes into {op.name}{where}"
         if _is_multiplied(record, maker):
-            message = f"{op.name}{where} gets the result of {maker.name}, which other parts of the model need"
+            message = f"{op.name}{where} gets the result of {maker.name}, which is used elsewhere, too"
             fix = "# give the loss what comes before it"
         activations[maker.place] = None if is_idempotent else Finding(defect, _line(subject, maker), message, fix)
     yield from filter(None, activations.values())

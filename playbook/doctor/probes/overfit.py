@@ -23,6 +23,7 @@ LOSS_NOT_DECREASING = Defect(
 DEFECTS = (LOSS_NOT_DECREASING,)
 
 _STUCK, _LEARNED = 0.65, 0.4
+_ALIKE = 10  # times the plain loss, or a part of it; decibels beside a squared error: 100 times
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
 _ENOUGH = 60  # steps, where time is up before all of them
 
@@ -33,7 +34,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     A finding: the loss stays above 0.65 of the first (clean: below 0.5), and so does the plain loss (cross-entropy,
     squared error) of these labels with it, which falls below 0.4 when it is trained in its place. Without the last part
     nothing is said: then it is the model or the data that sets the limit, or no parameter gets a gradient. Steps with
-    manual or several optimizers, or whose loss is random without dropout, are not asked.
+    manual or several optimizers, or whose loss is random without dropout, are not asked, nor are those whose loss has
+    another size than the plain one, which is then not what they are after.
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches or not subject.model.automatic_optimization:
         return
@@ -54,6 +56,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     if loss is None or loss.dim() or other is None or float(loss) <= 0 or abs(loss - other) > 1e-4 * loss:
         return
     before = sandbox.call(lambda: _number(plain()), 10.0)
+    if not float(loss) / _ALIKE < before < float(loss) * _ALIKE:
+        return
     losses, after = sandbox.call(lambda: (_learn(subject, own, _STUCK), _number(plain())), 10.0)
     if len(losses) < _ENOUGH or not fmean(losses[-3:]) > _STUCK * losses[0]:
         return

@@ -31,8 +31,8 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
     """Compares samples by content, and parts of one data set by index.
 
     Where augmentation hides what is the same, arrays are compared that both data sets keep. Several validation loaders
-    of which one is apart are legitimate. So is one data set that a method switches between its parts. Windows of a series that overlap, and are split at random, have most of their
-    steps in common.
+    of which one is apart are legitimate, and so is one data set that a method switches between its parts. Windows of a
+    series that overlap, and are split at random, have most of their steps in common.
     """
     trains, vals = train_loaders(subject), blame.loaders(subject, "val")
     if not trains or not vals or any(_is_switched(train, val) for train in trains for val, _ in vals):
