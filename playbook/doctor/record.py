@@ -147,7 +147,8 @@ class Record(TorchFunctionMode):
     @cached_property
     def num_bytes(self) -> int:
         """Of the tensors that the calls made, once it is complete."""
-        return sum(out.nbytes for op in self.ops for out in op.outputs)
+        outputs = (out for op in self.ops for out in op.outputs)
+        return sum(out.nbytes for out in outputs if out.layout == torch.strided)
 
     def before(self, op: Op) -> None:
         """Called with each call before it is made; may raise in its place."""

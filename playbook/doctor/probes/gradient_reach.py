@@ -134,6 +134,8 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
 
 def _are_copies(names: list[str], notes: _Watch) -> bool:
     """Whether these parameters begin as those of an optimised network: a target, which gets its weights from there."""
+    if any(id(notes.parameters[name]) in notes.optimised for name in names):
+        return False
     optimised = [notes.before[name] for name, p in notes.parameters.items() if id(p) in notes.optimised]
     values = [notes.before[name] for name in names]
     are_equal = all(any(torch.equal(value, other) for other in optimised) for value in values)
@@ -147,11 +149,11 @@ def _stuck(
     left = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(notes.before[n], p)}
     later = _reached_later(subject) if left else set()
     left = {n: p for n, p in left.items() if id(p) not in later and not _follows(n, notes, left)}
-    unused = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
-    kept = {owner: [name for name in unused if name.partition(".")[0] == owner] for owner in _outermost(unused)}
-    unused = [name for names in kept.values() if not _are_copies(names, notes) for name in names]  # of what comes later
+    idle = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
+    parts = {name.partition(".")[0]: [other for other in idle if _is_beside(name, other)] for name in idle}
+    unused = [name for names in parts.values() if not _are_copies(names, notes) for name in names]  # of what comes late
     for name, parameter in left.items():
-        if name in unused or id(parameter) not in notes.optimised:
+        if name in idle or id(parameter) not in notes.optimised:
             continue
         calls = [op for op in notes.uses[id(parameter)] if any(_leads_to(leaf, parameter) for leaf in op.inputs)]
         owner = subject.model.get_submodule(name.rpartition(".")[0])
@@ -170,8 +172,9 @@ def _stuck(
             yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
 
 
-def _outermost(names: list[str]) -> list[str]:
-    return list(dict.fromkeys(name.partition(".")[0] for name in names))
+def _is_beside(one: str, other: str) -> bool:
+    """Whether two parameters are in one part of the model."""
+    return one.partition(".")[0] == other.partition(".")[0]
 
 
 def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:

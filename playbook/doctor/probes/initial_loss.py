@@ -124,7 +124,10 @@ def _is_of_cosines(record: Record, goal: Goal) -> bool:
         vectors = [leaf for leaf in dense if leaf.dim() > 1 and leaf.is_floating_point()]
         are_unit = [any(_is_unit(leaf, dim) for dim in (-1, -2, 1)) for leaf in vectors]
         are_small = (
-            isinstance(op.out, Tensor) and op.out.is_floating_point() and bool((op.out.detach().abs() < 1.01).all())
+            isinstance(op.out, Tensor)
+            and op.out.is_floating_point()
+            and op.out.layout == torch.strided
+            and bool((op.out.detach().abs() < 1.01).all())
         )
         are_cosines = len(vectors) > 1 and (all(are_unit) or (any(are_unit) and are_small))  # weights change after it
         if any(id(out) in kin for out in op.outputs) and (are_cosines or op.name == "cosine_similarity"):
