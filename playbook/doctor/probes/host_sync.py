@@ -86,8 +86,8 @@ class _Reads(Record):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_function__(func, types, args, kwargs)
         op = self.ops[-1]
-        is_here = out is not None and _name(op) == "cpu" and op.inputs and out is op.inputs[0]
-        if is_here and out.layout == torch.strided:
+        is_dense = isinstance(out, Tensor) and out.layout == torch.strided
+        if is_dense and _name(op) == "cpu" and op.inputs and out is op.inputs[0]:
             op.out = out = out.view_as(out)  # another one, as it is where the model is elsewhere
         return out
 
