@@ -67,7 +67,10 @@ def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
     assert finding["message"].startswith(".cpu() here")
 
 
-ADVICE = ("unnormalized_input__before_norm", "unnormalized_input__before_relu", "padding_leak__fixed_length")
+ADVICE = (
+    *("unnormalized_input__before_norm", "unnormalized_input__before_relu", "unnormalized_input__bytes_before_norm"),
+    "padding_leak__fixed_length",
+)
 
 
 @pytest.mark.parametrize("name", ADVICE)
