@@ -118,16 +118,16 @@ def same_ending(run: Path, whole: Path) -> bool:
 
 
 def main(kills: str = "100", seed: str = "0", *further: str) -> None:
-    draw, tally = random.Random(int(seed)), Tally()
+    most, draw, tally = int(kills), random.Random(int(seed)), Tally()
     folder = Path(tempfile.mkdtemp(prefix="soak"))
-    while tally.kills < int(kills):
+    while tally.kills < most:
         recipe, epochs, small = draw.choice(RECIPES)
         options = [*small, *draw.choice(OPTIONS), *further]
         whole, run = folder / f"{tally.series}-whole", folder / f"{tally.series}-killed"
         began = time.monotonic()
         subprocess.run(command(recipe, epochs, options, whole), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         seconds = json.loads((whole / "metrics.json").read_text())["train_seconds"]
-        for _ in range(min(draw.randint(2, 6), int(kills) - tally.kills)):
+        for _ in range(min(draw.randint(2, 6), most - tally.kills)):
             moment = draw.uniform(0, seconds / 3)
             if not kill_once(command(recipe, epochs, options, run), run, moment, draw.choice(SIGNALS), tally):
                 break

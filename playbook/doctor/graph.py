@@ -1,8 +1,9 @@
 """Autograd's graph behind a tensor."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 
@@ -21,3 +22,14 @@ def nodes(end: Any) -> list[Any]:
 def leaves(graph: Iterable[Any]) -> list[Tensor]:
     """The tensors at which a graph of such nodes ends, as weights are."""
     return [node.variable for node in graph if hasattr(node, "variable")]
+
+
+def call_before(name: Literal["backward", "grad"], act: Callable[[], None]) -> None:
+    """From now on in this process, calls a function before each `torch.autograd.backward` or `torch.autograd.grad`."""
+    original = getattr(torch.autograd, name)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        act()
+        return original(*args, **kwargs)
+
+    setattr(torch.autograd, name, watched)

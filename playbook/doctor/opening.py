@@ -68,7 +68,7 @@ class _AtFirstBatch(pl.Callback):
         subject.batches = [arrive(trainer, _unshared(item)) for item in items]
         for loader in subject.loaders("val")[:1]:
             subject.val_batches = [subject.arrived(_unshared(item)) for item in islice(iter(loader), NUM_VAL)]
-        subject.unset = [(module, name) for module, name in self.unset if isinstance(vars(module)[name], Tensor)]
+        subject.unset = [(module, name) for module, name in self.unset if isinstance(vars(module).get(name), Tensor)]
         _give_shapes(subject)
         _keep_what_validation_makes(subject)
         subject.shorten()

@@ -142,6 +142,7 @@ class Record(TorchFunctionMode):
         self.ops.append(op)
         self.before(op)
         op.out = func(*args, **kwargs)
+        self.after(op)
         return op.out
 
     @cached_property
@@ -152,6 +153,9 @@ class Record(TorchFunctionMode):
 
     def before(self, op: Op) -> None:
         """Called with each call before it is made; may raise in its place."""
+
+    def after(self, op: Op) -> None:
+        """Called with each call after it is made; may put another result in the place of its own."""
 
     def makers(self, tensor: Tensor) -> list[Op]:
         """The calls that made a tensor, in order: changed in place, it is made several times."""

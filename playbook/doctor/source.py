@@ -7,7 +7,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
@@ -162,6 +162,17 @@ def body(function: Callable[..., Any] | type | CodeType) -> tuple[str, ast.AST] 
             if first == place.line:
                 return place.file, node
     return None
+
+
+def imported(besides: Collection[str] = ()) -> list[str]:
+    """The user's files that have been imported.
+
+    Args:
+        besides: names of modules to leave out.
+    """
+    modules = [module for name, module in list(sys.modules.items()) if name not in besides]
+    files = [getattr(module, "__file__", None) or "" for module in modules]
+    return [file for file in files if file.endswith(".py") and is_user(file)]
 
 
 def classes_of(thing: object) -> list[type]:

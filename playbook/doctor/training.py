@@ -22,6 +22,11 @@ def weights_of(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
 
 
+def trained_weights(subject: Subject) -> set[int]:
+    """The weights of all optimizers, by identity."""
+    return set[int]().union(*map(weights_of, subject.trainer.optimizers))
+
+
 def peaks(subject: Subject) -> list[list[float]]:
     """The highest learning rate that each parameter group of each optimizer gets from its schedule."""
     schedules = [config.scheduler for config in subject.trainer.lr_scheduler_configs]

@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_
 from torch.optim import Optimizer
@@ -16,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
+from playbook.doctor.graph import call_before
 from playbook.doctor.subject import Subject, Watch
 
 INEFFECTIVE_CLIPPING = Defect(
@@ -73,13 +73,7 @@ class _Watch(Watch):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Puts itself before each backward pass as well; the process is a copy."""
-        backward = torch.autograd.backward
-
-        def watched(*args: Any, **kwargs: Any) -> None:
-            self.forget_zeroed()
-            backward(*args, **kwargs)
-
-        torch.autograd.backward = watched
+        call_before("backward", self.forget_zeroed)
         self.begin()
 
     def begin(self) -> None:

@@ -51,10 +51,11 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     if not subject.validates:
         return
     noise = next((op for op in record.named(*_NOISE) if _is_plain(record, op)), None)
-    if noise is not None and (differs := _difference(subject)) > 0:
+    differs = _difference(subject) if any(record.named(*_NOISE, *_DRAWING)) else 0.0
+    if noise is not None and differs > 0:
         yield _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
         return
-    if not any(record.named(*_NOISE, *_DRAWING)) or _difference(subject) == 0:
+    if differs == 0:
         yield SAME_TWICE
 
 

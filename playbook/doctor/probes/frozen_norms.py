@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import weights_of
+from playbook.doctor.training import trained_weights
 
 FROZEN_NORM_MOVES = Defect(
     "frozen-norm-moves",
@@ -28,7 +28,7 @@ def frozen_norms(subject: Subject) -> Iterator[Finding | str]:
     does not count: its statistics are meant to follow.
     """
     parts = dict(subject.model.named_modules())
-    optimised = set().union(*map(weights_of, subject.trainer.optimizers))
+    optimised = trained_weights(subject)
     frozen = {name: part for name, part in parts.items() if name and _is_frozen(part, optimised)}
     trained = [_shapes(part) for part in parts.values() if not _is_frozen(part, optimised)]
     roots = {name: min((other for other in frozen if f"{name}.".startswith(f"{other}.")), key=len) for name in frozen}

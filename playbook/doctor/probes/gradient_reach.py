@@ -150,7 +150,9 @@ def _stuck(
     later = _reached_later(subject) if left else set()
     left = {n: p for n, p in left.items() if id(p) not in later and not _follows(n, notes, left)}
     idle = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
-    parts = {name.partition(".")[0]: [other for other in idle if _is_beside(name, other)] for name in idle}
+    parts: dict[str, list[str]] = defaultdict(list)
+    for name in idle:
+        parts[name.partition(".")[0]].append(name)
     unused = [name for names in parts.values() if not _are_copies(names, notes) for name in names]  # of what comes late
     for name, parameter in left.items():
         if name in idle or id(parameter) not in notes.optimised:
@@ -170,11 +172,6 @@ def _stuck(
     for name in unused:
         if not _is_of_helper(name, notes):
             yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
-
-
-def _is_beside(one: str, other: str) -> bool:
-    """Whether two parameters are in one part of the model."""
-    return one.partition(".")[0] == other.partition(".")[0]
 
 
 def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:

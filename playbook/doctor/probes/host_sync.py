@@ -83,18 +83,15 @@ class _Reads(Record):
         super().__init__()
         self.reads: list[tuple[str, Op, Place]] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = super().__torch_function__(func, types, args, kwargs)
-        op = self.ops[-1]
-        is_dense = isinstance(out, Tensor) and out.layout == torch.strided
-        if is_dense and _name(op) == "cpu" and op.inputs and out is op.inputs[0]:
-            op.out = out = out.view_as(out)  # another one, as it is where the model is elsewhere
-        return out
-
     def before(self, op: Op) -> None:
         name = _name(op)
-        if name in _READS and op.inputs and op.place is not None and _is_own(_getframe(3)):
+        if name in _READS and op.inputs and op.place is not None and _is_own(_getframe(2)):
             self.reads.append((name, op, op.place))
+
+    def after(self, op: Op) -> None:
+        is_dense = isinstance(op.out, Tensor) and op.out.layout == torch.strided
+        if is_dense and _name(op) == "cpu" and op.inputs and op.out is op.inputs[0]:
+            op.out = op.out.view_as(op.out)  # another one, as it is where the model is elsewhere
 
     def lines(self, subject: Subject, batch: Any) -> dict[Place, list[str]]:
         """Lines that read values of the model or the batch, and how."""

@@ -15,7 +15,7 @@ from playbook.doctor.initial import initialisation
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import NORMAL, Record, tensors
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import train, weights_of
+from playbook.doctor.training import train, trained_weights
 
 BAD_INITIAL_LOSS = Defect(
     "bad-initial-loss",
@@ -139,7 +139,7 @@ def _is_given(subject: Subject, record: Record, goal: Goal) -> bool:
     """Whether the layer that predicts is not trained: it has no initialisation that training would have to undo."""
     maker = record.producer(goal.prediction, SHAPE_ONLY)
     weights = [leaf for leaf in maker.inputs if isinstance(leaf, nn.Parameter)] if maker is not None else []
-    trained = set[int]().union(*map(weights_of, subject.trainer.optimizers))
+    trained = trained_weights(subject)
     return bool(weights) and trained.isdisjoint(map(id, weights))
 
 

@@ -65,9 +65,11 @@ class _Writes(Record):
         except RuntimeError:
             with suppress(RuntimeError), torch.no_grad():
                 func(*args, **kwargs or {})
-            self.refused = self.ops[number] if any(leaf._version > before for leaf, before in versions) else None
+            is_changed = any(leaf._version > before for leaf, before in versions)
+            self.refused = next(iter(self.ops[number:]), None) if is_changed else None
             raise
-        self._writes += [(self.ops[number], leaf, leaf._version) for leaf, before in versions if leaf._version > before]
+        changed = [leaf for leaf, before in versions if leaf._version > before]
+        self._writes += [(op, leaf, leaf._version) for op in self.ops[number : number + 1] for leaf in changed]
         return out
 
     def pack(self, saved: Tensor) -> tuple[Tensor, int]:

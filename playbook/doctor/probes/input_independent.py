@@ -63,11 +63,10 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
         yield "the input fades before it comes to the predictions"
         return
     if _is_constant(runs[0][0], size):
-        line = blame.dataset_line(subject, train_loaders(subject)[0].dataset) if train_loaders(subject) else None
+        made = (blame.dataset_line(subject, loader.dataset) for loader in train_loaders(subject))
+        place = next((line for line, _ in filter(None, made)), None)
         message = f"the {size} samples of a batch differ in their targets, and not in what the model gets"
-        yield Finding(
-            INPUT_INDEPENDENT, line[0] if line else None, message, "# give the model what tells samples apart"
-        )
+        yield Finding(INPUT_INDEPENDENT, place, message, "# give the model what tells samples apart")
         return
     message = f"the predictions of {size} samples stay exactly the same when the samples change places"
     yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")

@@ -9,7 +9,7 @@ from playbook.doctor import source
 from playbook.doctor.evaluation import matters
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import weights_of
+from playbook.doctor.training import trained_weights
 
 STUCK_IN_EVAL = Defect(
     "stuck-in-eval",
@@ -39,7 +39,7 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
             yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
     stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and matters(part)]
-    trained = set[int]().union(*map(weights_of, subject.trainer.optimizers))  # a copy that is averaged is not
+    trained = trained_weights(subject)  # a copy that is averaged is not
     stuck = [(name, part) for name, part in stuck if not trained.isdisjoint(map(id, part.parameters()))]
     stuck = [(name, part) for name, part in stuck if not _is_only_used(subject, part)] if stuck else []
     names = [name for name, _ in stuck]

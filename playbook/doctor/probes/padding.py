@@ -49,12 +49,12 @@ def _leak(subject: Subject, batch: Any, size: int, row: int, length: int, total:
     """What cutting the padding off a sample does; None where that cannot be told.
 
     Args:
-        subject: that has it.
-        batch: of the sample.
-        size: its number of samples.
-        row: of the sample.
-        length: of the sample, in steps.
-        total: of the sample with its padding.
+        subject: whose step is run.
+        batch: that holds the sample.
+        size: number of samples in the batch.
+        row: index of the sample.
+        length: of the sample without its padding, in steps.
+        total: of the sample with its padding, in steps.
     """
 
     def cut(steps: int) -> Any:

@@ -7,7 +7,7 @@ from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.held import attributes, held
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import weights_of
+from playbook.doctor.training import trained_weights
 
 UNREGISTERED_SUBMODULE = Defect(
     "unregistered-submodule",
@@ -29,7 +29,7 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
     """
     used = {id(leaf) for op in subject.attempt().record.ops for leaf in op.inputs}
     known = {id(parameter) for parameter in subject.model.parameters()}
-    optimized = set().union(*map(weights_of, subject.trainer.optimizers))
+    optimized = trained_weights(subject)
     is_complete = True
     for module in subject.model.modules():
         for name, value in attributes(module):

@@ -123,15 +123,14 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
 def _written(step: Step, loss: Loss, moved: Tensor) -> Iterator[Finding]:
     """Padding among the labels where these are sequences (B, T) of the batch that end with it, at several lengths."""
     for leaf in tensors(step.batch):
-        if leaf.dim() != 2 or leaf.dtype != torch.int64 or leaf.numel() != moved.numel():
+        is_target = leaf.dim() == 2 and leaf.dtype == torch.int64 and torch.equal(leaf.flatten(), loss.target.flatten())
+        end = filler(leaf) if is_target else None
+        if end is None or len((leaf != end).sum(1).unique()) < _LENGTHS:
             continue
-        end, lengths = filler(leaf), set[int]()
-        if end is not None and torch.equal(leaf.flatten(), loss.target.flatten()):
-            lengths = set((leaf != end).sum(1).tolist())
-        if end is not None and len(lengths) >= _LENGTHS:
-            share = _share_of_padding(moved.reshape(leaf.shape), leaf, end)
-            yield from [_padding(loss, share, end)] if share > _PADDING else []
-            return
+        share = _share_of_padding(moved.reshape(leaf.shape), leaf, end)
+        if share > _PADDING:
+            yield _padding(loss, share, end)
+        return
 
 
 def _share_of_padding(moved: Tensor, target: Tensor, end: int) -> float:

@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
+from playbook.doctor.graph import call_before
 from playbook.doctor.subject import Subject, Watch
 
 MISSING_ZERO_GRAD = Defect(
@@ -46,13 +47,7 @@ class _Watch(Watch):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Puts itself before each backward pass and each step of an optimizer; the process is a copy."""
-        backward = torch.autograd.backward
-
-        def watched(*args: Any, **kwargs: Any) -> None:
-            self.before_backward()
-            backward(*args, **kwargs)
-
-        torch.autograd.backward = watched
+        call_before("backward", self.before_backward)
         self.hook = register_optimizer_step_pre_hook(self.before_step)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

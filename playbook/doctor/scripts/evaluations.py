@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import nn
 
 from playbook.doctor import source
 from playbook.doctor.evaluation import GRAPH_IN_EVAL
 from playbook.doctor.findings import Finding, Place
+from playbook.doctor.graph import call_before
 from playbook.doctor.record import tensors
 
 _LEAST = 2  # calls in a row: a step may call a model twice before it goes backwards
@@ -29,13 +29,7 @@ class Evaluations:
 
     def begin(self) -> None:
         """Watches `torch.autograd.grad` in this process, for good: forces and attacks need a graph."""
-        gradients = torch.autograd.grad
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self.forget()
-            return gradients(*args, **kwargs)
-
-        torch.autograd.grad = watched
+        call_before("grad", self.forget)
 
     def watch(self, models: list[nn.Module]) -> None:
         """Notes the calls of these models from now on."""

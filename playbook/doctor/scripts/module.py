@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.step import Step
 from playbook.doctor.scripts.unit import Unit
-from playbook.doctor.source import is_user
+from playbook.doctor.source import imported
 
 
 class Script(pl.LightningModule):
@@ -42,7 +42,8 @@ class Script(pl.LightningModule):
         self.automatic_optimization = step.num_losses == 1 and len(step.optimizers) <= 1  # as Lightning wants it
         scopes = (vars(sys.modules["__main__"]), step.unit.globals)
         self.sources = tuple(dict.fromkeys(scope["__file__"] for scope in scopes if "__file__" in scope))
-        self.files = tuple(dict.fromkeys([*self.sources, *_imported(Path(self.sources[0]).parent)]))
+        beside = [file for file in imported() if Path(self.sources[0]).parent in Path(file).parents]
+        self.files = tuple(dict.fromkeys([*self.sources, *sorted(beside)]))
         if not isinstance(batches, DataLoader):
             batches = UserList(batches)  # which the Trainer does not take for several loaders
         if isinstance(val_batches, list) and val_batches:
@@ -79,12 +80,6 @@ class Script(pl.LightningModule):
 
     def val_dataloader(self) -> Any:
         return self.replay[3]
-
-
-def _imported(folder: Path) -> list[str]:
-    """The files of a folder that have been imported."""
-    files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-    return sorted(file for file in files if file.endswith(".py") and is_user(file) and folder in Path(file).parents)
 
 
 def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:

@@ -235,10 +235,8 @@ class _Rehearsal:
         """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
         assigned = source.around(place, ast.Assign) if place is not None else []
         names = {_last_name(target) for node in assigned for target in node.targets}
-        modules = [module for name, module in sys.modules.items() if name not in self.imported_before]
-        files = [getattr(module, "__file__", None) or "" for module in modules]
-        users = [file for file in files if file.endswith(".py") and source.is_user(file)]
-        calls = [call.func for file in users for call in source.calls(source.tree(file), "step")]
+        files = source.imported(besides=self.imported_before)
+        calls = [call.func for file in files for call in source.calls(source.tree(file), "step")]
         return not names or any(isinstance(call, ast.Attribute) and _last_name(call.value) in names for call in calls)
 
 

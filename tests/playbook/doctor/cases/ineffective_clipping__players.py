@@ -1,22 +1,16 @@
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 from torch import nn
 
+from tests.playbook.doctor.cases.clean__players_in_turns import Model as Players
 from tests.playbook.doctor.programs import Blobs as Data
 
 __all__ = ["Data"]
 
 
-class Model(pl.LightningModule):
+class Model(Players):
     """Clips the gradients that the generator's loss leaves at the critic, which are zeroed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-        self.generator = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 8))
-        self.critic = nn.Sequential(nn.Linear(8, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
 
     def clip_after_generator(self) -> None:
         nn.utils.clip_grad_norm_(self.critic.parameters(), 1.0)  # here
@@ -32,9 +26,6 @@ class Model(pl.LightningModule):
         for_critic.zero_grad()
         self.manual_backward(self.critic(fake.detach()).mean() - self.critic(real).mean())
         for_critic.step()
-
-    def configure_optimizers(self) -> Any:
-        return [torch.optim.RMSprop(net.parameters(), lr=5e-5) for net in (self.generator, self.critic)]
 
 
 class Repaired(Model):
