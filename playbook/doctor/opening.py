@@ -1,4 +1,4 @@
-"""Begins the training that is looked at, and leaves it at its first batch."""
+"""Begins the training that is looked at, and leaves it at the first batch of an epoch."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,10 +41,23 @@ def open_subject(
         raise ValueError("the training loader has no batch")
 
 
+def look_later(begun: Subject, look: Callable[[Subject], None]) -> None:
+    """Goes on with a training that has begun, and shows it to `look` at the first batch of its second epoch.
+
+    Raises:
+        Exception: whatever the program raises on its way there.
+    """
+    later = _AtFirstBatch(look, begun.settings, epoch=1)
+    later.unset = begun.unset
+    with suppress(_Enough):
+        begun.rehearse([lambda _: later])
+
+
 class _AtFirstBatch(pl.Callback):
-    def __init__(self, look: Callable[[Subject], None], settings: dict[str, Any]) -> None:
+    def __init__(self, look: Callable[[Subject], None], settings: dict[str, Any], epoch: int = 0) -> None:
         self.look = look
         self.settings = settings
+        self.epoch = epoch
         self.began = False
         self.unset: list[tuple[nn.Module, str]] = []
 
@@ -60,6 +73,8 @@ class _AtFirstBatch(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        if trainer.current_epoch < self.epoch:
+            return
         self.began = True
         model = pl_module
         model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for

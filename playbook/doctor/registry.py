@@ -20,12 +20,15 @@ class Probe:
         defects: that it can find, its `DEFECTS`.
         light: whether it trains nothing and waits for nothing, so that others may run after it in the same process;
             its `LIGHT`, False when left out.
+        at_start: whether what it finds may be gone after an epoch, as a poor initialisation is; its `AT_START`, False
+            when left out.
         watch: what takes notes for it in a rehearsal, its `WATCH`, if it needs one: probes that do share the rehearsal.
         look: its one public function, which yields findings, and a sentence for each thing that is as it should be.
     """
 
     defects: tuple[Defect, ...]
     light: bool
+    at_start: bool
     watch: type[Watch] | None
     look: Callable[[Subject], Iterable[Finding | str]]
 
@@ -59,10 +62,8 @@ def _imported(folders: Iterable[str]) -> Iterator[tuple[str, Probe]]:
             if function.__module__ == module.__name__ and not name.startswith("_")
         ]
         assert len(public) == 1, f"{info.name}: expected one public function, got {len(public)}"
-        yield (
-            info.name,
-            Probe(module.DEFECTS, getattr(module, "LIGHT", False), getattr(module, "WATCH", None), public[0]),
-        )
+        light, at_start = (getattr(module, name, False) for name in ("LIGHT", "AT_START"))
+        yield info.name, Probe(module.DEFECTS, light, at_start, getattr(module, "WATCH", None), public[0])
 
 
 @cache

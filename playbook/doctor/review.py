@@ -16,7 +16,7 @@ from playbook.doctor.faraway import keep_on_cpu, sends_to_cuda
 from playbook.doctor.findings import Finding
 from playbook.doctor.logger import make_folders_below
 from playbook.doctor.machine import num_cores
-from playbook.doctor.opening import open_subject
+from playbook.doctor.opening import look_later, open_subject
 from playbook.doctor.registry import Probe, all_defects, all_probes
 from playbook.doctor.report import Report, select_findings
 from playbook.doctor.subject import Subject
@@ -106,9 +106,36 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
     if len(todo) > 1:  # which share the steps
         begun.record_steps()
     results = _run_in_lanes(todo, begun, deadline, share_s)
-    return {
+    results = {
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
     }
+    for name, ids in _found_later(todo, results, begun, deadline, share_s).items():
+        results[name]["findings"] = [item for item in results[name]["findings"] if item["id"] in ids]
+    return results
+
+
+def _found_later(
+    todo: dict[str, Probe], results: dict[str, Result], begun: Subject, deadline: float, share_s: float
+) -> dict[str, list[str]]:
+    """Ids that probes with findings find again as the second epoch begins, as far as they run there.
+
+    What is wrong at the first batch alone is a part of the beginning: a layer that fades in, a bank that fills.
+    """
+    found = {name: todo[name] for name, result in results.items() if result.get("findings")}
+    found = {name: probe for name, probe in found.items() if not probe.at_start and probe.watch is None}
+    again: dict[str, Result] = {}
+
+    def look(later: Subject) -> None:
+        again.update((name, _run_in_own_process(probe, later, deadline, share_s)) for name, probe in found.items())
+
+    def run() -> Iterator[tuple[str, list[str]]]:
+        look_later(begun, look)
+        for name, result in again.items():
+            if "error" not in result:
+                yield name, [item["id"] for item in result["findings"]]
+
+    items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if found else []
+    return dict(item for item in items if not isinstance(item, sandbox.SandboxError))
 
 
 def describe_errors(results: dict[str, Result]) -> list[str]:

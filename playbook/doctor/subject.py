@@ -178,13 +178,13 @@ class Subject:
             step.go_backwards()
         return step
 
-    def rehearse(self, kinds: Iterable[type["Watch"]]) -> None:
+    def rehearse(self, kinds: Iterable[Callable[["Subject"], pl.Callback]]) -> None:
         """Runs two epochs of a few batches with Lightning's Trainer; the model is trained from then on.
 
         An error may come from what is left out: the end of a validation may need all its batches, and gets them then.
 
         Args:
-            kinds: of callbacks that take notes.
+            kinds: make callbacks that take notes.
 
         Raises:
             Exception: whatever the program raises.

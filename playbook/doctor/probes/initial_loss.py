@@ -24,6 +24,7 @@ BAD_INITIAL_LOSS = Defect(
     shown_by=Evidence("experiment", "the first loss was compared with that of a constant prediction"),
 )
 DEFECTS = (BAD_INITIAL_LOSS,)
+AT_START = True
 LIGHT = True
 
 _ARITHMETIC = {f"{form}{name}{form}" for form in ("", "__") for name in ("add", "sub", "mul", "div", "rsub", "rmul")}

@@ -18,6 +18,7 @@ STUCK_IN_EVAL = Defect(
     shown_by=TRAINING,
 )
 DEFECTS = (STUCK_IN_EVAL,)
+AT_START = True
 LIGHT = True
 _INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "setup")
 

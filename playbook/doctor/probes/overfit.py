@@ -21,6 +21,7 @@ LOSS_NOT_DECREASING = Defect(
     shown_by=Evidence("experiment", "the loss was compared with a plain one, or trained on 8 samples"),
 )
 DEFECTS = (LOSS_NOT_DECREASING,)
+AT_START = True
 
 _STUCK, _LEARNED = 0.65, 0.4
 _ALIKE = 10  # times the plain loss, or a part of it; decibels beside a squared error: 100 times

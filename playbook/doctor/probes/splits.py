@@ -20,6 +20,7 @@ SPLIT_CHANGES = Defect(
     shown_by=Evidence("experiment", "the data were set up again, as another rank and for the tests"),
 )
 DEFECTS = (SPLIT_CHANGES,)
+AT_START = True
 _SETUP_S = 8.0
 _SHARE = 0.1  # of the other samples: random splits share more, and public data have some samples twice
 _DRAWS = ("random_split", "train_test_split", "randperm", "permutation", "shuffle", "sample")

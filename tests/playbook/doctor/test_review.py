@@ -190,8 +190,8 @@ def test_what_a_copy_said_before_it_ends_counts() -> None:
 
 
 def test_what_was_found_before_time_is_up_counts() -> None:
-    quick = Probe((), True, None, lambda _: ["all is well"])
-    slow = Probe((), True, None, lambda _: time.sleep(60) or [])
+    quick = Probe((), True, False, None, lambda _: ["all is well"])
+    slow = Probe((), True, False, None, lambda _: time.sleep(60) or [])
     begun = Subject(Classifier(), pl.Trainer(logger=False, accelerator="cpu"), [])
     results = run_probes({"quick": quick, "slow": slow}, begun, time.monotonic() + 2, share_s=20)
     assert results["quick"] == {"findings": [], "checked": ["all is well"]}
