@@ -67,7 +67,7 @@ class Subject:
     consumes: bool = False
     unset: list[tuple[nn.Module, str]] = field(default_factory=list)
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
-    _watches: dict[type, Any] = field(default_factory=dict, init=False)
+    _watches: dict[Any, Any] = field(default_factory=dict, init=False)
     _lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
