@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.findings import Place
 from playbook.doctor.record import Op, Record, tensors
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
@@ -91,13 +90,13 @@ def change(before: Tensor, after: Tensor) -> Tensor:
     return difference.nan_to_num(0.0)  # −inf − −inf of masks
 
 
-def first_where(before: Record, after: Record, breaks: Callable[[Op, Op], bool]) -> Place | None:
-    """The line of the first call that breaks a rule, in two runs of the same calls."""
+def first_where(before: Record, after: Record, breaks: Callable[[Op, Op], bool]) -> Op | None:
+    """The first call from the user's lines that breaks a rule, in two runs of the same calls."""
     for one, other in zip(before.ops, after.ops, strict=False):
         if one.name != other.name:
             return None
         if one.place is not None and breaks(one, other):
-            return one.place
+            return one
     return None
 
 

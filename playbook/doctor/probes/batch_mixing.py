@@ -44,7 +44,8 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     if worst <= _CHANGED or any(_changes_one(before, other, size) for other in others):
         yield f"samples of a batch do not change each other's results ({size} samples)"
         return
-    place = _norm(subject) or first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
+    mixing = first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
+    place = _norm(subject) or (mixing and mixing.place)
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
     yield Finding(BATCH_MIXING, place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart")
 

@@ -26,6 +26,17 @@ LIGHT = True
 _CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
 _LEAST = 4  # positions of padding
 _ITEMS = 8  # samples whose lengths are compared
+_FIXES = {
+    ("lstm", "gru", "rnn_tanh", "rnn_relu"): (
+        "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)"
+    ),
+    ("softmax", "matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"): (
+        "scores.masked_fill(is_padding[:, None, :], -torch.inf)  # or key_padding_mask=is_padding"
+    ),
+    ("mean", "sum"): "x.masked_fill(is_padding[..., None], 0).sum(1) / lengths[:, None]",
+    ("max", "amax"): "x.masked_fill(is_padding[..., None], -torch.inf).amax(1)",
+}
+_ANY_FIX = "x.masked_fill(is_padding[..., None], 0)  # before this call, with True where padding stands"
 _LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that there is some padding next to them
 
 
@@ -75,15 +86,15 @@ def _leak(subject: Subject, batch: Any, size: int, row: int, length: int, total:
         return None
     if worst <= _CHANGED:
         return "the amount of padding does not change results"
-    place = first_where(whole.record, shorter.record, lambda one, other: _lets_in(one, other, length))
+    op = first_where(whole.record, shorter.record, lambda one, other: _lets_in(one, other, length))
     message = (
         f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
     )
     defect = PADDING_LEAK
     if not _lengths_vary(subject, total):
         defect = replace(defect, severity="advice", impact="Results depend on the one length that all samples get.")
-    fix = "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # or a mask"
-    return Finding(defect, place, message, fix)
+    fix = next((text for names, text in _FIXES.items() if op is not None and op.name in names), _ANY_FIX)
+    return Finding(defect, op and op.place, message, fix)
 
 
 def _lengths_vary(subject: Subject, total: int) -> bool:

@@ -138,7 +138,8 @@ def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) 
 
 def _leak_line(subject: Subject, records: list[Record], half: int, length: int) -> Place | None:
     """The first call that lets the future in, or the layer if it is a convolution: its padding does."""
-    place = first_where(*records, breaks=lambda one, other: _lets_in(one, other, half, length))
+    leaking = first_where(*records, breaks=lambda one, other: _lets_in(one, other, half, length))
+    place = leaking and leaking.place
     layers = [op.module for op in records[0].ops if op.place == place and op.name.startswith("conv") and op.module]
     return (blame.layer(subject.model, layers[0]) if layers else None) or place
 
