@@ -37,15 +37,16 @@ _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_in
 _readers: list[Callable[[], None]] = []  # called when NumPy reads a tensor elsewhere, which CUDA's refuse
 
 
-class Far(Tensor):
+class FarTensor(Tensor):
     """A tensor elsewhere; `near` holds its values."""
 
+    __module__ = "torch"  # by whose name libraries such as wandb tell a tensor
     near: Tensor
     is_cuda = True  # what programs ask before they send something along
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]  # as torch's subclasses do
 
     @staticmethod
-    def __new__(cls: type["Far"], near: Tensor) -> "Far":
+    def __new__(cls: type["FarTensor"], near: Tensor) -> "FarTensor":
         made = Tensor._make_wrapper_subclass(
             cls,
             near.shape,
@@ -81,8 +82,8 @@ class Far(Tensor):
     def __format__(self, spec: str) -> str:
         return format(self.near, spec)
 
-    def __deepcopy__(self, memo: Any) -> "Far":
-        copied: Any = Far(self.near.clone())
+    def __deepcopy__(self, memo: Any) -> "FarTensor":
+        copied: Any = FarTensor(self.near.clone())
         is_weight = isinstance(self, nn.Parameter)
         copied = nn.Parameter(copied, self.requires_grad) if is_weight else copied.requires_grad_(self.requires_grad)
         return memo.setdefault(id(self), copied)
@@ -96,11 +97,11 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
     name = func._schema.name.partition("::")[2]
     device = kwargs.get("device")
     leaves = tensors((args, kwargs))
-    here = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.device.type == "cpu"]
-    away = any(isinstance(leaf, Far) for leaf in leaves)
+    here = [leaf for leaf in leaves if not isinstance(leaf, FarTensor) and leaf.device.type == "cpu"]
+    away = any(isinstance(leaf, FarTensor) for leaf in leaves)
     if away and here and name not in _COPIES + _PACKING + _RECURRENT:
         strangers = [leaf for leaf in here if leaf.dim() > 0 or (func._schema.is_mutable and leaf is args[0])]
-        if name in _INDEXING and isinstance(args[0], Far):  # indices may be on the CPU, values may not
+        if name in _INDEXING and isinstance(args[0], FarTensor):  # indices may be on the CPU, values may not
             indices = pytree.tree_leaves(args[1])
             strangers = [leaf for leaf in strangers if not any(leaf is index for index in indices)]
         if name in _LENGTHS:
@@ -109,9 +110,9 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
             meeting(name, strangers)
     if device is not None:
         kwargs = kwargs | {"device": _CPU}
-    near_args, near_kwargs = pytree.tree_map_only(Far, lambda leaf: leaf.near, (args, kwargs))
+    near_args, near_kwargs = pytree.tree_map_only(FarTensor, lambda leaf: leaf.near, (args, kwargs))
     out = func(*near_args, **near_kwargs)
-    if torch.Tag.inplace_view in func.tags and isinstance(args[0], Far):
+    if torch.Tag.inplace_view in func.tags and isinstance(args[0], FarTensor):
         with torch._C._DisableTorchDispatch():  # ty: its own sizes change as well
             func(*args, **kwargs)
         return args[0]
@@ -119,9 +120,9 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
     if not goes_away:
         return out
     if name in _PACKING:  # their lengths stay on the CPU
-        return Far(out[0]), out[1]
-    same = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, Far)} | {id(leaf): leaf for leaf in here}
-    return pytree.tree_map_only(Tensor, lambda leaf: same.get(id(leaf)) if id(leaf) in same else Far(leaf), out)
+        return FarTensor(out[0]), out[1]
+    same = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, FarTensor)} | {id(leaf): leaf for leaf in here}
+    return pytree.tree_map_only(Tensor, lambda leaf: same.get(id(leaf)) if id(leaf) in same else FarTensor(leaf), out)
 
 
 class _Dispatch(TorchDispatchMode):
@@ -133,13 +134,13 @@ class _Dispatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = _run(func, args, kwargs or {}, self.meeting)
         for leaf in tensors(out):
-            if not isinstance(leaf, Far):
+            if not isinstance(leaf, FarTensor):
                 self.made(leaf, args)
         return out
 
 
 _QUESTIONS: dict[Any, Callable[[Tensor], Any]] = {
-    Tensor.is_cuda.__get__: lambda tensor: isinstance(tensor, Far),  # type: ignore[attr-defined]
+    Tensor.is_cuda.__get__: lambda tensor: isinstance(tensor, FarTensor),  # type: ignore[attr-defined]
     Tensor.device.__get__: lambda tensor: _OF_TENSOR if tensor.device == _CPU else tensor.device,
 }
 
@@ -153,7 +154,7 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = _redirected(func, args, kwargs or {}, FAR)
-        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Far):
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], FarTensor):
             args = [args[0], _index(args[1]), *args[2:]]
         if func in _QUESTIONS:
             return _QUESTIONS[func](args[0])
@@ -163,10 +164,10 @@ class _Functions(TorchFunctionMode):
             kwargs = kwargs | {"device": FAR}
             given = FAR
         if func in (torch.tensor, torch.as_tensor, torch.asarray) and given == FAR:
-            if args and isinstance(args[0], Far):
+            if args and isinstance(args[0], FarTensor):
                 return func(*args, **kwargs)
             return func(*args, **kwargs | {"device": _CPU}).to(FAR)
-        if func is Tensor.new_tensor and isinstance(args[0], Far):
+        if func is Tensor.new_tensor and isinstance(args[0], FarTensor):
             kwargs = {"dtype": args[0].dtype} | kwargs | {"device": _CPU}
             return torch.tensor(*args[1:], **kwargs).to(given or FAR)
         if func is Tensor.cuda:
@@ -177,7 +178,7 @@ class _Functions(TorchFunctionMode):
             return func(*args, **kwargs)
         except RuntimeError:
             leaves = tensors((args, kwargs))
-            strangers = [leaf for leaf in leaves if not isinstance(leaf, Far) and leaf.dim() > 0]
+            strangers = [leaf for leaf in leaves if not isinstance(leaf, FarTensor) and leaf.dim() > 0]
             if not 0 < len(strangers) < len(leaves):
                 raise
             sent = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), (tuple(args), kwargs))

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.faraway import FAR, Far, asks_for_cuda, elsewhere
+from playbook.doctor.faraway import FAR, FarTensor, asks_for_cuda, elsewhere
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.held import attributes, held, is_plain
 from playbook.doctor.record import tensors
@@ -77,7 +77,7 @@ class _Notes:
     def made(self, tensor: Tensor, args: Any) -> None:
         """A tensor of the CPU has been made from these arguments."""
         self.alive.append(tensor)
-        given = [leaf for leaf in tensors(args) if not isinstance(leaf, Far)]
+        given = [leaf for leaf in tensors(args) if not isinstance(leaf, FarTensor)]
         before = [self.origins[id(leaf)] for leaf in given if id(leaf) in self.origins]
         places, is_direct = source.callers(_getframe(1))
         if before:

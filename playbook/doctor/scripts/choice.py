@@ -61,7 +61,10 @@ def _unfit(begun: Subject, step: Step) -> Iterator[tuple[tuple[str, ...], str]]:
     if not any(True for _ in begun.model.parameters()):
         yield _OF_WEIGHTS, "no module holds the weights"
     if not step.unit.loaders:  # time may come first
-        yield _OF_SAMPLES, "without a loader, nothing says which dimension holds the samples"
+        yield (
+            _OF_SAMPLES,
+            "no DataLoader feeds the loop of the step, so that the dimension of the samples is unknown",
+        )
     if any(leaf.is_sparse for leaf in tensors(begun.batches)):
         yield _OF_DENSE, "the batches are sparse"
     smaller = few(begun.batches[0])

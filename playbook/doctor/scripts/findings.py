@@ -34,8 +34,9 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
     kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
     latent = [not re.search(_OF_LATER.get(item["id"], ""), text) for item in kept]
+    own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
     return [
-        _placed(item, step) | ({"severity": "advice"} if is_latent else {})
+        _placed(item, step) | {"fix": own_parts.sub("", item["fix"])} | ({"severity": "advice"} if is_latent else {})
         for item, is_latent in zip(kept, latent, strict=True)
     ]
 

@@ -5,9 +5,10 @@ import copy
 import numpy as np
 import pytest
 import torch
+import wandb
 from torch import Tensor, nn
 
-from playbook.doctor.faraway import FAR, Far, elsewhere
+from playbook.doctor.faraway import FAR, FarTensor, elsewhere
 
 
 @pytest.fixture
@@ -28,10 +29,10 @@ def test_values_and_gradients_are_those_of_the_cpu(met: list[str]) -> None:
         moved = copy.deepcopy(near).to(FAR)
         moved.zero_grad()
         out = moved(x.to(FAR)).sum()
-        assert isinstance(out, Far)
+        assert isinstance(out, FarTensor)
         out.backward()
         grad = moved[0].weight.grad
-        assert isinstance(grad, Far)
+        assert isinstance(grad, FarTensor)
         assert out.item() == pytest.approx(expected.item())
         torch.testing.assert_close(grad.near, near[0].weight.grad)
     assert not met
@@ -64,7 +65,7 @@ def test_a_list_of_slices_is_an_index(met: list[str]) -> None:
     index: list[slice] = [slice(None), slice(-2, None)]
     with _far(met):
         part = values.to(FAR)[index]
-        assert isinstance(part, Far)
+        assert isinstance(part, FarTensor)
         torch.testing.assert_close(part.near, values[:, -2:])
     assert not met
 
@@ -103,3 +104,10 @@ def test_a_copy_of_a_net_learns(met: list[str]) -> None:
         gradient += local.bias.grad
         assert gradient.tolist() == [5.0]
     assert not met
+
+
+def test_libraries_take_it_for_a_tensor_of_torch(met: list[str]) -> None:
+    with _far(met):
+        image = wandb.Image(torch.rand(3, 4, 6).to(FAR))
+    assert image.image is not None
+    assert image.image.size == (6, 4)
