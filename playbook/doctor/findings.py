@@ -95,3 +95,8 @@ class Finding:
             "fix": self.fix,
             "shown_by": self.defect.shown_by._asdict(),
         }
+
+
+def is_grave(item: dict[str, Any]) -> bool:
+    """Whether a finding, as JSON has it, is a warning or critical."""
+    return item["severity"] != "advice"

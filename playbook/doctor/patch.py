@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from playbook.doctor import failure, source
+from playbook.doctor.findings import is_grave
 from playbook.doctor.repairs import repair
 from playbook.doctor.report import APPLIED, Report
 from playbook.doctor.scripts.folder import Copy
@@ -123,7 +124,7 @@ def _objection(defect: str, before: Report, after: Report) -> str:
     for name in later:
         item = next(item for item in after.findings if item["id"] == name)
         is_new = name in (*before.looked_for, "crash") and later[name] > counts[name] and name != defect
-        if is_new and item["severity"] != "advice":
+        if is_new and is_grave(item):
             return f"a second review then finds {name}: {item['message']}"
     if later[defect] >= counts[defect]:
         return "a second review still finds it"

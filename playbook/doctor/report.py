@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from playbook.doctor.findings import SEVERITIES, Place
+from playbook.doctor.findings import SEVERITIES, Place, is_grave
 from playbook.doctor.registry import all_defects
 
 APPLIED = "applied: the finding is gone in a second review"
@@ -42,8 +42,7 @@ def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     `# doctor: ignore[id] reason` at the line or alone above it.
     """
     defects = all_defects()
-    grave = [item for item in findings if item["severity"] != "advice"]
-    explained = {name for item in grave for name in defects[item["id"]].explains}
+    explained = {name for item in filter(is_grave, findings) for name in defects[item["id"]].explains}
     by_line: dict[tuple[str, str, int], dict[str, Any]] = {}
     for item in findings:
         if item["id"] not in explained:

@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 
 from playbook.doctor import blame, failure, sandbox
 from playbook.doctor.faraway import keep_on_cpu, sends_to_cuda
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Finding, is_grave
 from playbook.doctor.logger import make_folders_below
 from playbook.doctor.machine import num_cores
 from playbook.doctor.opening import look_later, open_subject
@@ -110,19 +110,20 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
     }
     for name, ids in _found_later(todo, results, begun, deadline, share_s).items():
-        results[name]["findings"] = [item for item in results[name]["findings"] if item["id"] in ids]
+        kept = [item for item in results[name]["findings"] if item["id"] in ids or not is_grave(item)]
+        results[name]["findings"] = kept
     return results
 
 
 def _found_later(
     todo: dict[str, Probe], results: dict[str, Result], begun: Subject, deadline: float, share_s: float
 ) -> dict[str, list[str]]:
-    """Ids that probes with findings find again as the second epoch begins, as far as they run there.
+    """Ids that probes with warnings or criticals find again as the second epoch begins, as far as they run there.
 
     What is wrong at the first batch alone is a part of the beginning: a layer that fades in, a bank that fills.
     """
-    found = {name: todo[name] for name, result in results.items() if result.get("findings")}
-    found = {name: probe for name, probe in found.items() if not probe.at_start and probe.watch is None}
+    grave = [name for name, result in results.items() if any(map(is_grave, result.get("findings", [])))]
+    found = {name: todo[name] for name in grave if not todo[name].at_start and todo[name].watch is None}
     again: dict[str, Result] = {}
 
     def look(later: Subject) -> None:
