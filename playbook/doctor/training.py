@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -17,14 +17,19 @@ from playbook.doctor.subject import Subject
 _LONGEST = 1000  # steps of a schedule that are looked at for its peak
 
 
+def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
+    """The parameters of optimizers."""
+    return [parameter for each in optimizers for group in each.param_groups for parameter in group["params"]]
+
+
 def weights_of(optimizer: torch.optim.Optimizer) -> set[int]:
-    """The weights of an optimizer, by identity."""
-    return {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    """The parameters of an optimizer, by identity."""
+    return set(map(id, parameters_of([optimizer])))
 
 
 def trained_weights(subject: Subject) -> set[int]:
     """The weights of all optimizers, by identity."""
-    return set[int]().union(*map(weights_of, subject.trainer.optimizers))
+    return set(map(id, parameters_of(subject.trainer.optimizers)))
 
 
 def peaks(subject: Subject) -> list[list[float]]:

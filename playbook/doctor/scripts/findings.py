@@ -11,7 +11,8 @@ from playbook.doctor.blame import maker, option
 from playbook.doctor.findings import Place
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.module import Script
-from playbook.doctor.scripts.step import Step, parameters_of
+from playbook.doctor.scripts.step import Step
+from playbook.doctor.training import parameters_of
 
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
 _OF_LOADER = {

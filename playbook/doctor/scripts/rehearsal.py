@@ -22,22 +22,21 @@ from playbook.doctor import blame, failure, source
 from playbook.doctor.evaluation import GRAPH_IN_EVAL, matters
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
-from playbook.doctor.probes import clipping
+from playbook.doctor.probes import clipping, zero_grad
 from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
-from playbook.doctor.probes.zero_grad import MISSING_ZERO_GRAD, _Watch
 from playbook.doctor.scripts import hold, notes
 from playbook.doctor.scripts.evaluations import Evaluations
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
-from playbook.doctor.scripts.step import parameters_of
+from playbook.doctor.training import parameters_of
 
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
 _LEAST = 4  # steps that a finding needs
-_WATCHED = (*clipping.DEFECTS, GRAPH_IN_EVAL, GRAPH_RETAINED, MISSING_ZERO_GRAD, SCHEDULER_CADENCE, STUCK_IN_EVAL)
+_WATCHED = (*clipping.DEFECTS, GRAPH_IN_EVAL, GRAPH_RETAINED, SCHEDULER_CADENCE, STUCK_IN_EVAL, *zero_grad.DEFECTS)
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
@@ -89,7 +88,7 @@ class _Rehearsal:
     """Notes of a real run, and what they mean."""
 
     def __init__(self) -> None:
-        self.zeroing = _Watch()
+        self.zeroing = zero_grad.WATCH()
         self.clipping = clipping.WATCH()
         self.evaluations = Evaluations()
         self.num_steps = 0
@@ -162,23 +161,12 @@ class _Rehearsal:
         Args:
             has_ended: whether the script came to its own end.
         """
-        yield from self._zeroing()
+        yield from self.zeroing.look()
         yield from self.clipping.look()
         yield from self.evaluations.look()
         yield from self._modes()
         yield from self._graph()
         yield from self._schedules(has_ended)
-
-    def _zeroing(self) -> Iterator[Finding | str]:
-        steps, stale = max(self.zeroing.counts.values(), key=lambda counts: counts[1])
-        if steps < _LEAST:
-            return
-        if stale < steps - 2:
-            yield "gradients are zeroed between steps"
-            return
-        message = f"{stale} of {steps} steps added their gradients to those of the step before"
-        fix = "optimizer.zero_grad()  # before loss.backward()"
-        yield Finding(MISSING_ZERO_GRAD, self.zeroing.place, message, fix)
 
     def _modes(self) -> Iterator[Finding | str]:
         for optimizer, evaluating in self.evaluating.items():

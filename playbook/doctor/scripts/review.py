@@ -28,10 +28,11 @@ from playbook.doctor.scripts.hold import Held
 from playbook.doctor.scripts.module import Script, find_parts, weights_kept
 from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
-from playbook.doctor.scripts.step import Step, parameters_of
+from playbook.doctor.scripts.step import Step
 from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import ValidationWatch, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
+from playbook.doctor.training import parameters_of
 
 _VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
 _VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine

@@ -19,7 +19,7 @@ from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.notes import Backward, Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.unit import Leave, Unit
-from playbook.doctor.training import weights_of
+from playbook.doctor.training import parameters_of, weights_of
 
 _EVENTS_S, _PAUSE_S = 20.0, 3.0  # for a step; without an event, after which the script evaluates or prints
 _POLL_S = 0.1
@@ -112,11 +112,6 @@ class Step:
                 raise Leave
 
         return event
-
-
-def parameters_of(optimizers: Sequence[Optimizer]) -> list[Tensor]:
-    """The parameters of optimizers."""
-    return [parameter for each in optimizers for group in each.param_groups for parameter in group["params"]]
 
 
 def _without_gradient(parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -20,10 +20,13 @@ class Model(pl.LightningModule):
         score = self.critic(x)
         return F.binary_cross_entropy_with_logits(score, torch.full_like(score, real))
 
+    def noise(self, x: Tensor) -> Tensor:
+        return torch.randn(len(x), 8, device=x.device)
+
     def training_step(self, batch: Any, batch_idx: int) -> None:
         x = batch[0]
         for_generator, for_critic = self.optimizers()
-        fake = self.generator(torch.randn(len(x), 8, device=x.device))
+        fake = self.generator(self.noise(x))
         for_critic.zero_grad()
         self.manual_backward(self.judged(x, 1.0) + self.judged(fake.detach(), 0.0))
         for_critic.step()
