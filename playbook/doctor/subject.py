@@ -31,6 +31,7 @@ from playbook.doctor.unchanged import unchanged
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
 _STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
 _MANY_STEPS = 50  # which no rehearsal takes
+_MAX_EPOCHS = 1000  # of a training for which the user chose none
 _KEPT_BYTES, _KEPT_S = 2**28, 3.0  # of the tensors of recorded steps, which stay alive; for recording them
 _LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
 _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
@@ -360,7 +361,7 @@ def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
         "enable_model_summary": False,
     }
     fixed = {"accelerator": "cpu", "devices": 1, "num_sanity_val_steps": 0, "barebones": False}
-    return pl.Trainer(**{"max_epochs": 1000, **settings, **quiet, **fixed, **more})
+    return pl.Trainer(**{"max_epochs": _MAX_EPOCHS, **settings, **quiet, **fixed, **more})
 
 
 class Watch(pl.Callback):
@@ -392,14 +393,25 @@ def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> Non
         owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
     most = subject.settings.get("max_steps") or -1
     limits = {
-        "max_epochs": max(2, math.ceil(_STEPS / subject.trainer.num_training_batches)),
         "max_steps": most if most > _MANY_STEPS else -1,  # of the schedules that end with the training
         "limit_train_batches": _FEW if subject.is_slow else NUM_TRAIN,
         "limit_val_batches": num_val,
     }
-    trainer(subject.settings | limits, callbacks=watches, log_every_n_steps=1).fit(
-        subject.model, datamodule=subject.data
-    )
+    num_epochs = max(2, math.ceil(_STEPS / subject.trainer.num_training_batches))
+    limits["max_epochs"] = max(num_epochs, subject.settings.get("max_epochs") or _MAX_EPOCHS)
+    short = trainer(subject.settings | limits, callbacks=[*watches, _End(num_epochs)], log_every_n_steps=1)
+    with mock.patch.object(pl.Trainer, "estimated_stepping_batches", subject.trainer.estimated_stepping_batches):
+        short.fit(subject.model, datamodule=subject.data)
+
+
+class _End(pl.Callback):
+    """Ends a training after so many epochs, of which warm-ups that are a share of the whole must not see."""
+
+    def __init__(self, num_epochs: int) -> None:
+        self.num_epochs = num_epochs
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.should_stop |= trainer.current_epoch + 1 >= self.num_epochs
 
 
 def _test_loaders(owner: Any) -> Any:

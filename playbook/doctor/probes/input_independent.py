@@ -44,8 +44,9 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
     if is_same or not subject.takes(rolled):  # some want the longest sample first
         return
     with torch.no_grad():
-        for weight in filter(Tensor.is_floating_point, subject.model.parameters()):
-            weight.add_(0.01 * torch.randn_like(weight))  # branches that begin at zero let nothing through yet
+        for weight in subject.model.parameters():
+            if weight.requires_grad:  # branches that begin at zero let nothing through yet
+                weight.add_(0.01 * torch.randn_like(weight))
     _measure_statistics(subject, batch)
     runs: list[tuple[Step, Step]] = []
     for index in range(len(subject.batches)):  # networks may take turns
