@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.record import tensors
-from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
+from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, log_nothing, trainer
 from playbook.doctor.unchanged import unchanged
 
 
@@ -76,9 +76,8 @@ class _AtFirstBatch(pl.Callback):
         if trainer.current_epoch < self.epoch:
             return
         self.began = True
-        model = pl_module
-        model.log = model.log_dict = lambda *_, **__: None  # there is no step to log for
-        subject = Subject(model, trainer, [], [], self.settings)
+        log_nothing(pl_module)
+        subject = Subject(pl_module, trainer, [], [], self.settings)
         items = islice(batches_of(trainer.train_dataloader), NUM_TRAIN)
         subject.batches = [arrive(trainer, _unshared(item)) for item in items]
         for loader in subject.loaders("val")[:1]:

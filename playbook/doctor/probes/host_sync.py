@@ -1,6 +1,7 @@
 """Lines of the training step that wait for the accelerator in every step."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from sys import _getframe
 from types import FrameType
@@ -42,6 +43,7 @@ _READS = {
     "equal": "torch.equal",
     "allclose": "torch.allclose",
 }
+_MANY = 8  # readings of one line in a step, which one .tolist() replaces
 _BRANCHES = ("__bool__", "is_nonzero", "equal", "allclose")
 _METHODS = ("_tensor.py", "overrides.py")  # of torch, through which a tensor's own methods go
 
@@ -50,9 +52,9 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
     """Runs steps 1, 2, 3, 5 and 7 with the hooks of a batch, and keeps the user's own lines that read values in each.
 
     What is read must come from the model, or be a fraction or a branch on the batch: whole numbers of a batch alone
-    are lengths and counts that shapes need. Answers to what the step takes from outside, as the actions that an
-    environment waits for, must be read and are spared, but not what is computed from a loss. What is computed from
-    tensors that a step has brought to the CPU is there.
+    are lengths and counts that shapes need, unless a line reads many one by one. Answers to what the step takes from
+    outside, as the actions that an environment waits for, must be read and are spared, but not what is computed from a
+    loss. What is computed from tensors that a step has brought to the CPU is there.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rounds: list[dict[Place, list[str]]] = []
@@ -73,7 +75,7 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
         yield Finding(HOST_SYNC, place, message, _fix(rounds[0][place], place))
     if not every:
-        yield "no line before the optimizer's step reads a tensor's value in every step"
+        yield "no line before the optimizer's step reads results or losses in every step"
 
 
 class _Reads(Record):
@@ -100,6 +102,7 @@ class _Reads(Record):
         measured = {id(loss.op.out) for loss in losses(self)}
         here = {id(op.out) for op in self.ops if _name(op) == "cpu" and not _is_transfer(op)}
         found: dict[Place, list[str]] = {}
+        places = Counter(place for _, _, place in self.reads)
         for name, op, place in self.reads:
             tensor = op.inputs[0]
             family = self.ancestors(tensor)
@@ -109,7 +112,8 @@ class _Reads(Record):
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
                 counts = is_kept or bool(family & (given | measured)) or not self._takes_others(family, known)
             else:
-                counts = bool(family & given) and (tensor.is_floating_point() or name in _BRANCHES)
+                is_single = tensor.is_floating_point() or name in _BRANCHES or places[place] >= _MANY
+                counts = bool(family & given) and is_single
             if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place):
                 found.setdefault(place, []).append(name)
         return found
@@ -183,4 +187,6 @@ def _fix(names: list[str], place: Place) -> str:
         return "torch.where(condition, one, other)  # decides on the device, but computes both: clamp a divisor"
     if set(names) & {"__repr__", "__format__"}:
         return "# write it every 50 steps, or once an epoch"
+    if len(names) >= _MANY:
+        return "values = ….tolist()  # before the loop: one reading in place of many"
     return "….detach()  # keep the tensor, add it up on the device, and read it when it is written"

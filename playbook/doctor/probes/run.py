@@ -56,11 +56,12 @@ def _failure_at_end(subject: Subject) -> tuple[int, Exception] | None:
         vars(alone(loader))["batch_sampler"] = [indices]  # loaders of the user's may iterate in their own way
         batch = next(iter(loader))
         arrived = arrive(subject.trainer, batch) if training else subject.arrived(batch)
-        whole = (subject.batches if training else subject.val_batches)[0]
+        if subject.attempt(training=training).error is not None:
+            continue
         with subject.unchanged(), nullcontext() if training else subject.evaluating():
             error = subject.record(arrived, training).error
-            if error is not None and subject.record(whole, training).error is None:
-                return len(indices), error
+        if error is not None:
+            return len(indices), error
     return None
 
 
