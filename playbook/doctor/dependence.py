@@ -45,13 +45,13 @@ def few(batch: Any) -> Any:
     return mapped(batch, lambda leaf: leaf[:count].clone())
 
 
-def row_alone(values: Any, row: int, num: int, total: int, time: slice) -> Any:
-    """One of B samples, twice so that nothing is squeezed away, and a part of the time in tensors (B, T, …)."""
+def row_alone(values: Any, row: int, num: int, total: int, time: slice, copies: int = 2) -> Any:
+    """One of B samples, twice or more so that nothing is squeezed away, and a part of the time in tensors (B, T, …)."""
 
     def cut(leaf: Tensor) -> Tensor:
         if not leaf.dim() or len(leaf) != num:
             return leaf
-        alone = leaf[[row, row]]
+        alone = leaf[[row] * copies]
         return alone[:, time] if leaf.shape[1:2] == (total,) else alone
 
     return mapped(values, cut)

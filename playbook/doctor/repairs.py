@@ -121,12 +121,12 @@ def _only_if(condition: str) -> Repair:
 
 
 def _without_wait(site: Site) -> list[Edit]:
-    """Keeps a tensor on its device, unless its value decides, NumPy may take it, or it is written each time."""
+    """Keeps a tensor on its device, unless its value decides or is written each time, or others than torch take it."""
     statement = site.code.statement_at(site.line)
     function = site.code.function_around(statement) if statement is not None else None
     calls = [node for node in ast.walk(function or site.code.tree) if isinstance(node, ast.Call)]
-    takes_numpy = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy") for call in calls)
-    if takes_numpy or isinstance(statement, ast.If | ast.While) or _is_written_beside(site.code, statement):
+    takes_value = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy", "str", "math") for call in calls)
+    if takes_value or isinstance(statement, ast.If | ast.While) or _is_written_beside(site.code, statement):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
 
@@ -345,9 +345,9 @@ REPAIRS: dict[str, list[Repair]] = {
     "missing-super-init": [_first_super],
     "missing-zero-grad": [
         _zeroed_by_hook,
-        Rule("self.scaler.step(X);", "...\nX.zero_grad()"),
-        Rule("scaler.step(X);", "...\nX.zero_grad()"),
-        Rule("X.step(*A);", "...\nX.zero_grad()"),
+        Rule("self.scaler.step(X);", "...\nX.zero_grad()", "of the step before"),
+        Rule("scaler.step(X);", "...\nX.zero_grad()", "of the step before"),
+        Rule("X.step(*A);", "...\nX.zero_grad()", "of the step before"),
     ],
     "non-finite": [
         Rule("torch.{name}(X)", "torch.{name}(X.clamp(min=1e-6))", r"torch\.(?P<name>log\d*)\("),

@@ -52,9 +52,13 @@ class Step:
         """Tensors of the batch, by identity."""
         return {id(leaf) for leaf in pytree.tree_leaves(self.batch) if isinstance(leaf, Tensor)}
 
+    def sources(self, tensor: Tensor) -> set[int]:
+        """Tensors of the batch, by identity, that a tensor was computed from, and not from their shapes alone."""
+        return self.given & self.record.ancestors(tensor, _takes_values)
+
     def is_from_data(self, tensor: Tensor) -> bool:
-        """Whether a tensor was computed from values of the batch, and not only from shapes."""
-        return not self.given.isdisjoint(self.record.ancestors(tensor, _takes_values))
+        """Whether a tensor was computed from values of the batch."""
+        return bool(self.sources(tensor))
 
     def go_backwards(self) -> None:
         """Runs the backward pass of the loss, and keeps the gradients."""

@@ -22,6 +22,7 @@ BATCH_MIXING = Defect(
 )
 DEFECTS = (BATCH_MIXING,)
 LIGHT = True
+_REDUCTIONS = ("mean", "sum", "std", "var", "norm", "max", "min", "amax", "amin", "logsumexp", "prod", "median")
 _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up
 
 
@@ -47,7 +48,10 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     mixing = first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
     place = _norm(subject) or (mixing and mixing.place)
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
-    yield Finding(BATCH_MIXING, place, message, "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart")
+    fix = "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart"
+    if mixing is not None and mixing.name in _REDUCTIONS:
+        fix = f"x.{mixing.name}(dim=-1, keepdim=True)  # of each sample, and not over all"
+    yield Finding(BATCH_MIXING, place, message, fix)
 
 
 def _norm(subject: Subject) -> Place | None:

@@ -59,7 +59,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
         yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left)))
         return
-    yield "predictions and targets have the same shape in the loss"
+    if all(loss.kind != "regression" or loss.prediction.shape == loss.target.shape for loss in step.losses):
+        yield "predictions and targets have the same shape in the loss"
 
 
 def _grows(left: Tensor, right: Tensor, least: int) -> bool:

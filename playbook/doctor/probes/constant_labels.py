@@ -38,7 +38,8 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
 
     One class must hold 98 % of at least 100 samples, or 99.5 % of two classes. Rare events, pixels and tokens are
     legitimately so uneven: there, or if the loss has weights, it must be every single one. Targets that the step makes
-    itself, as a discriminator's ones or what the model itself answers, are no labels. A label may be a place in a set
+    itself, as a discriminator's ones or what the model itself answers, are no labels; nor are those that the model gets
+    as well, which stand at one place among candidates. A label may be a place in a set
     that the model cannot tell from other places, as it has no positions: there, one place is as good as any.
     """
     first = _labels_of_losses(subject, [subject.attempt(number) for number in range(len(subject.batches))])
@@ -72,8 +73,9 @@ def _labels_of_losses(subject: Subject, steps: Iterable[Step]) -> list[tuple[Los
     for step in steps:
         for number, loss in enumerate(step.losses):
             labels = _labels(loss)
+            sources = step.sources(loss.target) - step.sources(loss.prediction)
             is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))
-            if labels is not None and step.is_from_data(loss.target) and not is_answer:
+            if labels is not None and sources and not is_answer:
                 found.setdefault(number, (loss, []))[1].append(labels)
     return [(loss, torch.cat(labels)) for loss, labels in found.values()]
 

@@ -1,9 +1,10 @@
-"""Bidirectional networks of which only the last step is taken."""
+"""Bidirectional networks of which one direction is not read, or for one step only."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.record import Op
@@ -12,10 +13,11 @@ from playbook.doctor.subject import Subject
 UNREAD_DIRECTION = Defect(
     "unread-direction",
     "warning",
-    "Half of the features that are used do not know the sequence, but one step of it.",
+    "Half of the network's work is lost: what is read knows one step of the sequence, or one direction.",
 )
 DEFECTS = (UNREAD_DIRECTION,)
 LIGHT = True
+_FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -23,8 +25,12 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
     """Looks for `out[:, -1]` of a bidirectional LSTM or GRU: its backward half has read the last step alone.
 
     What has read all steps is at the first one, and in h_n (torch's documentation of nn.LSTM, "Outputs"). Sequences
-    that are taken whole, averaged or cut to one half of the features are left alone, as are packed ones.
+    that are taken whole, averaged or cut to one half of the features are left alone, as are packed ones. Another sign
+    is a direction without a gradient, as in `h_n[-1]`, which is the backward half alone.
     """
+    if (finding := _unlearnt(subject)) is not None:
+        yield finding
+        return
     record, is_found = subject.attempt().record, False
     for op in record.named(*_RECURRENT):
         if len(op.args) != 9 or not op.args[7] or op.out is None:  # packed ones have other arguments
@@ -36,11 +42,28 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
             message = (
                 f"{half} of the {2 * half} features at the last of {states.shape[axis]} steps have read that one alone"
             )
-            fix = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
-            yield Finding(UNREAD_DIRECTION, takers[0].place, message, fix)
+            yield Finding(UNREAD_DIRECTION, takers[0].place, message, _FIX)
             return
     if is_found:
         yield "bidirectional networks are read where both directions have seen the sequence"
+
+
+def _unlearnt(subject: Subject) -> Finding | None:
+    """A finding if one direction of a last layer gets no gradient, and the other one does."""
+    with suppress(Exception):  # another probe tells
+        record = subject.backward(subject.batches[0]).record
+        for op in record.named(*_RECURRENT):
+            layer = op.module
+            if not isinstance(layer, nn.RNNBase) or not layer.bidirectional:
+                continue
+            names = [f"weight_ih_l{layer.num_layers - 1}{suffix}" for suffix in ("", "_reverse")]
+            has_gradient = [grad is not None and bool(grad.any()) for grad in (getattr(layer, n).grad for n in names)]
+            if sum(has_gradient) == 1:
+                unread = "forward" if has_gradient[1] else "backward"
+                message = f"the {unread} direction of the last layer gets no gradient: nothing reads its results"
+                places = [taker.place for taker in record.takers(op.outputs[1]) if taker.name == "__getitem__"]
+                return Finding(UNREAD_DIRECTION, next(iter(places), op.place), message, _FIX)
+    return None
 
 
 def _takes_last(op: Op, axis: int, length: int) -> bool:

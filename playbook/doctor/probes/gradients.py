@@ -79,7 +79,7 @@ def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}, {depth - 1} layers later"
         place, reason, fix = _shrinking(subject, first)
         return Finding(VANISHING_GRADIENT, place, message + reason, fix)
-    return f"the gradients' norm is {total:.2g}, and at the first layer {ratio:.1g} of that at the last"
+    return f"the gradients' norm is {total:.2g}"
 
 
 @dataclass

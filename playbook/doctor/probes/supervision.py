@@ -140,7 +140,8 @@ def _share_of_padding(moved: Tensor, target: Tensor, end: int) -> float:
 
 def _padding(loss: Loss, share: float, end: int | None) -> Finding:
     message = f"{share:.0%} of the labels with a gradient are padding ({end})"
-    fix = f"loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index={end})"
+    given = "logits" if loss.prediction.dim() == 2 else "logits.flatten(0, 1)"
+    fix = f"loss = F.cross_entropy({given}, labels.flatten(), ignore_index={end})"
     return Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
 
 

@@ -19,11 +19,15 @@ UNSAFE_LOAD = Defect(
 DEFECTS = (UNSAFE_LOAD,)
 LIGHT = True
 
+_READING = ("open", "read", "read_bytes", "recv", "get", "urlopen")
 _UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
 
 
 def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     """Reads the source: torch.load with weights_only=False, and pickles whose path comes from outside.
+
+    Bytes that a function unpickles are reported if it reads them from a file or a connection: processes of one training
+    exchange others among themselves.
 
     A pickle names functions that are called as it is read: Python's documentation of pickle warns of it, and PyTorch
     made weights_only=True the default in 2.6.
@@ -45,9 +49,15 @@ def _danger(call: ast.Call, place: Place) -> tuple[str, str] | None:
         fix = ast.unparse(call).replace("weights_only=False", "weights_only=True") + "  # saved as tensors alone"
         return f"{name} with weights_only=False", fix
     if (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and not is_constant:
+        if name.endswith("loads") and not any(source.calls(_around(place), *_READING)):
+            return None
         fix = "torch.load(path, weights_only=True)  # saved by torch.save; np.load for arrays, json for the rest"
         return f"{name} reads a pickle from a path that is given from outside", fix
     return None
+
+
+def _around(place: Place) -> ast.AST:
+    return source.function_at(place) or source.tree(place.file)
 
 
 def _opened(file: ast.expr, place: Place) -> ast.expr:

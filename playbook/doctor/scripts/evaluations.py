@@ -24,6 +24,8 @@ class Evaluations:
 
     def __init__(self) -> None:
         self.watched: set[nn.Module] = set()
+        self.has_graph = False  # whether a part of the model called now has given a result with one
+        self.has_evaluated = False
         self.pending: list[Place | None] = []
         self.counts: Counter[Place | None] = Counter()
 
@@ -35,17 +37,24 @@ class Evaluations:
         """Notes the calls of these models from now on."""
         for model in set(models) - self.watched:
             self.watched.add(model)
+            for part in model.modules():
+                part.register_forward_hook(self._note_part)
             model.register_forward_hook(self._note)
 
     def forget(self) -> None:
         """To be called as a `backward` begins."""
         self.pending.clear()
 
+    def _note_part(self, part: nn.Module, _: Any, output: Any) -> None:
+        self.has_graph |= any(leaf.requires_grad for leaf in tensors(output))
+
     def _note(self, model: nn.Module, _: Any, output: Any) -> None:
         if model.training:
             self._count()
-        elif any(leaf.requires_grad for leaf in tensors(output)):
+        elif self.has_graph:
             self.pending.append(next(iter(source.callers(sys._getframe(1))[0]), None))
+        self.has_evaluated |= not model.training
+        self.has_graph = False
 
     def _count(self) -> None:
         self.counts.update(self.pending if len(self.pending) >= _LEAST else [])
@@ -57,5 +66,5 @@ class Evaluations:
         for place, number in self.counts.most_common(1):
             message = f"{number} calls in evaluation mode keep what a backward pass would need, and none comes"
             yield Finding(GRAPH_IN_EVAL, place, message, "with torch.no_grad():  # around the evaluation")
-        if not self.counts:
+        if self.has_evaluated and not self.counts:
             yield "evaluation builds no graph"

@@ -134,7 +134,8 @@ def _review(
         answer["notes"].append("what needs a batch: the step takes no tensors from a loader or a variable")
     if val_batches == []:
         answer["notes"].append(f"validation: {unvalidated}")
-    if len(step.optimizers) < len(step.living_optimizers):
+    known, living = (set(map(id, parameters_of(some))) for some in (step.optimizers, step.living_optimizers))
+    if living - known:
         answer["notes"].append("what other optimizers train: they have no turn in the step that is reviewed")
 
     def look(begun: Subject) -> None:
