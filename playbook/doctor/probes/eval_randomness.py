@@ -1,5 +1,6 @@
 """Dropout and noise that go on in evaluation."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -29,6 +30,7 @@ _LOGIC = ("lt", "gt", "le", "ge", "bool", "and", "or", "logical_and", "logical_o
 _MASKING = SHAPE_ONLY | {*_LOGIC, "triu", "tril"}
 _SUMS, _PRODUCTS, _QUOTIENTS = ("add", "radd", "iadd", "sub"), ("mul", "rmul", "where"), ("div", "truediv")
 _DRAWING = ("randint", "randint_like", "randperm", "multinomial", "gumbel_softmax")
+_SAMPLES = 3  # calls with the same values; a loss may need two
 _WHOLE = 0.01  # of a step; float32 pixels times 255 are off by 1e-5
 _CHOOSING = ("argsort", "topk", "sort", "argmax", "multinomial")
 
@@ -39,11 +41,14 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     Dropout counts wherever it is active. Noise counts if it is drawn inside a model's forward and added or multiplied
     as it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or
     that chooses positions (masking) is how such models are evaluated; so is uniform noise that fills the steps between
-    whole numbers (dequantisation, Theis et al. 2016). Without a validation step, the training step is
-    run in evaluation mode, where F.dropout must be told of it.
+    whole numbers (dequantisation, Theis et al. 2016). A step that calls a model several times with the same values
+    averages over what it draws (Gal and Ghahramani 2016). Without a validation step, the training step is run in
+    evaluation mode, where F.dropout must be told of it.
     """
     step = subject.step(training=False) if subject.validates else evaluated(subject, subject.batches[0])
     record = step.record
+    if _samples(record):
+        return
     dropout = next((op for op in record.ops if _rate(op) > 0 and (subject.validates or _is_untold(op))), None)
     if dropout is not None:
         yield _finding(subject, dropout, f"{dropout.name} is active in evaluation mode, p = {_rate(dropout):g}")
@@ -57,6 +62,12 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
         return
     if differs == 0:
         yield SAME_TWICE
+
+
+def _samples(record: Record) -> bool:
+    """Whether a step calls a module with the same values again and again."""
+    calls = Counter((module, *map(id, tensors(arguments))) for module, arguments, _ in record.calls)
+    return max(calls.values(), default=0) >= _SAMPLES
 
 
 def _rate(op: Op) -> float:
