@@ -60,7 +60,8 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
         fix = f'self.log("{name}", value, on_epoch=True)  # in the step: weighs by batch size; or update(value, len(x))'
         yield Finding(METRIC_MISUSE, places[name], message, fix)
         return
-    yield "every sample counts the same in a validation"
+    if are_plain:
+        yield "every sample counts the same in what a validation logs"
 
 
 Logged = dict[str, tuple[float, Place | None]]

@@ -50,6 +50,7 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
     Exploding: the gradients' norm over the weights exceeds 1000, and 100 times the loss or the norm at the first layer
     exceeds 1000 times that at the last, with no clipping. A large sum as a loss is not enough. Clean programs stay
     below 12. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
+    Where a model is called several times with data, the pass that has the largest gradients tells.
     The weights of each optimizer are measured on their own: players against each other have gradients of other sizes.
     """
     groups = [weights_of(optimizer) for optimizer in subject.trainer.optimizers]
@@ -98,24 +99,32 @@ class _Norms:
 
 def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
     names = {module: name or type(module).__name__ for name, module in subject.model.named_modules()}
-    calls: list[tuple[str, list[float]]] = []
+    passes: list[list[tuple[str, list[float]]]] = [[]]
     of_weights: list[float] = []
+    within: list[nn.Module] = []
 
     def note(norms: list[float], grad: Tensor | None) -> None:
         if grad is not None:  # of a result that nobody uses, as the last cell of an LSTM
             norms.append(float(grad.double().norm()))
 
+    def enter(module: nn.Module, arguments: Any) -> None:
+        if not within and not any(leaf.requires_grad for leaf in tensors(arguments)):
+            passes.append([])
+        within.append(module)
+
     def note_call(module: nn.Module, _: Any, output: Any) -> None:
+        within.pop()
         own = [p for p in nn.Module.parameters(module, recurse=False) if p.dim() > 1 and id(p) in weights]
         if any(weight.requires_grad for weight in own) and module in names:
-            calls.append((names[module], []))
+            passes[-1].append((names[module], []))
             for leaf in tensors(output):
                 if leaf.requires_grad and leaf.is_floating_point():
-                    leaf.register_hook(partial(note, calls[-1][1]))
+                    leaf.register_hook(partial(note, passes[-1][-1][1]))
 
     chosen = [p for p in subject.model.parameters() if p.requires_grad and id(p) in weights]
     hooks: list[Any] = [parameter.register_hook(partial(note, of_weights)) for parameter in chosen]
-    hooks.append(nn.modules.module.register_module_forward_hook(note_call))
+    register = nn.modules.module
+    hooks += [register.register_module_forward_pre_hook(enter), register.register_module_forward_hook(note_call)]
     torch.manual_seed(0)
     loss = subject.train(batch)
     if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
@@ -123,10 +132,14 @@ def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
     for hook in hooks:
         hook.remove()
     subject.model.zero_grad()
-    layers = [(name, max(norms)) for name, norms in calls if any(norms)]
+    layers = max(([(name, max(norms)) for name, norms in each if any(norms)] for each in passes), key=_size)
     if any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in names):  # made to forget: the best of all steps
         layers = list({name: max(norm for own, norm in layers if own == name) for name, _ in layers}.items())
     return _Norms(layers, math.hypot(*of_weights), 0.0 if loss is None else abs(float(loss.detach().sum())))
+
+
+def _size(layers: list[tuple[str, float]]) -> float:
+    return sum(norm for _, norm in layers)
 
 
 def _stays(subject: Subject, weights: set[int]) -> bool:

@@ -34,21 +34,34 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     """
     findings = []
     for file in _files(subject):
-        for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "read_pickle"):
+        modules = _unpickling(source.tree(file))
+        for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "_Unpickler", "read_pickle"):
             place = Place(file, call.lineno)
-            if (danger := _danger(call, place)) is not None:
+            if (danger := _danger(call, place, modules)) is not None:
                 findings.append(Finding(UNSAFE_LOAD, place, *danger))
     yield from findings or ["no file is loaded in a way that could run its code"]
 
 
-def _danger(call: ast.Call, place: Place) -> tuple[str, str] | None:
-    """What is wrong with a call that loads, and what to write in its place."""
+def _unpickling(tree: ast.AST) -> set[str]:
+    """The names that a file has for modules that unpickle."""
+    names = (alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names)
+    return {alias.asname or alias.name for alias in names if alias.name in _UNPICKLES} | _UNPICKLES
+
+
+def _danger(call: ast.Call, place: Place, modules: set[str]) -> tuple[str, str] | None:
+    """What is wrong with a call that loads, and what to write in its place.
+
+    Args:
+        call: of a function that loads.
+        place: of the call.
+        modules: names of modules that unpickle.
+    """
     name = ast.unparse(call.func)
     is_constant = bool(call.args) and isinstance(_opened(call.args[0], place), ast.Constant)
     if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
         fix = ast.unparse(call).replace("weights_only=False", "weights_only=True") + "  # saved as tensors alone"
         return f"{name} with weights_only=False", fix
-    if (name.partition(".")[0] in _UNPICKLES or name.endswith("read_pickle")) and not is_constant:
+    if (name.partition(".")[0] in modules or name.endswith("read_pickle")) and not is_constant:
         if name.endswith("loads") and not any(source.calls(_around(place), *_READING)):
             return None
         fix = "torch.load(path, weights_only=True)  # saved by torch.save; np.load for arrays, json for the rest"
