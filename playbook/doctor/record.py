@@ -71,6 +71,11 @@ class Op:
         """An argument by position or name."""
         return self.args[index] if len(self.args) > index else self.kwargs.get(name, default)
 
+    @property
+    def takes_shape_alone(self) -> bool:
+        """Whether it takes no values of a tensor, as `zeros_like` does."""
+        return self.name.endswith("_like") or self.name.startswith("new_")
+
     def again(self, replaced: dict[int, Tensor]) -> Any:
         """The result of the same call with other tensors in the place of some, without gradients and unrecorded.
 

@@ -89,7 +89,7 @@ def supervised(step: Step, loss: Loss) -> Tensor | None:
 
 
 def _takes_values(op: Op, made: Tensor) -> bool:
-    if op.name.endswith("_like") or op.name.startswith("new_"):
+    if op.takes_shape_alone:
         return False
     return all(made is not item for item in op.inputs)
 

@@ -132,7 +132,7 @@ def _move(subject: Subject) -> None:
 
 def _is_sent_by_option(place: Place) -> bool:
     """Whether another branch of an `if` in the same function makes such a variable on CUDA, or sends it there."""
-    function = source.function_at(place) or ast.Pass()
+    function = source.function_at(place) or source.tree(place.file)
     made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
     names = {ast.unparse(node.targets[0]) for node in made}
     inside = [node for branch in ast.walk(function) if isinstance(branch, ast.If) for node in ast.walk(branch)]
@@ -146,7 +146,7 @@ def _is_sent_to_name(place: Place) -> bool:
 
     The device of a module is the CPU when it is built.
     """
-    function = source.function_at(place) or ast.Pass()
+    function = source.function_at(place) or source.tree(place.file)
     made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno <= place.line]
     lines = [node for node in made if node.lineno == place.line]
     taken = {ast.unparse(part) for node in lines for part in ast.walk(node.value) if isinstance(part, ast.Attribute)}

@@ -90,7 +90,7 @@ def _is_plain(record: Record, op: Op) -> bool:
     noise, is_joined = {id(op.out)}, False
     for later in record.ops[record.ops.index(op) + 1 :]:
         others = [item for item in later.inputs if id(item) not in noise]
-        if len(others) == len(later.inputs) or not later.outputs or later.name.endswith("_like"):  # the shape alone
+        if len(others) == len(later.inputs) or not later.outputs or later.takes_shape_alone:  # the shape alone
             continue
         if later.module is None or later.name in _CHOOSING:
             return False  # the step looks at it, or it chooses positions

@@ -126,7 +126,7 @@ def _uses(subject: Subject) -> dict[int, list[Op]]:
     found: dict[int, list[Op]] = {}
     for step in [*subject.steps(2), *([subject.step(training=False)] if subject.validates else [])]:
         used = [op for op in step.record.ops if op.outputs or op.name in _CUTS]  # a device is no value
-        computing = [op for op in used if op.name != "grad"]  # as clipping reads it
+        computing = [op for op in used if op.name != "grad" and not op.takes_shape_alone]  # as clipping reads it
         taken = {id(leaf) for op in computing for leaf in op.inputs if isinstance(leaf, nn.Parameter)}
         found |= dict.fromkeys(taken - found.keys(), computing)
     return found
