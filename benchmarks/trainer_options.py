@@ -130,17 +130,8 @@ def fit(name: str, recipe: str, options: list[str], connection: Connection) -> N
     os._exit(1)
 
 
-def main() -> None:
-    recipe, *rest = sys.argv[1:]
-    rounds = int(rest.pop(0)) if rest and rest[0].isdigit() else 5
-    context = get_context("spawn")
-    processes, connections = [], {}
-    for name in STACKS:
-        ours, theirs = context.Pipe()
-        processes.append(context.Process(target=fit, args=(name, recipe, rest, theirs)))  # no daemon: loaders fork
-        processes[-1].start()
-        theirs.close()
-        connections[name] = ours
+def measured(connections: dict[str, Connection], rounds: int) -> dict[str, list[tuple[float, int]]]:
+    """Seconds of a step and the peak of memory of each stack that gets ready, of each round; they take turns."""
     results: dict[str, list[tuple[float, int]]] = {}
     for name, connection in connections.items():
         try:
@@ -154,8 +145,25 @@ def main() -> None:
     for name in list(results) * rounds:
         connections[name].send("go")
         results[name].append(connections[name].recv())
-    for process in processes:
-        process.kill()  # before checkpoints and tests
+    return results
+
+
+def main() -> None:
+    recipe, *rest = sys.argv[1:]
+    rounds = int(rest.pop(0)) if rest and rest[0].isdigit() else 5
+    context = get_context("spawn")
+    processes, connections = [], {}
+    for name in STACKS:
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=fit, args=(name, recipe, rest, theirs)))  # no daemon: loaders fork
+        processes[-1].start()
+        theirs.close()
+        connections[name] = ours
+    try:
+        results = measured(connections, rounds)
+    finally:
+        for process in processes:
+            process.kill()  # before checkpoints and tests
     base = statistics.median(seconds for seconds, _ in results["float32"])
     print(f"{recipe}: {torch.cuda.get_device_name()}, torch {torch.__version__}, {rounds} rounds of {STEPS} steps")
     for name, runs in results.items():
