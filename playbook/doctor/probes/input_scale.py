@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ UNNORMALIZED_INPUT = Defect(
 DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
+_SMALL = 0.01  # of each channel; pixels of 0 to 1 have 0.1 and more
 _NUM_BATCHES = 3
 _LITTLE = 0.3  # change of predictions by half of a batch's values: up to 0.21 where norms follow, else 0.54 and more
 _SAME = 0.01  # of the losses of a batch and a smaller one
@@ -44,7 +46,8 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     of 0 to 255 about 100. A norm in front of the layer, a division in forward and embedded indices are seen as they
     are: their results count. Where half of a batch's values leave the predictions as they are, as a norm behind the
     layer does, this is advice; where no labels are classes, and they leave the loss, a forecast has a relative error,
-    and this is by design. LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
+    and this is by design. Inputs below 0.01 that no norm scales up are advice, and a warning where images seem to be
+    divided by 255 a second time. LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
     """
     sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
@@ -62,24 +65,32 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
             is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
-            defect, effect = UNNORMALIZED_INPUT, _effect_of_half(subject) if is_scalable else ""
+            defect, effect = UNNORMALIZED_INPUT, _effect_of(subject, 0.5) if is_scalable else ""
             if effect == "none":
                 defect = replace(defect, severity="advice")
                 message += "; a norm behind it takes the scale out, as half of them change predictions little"
             if effect != "in proportion":
                 yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
                 return
+        elif 0 < max(sizes[key]) < _SMALL and leaf.is_floating_point() and _effect_of(subject, 1 / size) != "none":
+            message = f"{op.name} gets inputs between {low:.2g} and {high:.2g}, with a root mean square of {size:.2g}"
+            is_divided_twice = op.name in CONVOLUTIONS and low >= 0 and 0.5 < high * 255 < 1.01
+            defect = replace(UNNORMALIZED_INPUT, impact="The network hardly sees its inputs beside its biases.")
+            defect = defect if is_divided_twice else replace(defect, severity="advice")
+            fix = "# divide by 255 once" if is_divided_twice else "x = (x - mean) / std  # of the training data"
+            yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
+            return
     largest = max((max(values) for values in sizes.values()), default=math.inf)
     if math.isfinite(largest):  # a mask of −inf is an input as well
         yield f"inputs reach the first layer with a root mean square of at most {largest:.2g}"
 
 
-def _effect_of_half(subject: Subject) -> str:
-    """What half of a batch's values does: none to predictions; to all in proportion, and not to the loss; or more."""
+def _effect_of(subject: Subject, factor: float) -> str:
+    """What a batch's values times a factor do: none to predictions; to all in proportion, not to the loss; or more."""
     batch = subject.batches[0]
-    smaller = mapped(batch, _half)
+    scaled = mapped(batch, partial(_times, factor))
     with subject.not_optimized(), subject.unchanged():
-        before, after = subject.record(batch), subject.record(smaller)
+        before, after = subject.record(batch), subject.record(scaled)
     size = num_samples(batch) or 0
     given = [predictions(step) or outputs(step, size)[-1:] for step in (before, after)]
     pairs = [(a, b) for a, b in zip(*given, strict=False) if a.shape == b.shape]
@@ -90,10 +101,9 @@ def _effect_of_half(subject: Subject) -> str:
     return "" if has_classes or abs(losses[0] - losses[1]) > _SAME * abs(losses[0]) else "in proportion"
 
 
-def _half(leaf: Tensor) -> Tensor:
-    if leaf.dtype == torch.uint8:
-        return leaf // 2
-    return leaf / 2 if leaf.is_floating_point() else leaf
+def _times(factor: float, leaf: Tensor) -> Tensor:
+    is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
+    return (leaf * factor).to(leaf.dtype) if is_scalable else leaf
 
 
 def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
