@@ -359,6 +359,9 @@ REPAIRS: dict[str, list[Repair]] = {
     "norm-batch-size-one": [Option("drop_last", "True", ("DataLoader",))],
     "padding-in-loss": _IGNORED,
     "parameter-not-optimized": [Rule("self.N.parameters()", "self.parameters()", r"\(self\.parameters")],
+    "repeated-layer": [
+        *(Rule(f"[{call}] * Y", f"[{call} for _ in range(Y)]") for call in ("M.N(*A)", "N(*A)")),
+    ],
     "same-position": [Rule("Y[X.size(N)]", "Y[: X.size(N)]"), Rule("Y[:, X.size(N)]", "Y[:, : X.size(N)]")],
     "scheduler-cadence": [
         Rule(before, after, _EVERY, in_function=True)

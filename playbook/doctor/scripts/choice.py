@@ -22,7 +22,7 @@ _OTHERWISE = (  # the rehearsal looks in place of the first six; the others are 
     *("zero_grad", "clipping", "schedule", "modes", "retained", "run"),
     *("metrics", "scalar_loss", "accumulation"),
 )
-_OF_ANY = ("adam_l2", "registration", "unsafe_load")  # need no batch
+_OF_ANY = ("adam_l2", "registration", "repeated_layers", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
 _OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")

@@ -658,6 +658,15 @@ def test_a_load_in_a_module_that_the_script_imports(tmp_path: Path) -> None:
     assert (defect, line) == ("unsafe-load", "return torch.load(path, weights_only=False)")
 
 
+def test_layers_that_are_one(tmp_path: Path) -> None:
+    repeated = "self.second = nn.Sequential(*[nn.Linear(32, 32)] * 2, nn.Linear(32, 3))"
+    text = changed(("self.second = nn.Linear(32, 3)", repeated))
+    [finding] = reviewed(tmp_path, text, only="repeated-layer").findings
+    assert finding["code"] == repeated
+    separate = text.replace("[nn.Linear(32, 32)] * 2", "[nn.Linear(32, 32) for _ in range(2)]")
+    assert not reviewed(tmp_path, separate, only="repeated-layer").findings
+
+
 def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
     report = reviewed(tmp_path, CLEAN + "print(accuracy)\n", only="crash")
     assert lines(report) == [("crash", "print(accuracy)")]
