@@ -236,6 +236,17 @@ def _over_axis(site: Site) -> list[Edit]:
     return site.code.put(axis, groups["dim"]) if is_number else []
 
 
+def _copied(site: Site) -> list[Edit]:
+    """A deep copy of a state dict, where the file imports a function for it, or else a copy of each tensor."""
+    calls = site.calls("state_dict")
+    if len(calls) != 1:
+        return []
+    call, imports = site.code.source(calls[0]), site.code.imports
+    name = next((f"{name}(" for name in ("copy.deepcopy", "deepcopy") if name.partition(".")[0] in imports), "")
+    copied = f"{name}{call})" if name else f"{{name: value.clone() for name, value in {call}.items()}}"
+    return site.code.put(calls[0], copied)
+
+
 _ACTIVATION = r"the result of (?P<name>\w+) goes into"
 _NO_ACTIVATION = [
     _without_activation,
@@ -327,6 +338,7 @@ REPAIRS: dict[str, list[Repair]] = {
         Rule("X.N_(*A)", "X.N(*A)"),
         Option("inplace", "False", is_given=True),
     ],
+    "kept-weights-change": [_copied],
     "label-out-of-range": [
         *_IGNORED,
         *_value("X - {low}", r"y = y - (?P<low>\d+)"),

@@ -1,4 +1,4 @@
-"""Runs a script for real, with its loaders cut short, and watches gradients, clipping, modes, schedules and graphs."""
+"""Runs a script for real, with its loaders cut short, and watches what a replayed step does not show."""
 
 import ast
 import gc
@@ -22,7 +22,7 @@ from playbook.doctor import blame, failure, source
 from playbook.doctor.evaluation import GRAPH_IN_EVAL, matters
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
-from playbook.doctor.probes import clipping, zero_grad
+from playbook.doctor.probes import clipping, kept_weights, zero_grad
 from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
@@ -36,7 +36,10 @@ from playbook.doctor.training import parameters_of
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
 _LEAST = 4  # steps that a finding needs
-_WATCHED = (*clipping.DEFECTS, GRAPH_IN_EVAL, GRAPH_RETAINED, SCHEDULER_CADENCE, STUCK_IN_EVAL, *zero_grad.DEFECTS)
+_WATCHED = (
+    *(*clipping.DEFECTS, *kept_weights.DEFECTS, *zero_grad.DEFECTS),
+    *(GRAPH_IN_EVAL, GRAPH_RETAINED, SCHEDULER_CADENCE, STUCK_IN_EVAL),
+)
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
@@ -90,6 +93,7 @@ class _Rehearsal:
     def __init__(self) -> None:
         self.zeroing = zero_grad.WATCH()
         self.clipping = clipping.WATCH()
+        self.kept_weights = kept_weights.WATCH()
         self.evaluations = Evaluations()
         self.num_steps = 0
         self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
@@ -119,6 +123,7 @@ class _Rehearsal:
         Backward.act = backward
         nn.Module.eval = evaluate  # type: ignore[method-assign]
         self.clipping.begin()
+        self.kept_weights.begin()
         self.evaluations.begin()
         register_optimizer_step_pre_hook(self._before_step)
         for kind in vars(lr_scheduler).values():
@@ -163,6 +168,7 @@ class _Rehearsal:
         """
         yield from self.zeroing.look()
         yield from self.clipping.look()
+        yield from self.kept_weights.look()
         yield from self.evaluations.look()
         yield from self._modes()
         yield from self._graph()

@@ -112,6 +112,12 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ),
     ("repeated-layer", "x = nn.Sequential(*[f(8)] * 3)", {}, "x = nn.Sequential(*[f(8) for _ in range(3)])"),
     ("repeated-layer", "x = [nn.Linear(8, 8), nn.ReLU()] * 3", {}, None),
+        "kept-weights-change",
+        "self.best = x.state_dict()",
+        {},
+        "self.best = {name: value.clone() for name, value in x.state_dict().items()}",
+    ),
+    ("kept-weights-change", "self.best = x.state_dict(), y.state_dict()", {}, None),
     ("same-position", "return x + self.table[:, x.size(1)]", {}, "return x + self.table[:, : x.size(1)]"),
     ("softmax-axis", "return F.softmax(x, dim=1) @ y", AXIS, "return F.softmax(x, dim=-1) @ y"),
     ("softmax-axis", "return F.softmax(x @ y, 1)", AXIS, "return F.softmax(x @ y, -1)"),
@@ -152,6 +158,15 @@ def test_repairs_of_a_line(defect: str, line: str, finding: dict[str, str], expe
 
 def test_repairs_are_of_known_defects() -> None:
     assert set(REPAIRS) <= set(all_defects())
+
+
+@pytest.mark.parametrize(
+    ("imported", "called"), [("import copy", "copy.deepcopy"), ("from copy import deepcopy", "deepcopy")]
+)
+def test_weights_are_copied_with_what_is_imported(imported: str, called: str) -> None:
+    text = f'{imported}\n\nkept = {{\n    "model": model.state_dict(),\n    "epoch": epoch,\n}}\n'
+    new = repaired("kept-weights-change", text, "state_dict")
+    assert new == text.replace("model.state_dict()", f"{called}(model.state_dict())")
 
 
 def test_a_number_that_numpy_may_take_stays_one() -> None:

@@ -191,6 +191,50 @@ def test_clipping_after_the_step_and_before_it(tmp_path: Path) -> None:
     assert "gradients are clipped before an optimizer takes them" in report.checked
 
 
+STOPPING = """
+class EarlyStopping:
+    def __init__(self, patience):
+        self.patience, self.most, self.num_waiting = patience, -1, 0
+
+    def __call__(self, correct, model):
+        if correct > self.most:
+            self.most, self.num_waiting = correct, 0
+            self.weights = model.state_dict()
+        else:
+            self.num_waiting += 1
+        return self.num_waiting >= self.patience
+
+
+stopping = EarlyStopping(2)
+for epoch"""
+
+
+def test_best_weights_that_are_kept_and_copied(tmp_path: Path) -> None:
+    text = changed(
+        ("losses = Net(), []", "most = Net(), -1"),
+        ("    print(epoch, correct)", "    if correct > most:\n        most, best = correct, model.state_dict()"),
+    )
+    text += "model.load_state_dict(best)\nprint(most)\n"
+    report = reviewed(tmp_path, text, only="kept-weights-change")
+    assert lines(report) == [("kept-weights-change", "most, best = correct, model.state_dict()")], report
+    copied = text.replace("model.state_dict()", "{name: value.clone() for name, value in model.state_dict().items()}")
+    report = reviewed(tmp_path, copied, only="kept-weights-change")
+    assert not report.findings, report
+    assert "weights that are loaded are not the model's own tensors" in report.checked
+
+
+@pytest.mark.slow
+def test_weights_that_an_object_keeps_to_stop_early(tmp_path: Path) -> None:
+    stop = "    if stopping(correct, model):\n        break"
+    text = changed(("for epoch", STOPPING), ("range(3)", "range(9)"), ("    print(epoch, correct)", stop))
+    text += "model.load_state_dict(stopping.weights)\n"
+    report = reviewed(tmp_path, text, only="kept-weights-change")
+    assert lines(report) == [("kept-weights-change", "self.weights = model.state_dict()")], report
+    brought = "{name: value.cpu() for name, value in model.state_dict().items()}"  # copies of what is on a GPU
+    report = reviewed(tmp_path, text.replace("model.state_dict()", brought), only="kept-weights-change")
+    assert not report.findings, report
+
+
 def test_a_schedule_that_is_stepped_first(tmp_path: Path) -> None:
     made = "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
     text = changed(

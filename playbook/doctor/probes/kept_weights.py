@@ -1,0 +1,103 @@
+"""Weights that a program keeps without copying them, so that training goes on changing what it kept."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from torch import nn
+
+from playbook.doctor import source
+from playbook.doctor.findings import TRAINING, Defect, Finding, Place
+from playbook.doctor.kept import KeptStates, own_weights
+from playbook.doctor.subject import Subject, Watch
+
+KEPT_WEIGHTS_CHANGE = Defect(
+    "kept-weights-change",
+    "warning",
+    "Loading them changes nothing: the model keeps the weights of its last step.",
+    shown_by=TRAINING,
+)
+DEFECTS = (KEPT_WEIGHTS_CHANGE,)
+
+
+def kept_weights(subject: Subject) -> Iterator[Finding | str]:
+    """Trains a few real steps and follows what `state_dict()` returns until the same model loads it.
+
+    The result holds the model's own tensors unless it is copied. If optimizers' steps have changed them since, loading
+    them restores nothing. Weights that are loaded at once are not reported, nor weights that the program itself has
+    written since the last step.
+    """
+    yield from subject.watch(_Watch).look()
+
+
+class _Watch(Watch):
+    def __init__(self, subject: Subject | None = None) -> None:
+        self.kept = KeptStates(self.before_load)
+        self.findings: dict[Place, Finding] = {}
+        self.loads_others = False  # whether weights were loaded that are not the model's own tensors
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Takes notes from here on; the process is a copy."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Takes notes of kept and loaded weights in this process, for good."""
+        self.kept.begin()
+
+    def before_load(self, module: nn.Module, weights: Mapping[str, Any], place: Place) -> None:
+        own, loads_own = own_weights(module), False
+        for state in self.kept.states:
+            pairs = [(state.entries.get(id(tensor)), tensor, own.get(name)) for name, tensor in weights.items()]
+            shared = [entry for entry, *pair in pairs if entry is not None and entry.is_loaded_by(*pair)]
+            if not shared:
+                continue
+            loads_own = state.is_loaded = True
+            changed = [entry for entry in shared if self.kept.is_as_stepped(entry.weight())]
+            num_steps = max(map(self.kept.steps_since, changed), default=0)
+            if changed and not num_steps and _is_conditional(state.places):  # in this training, the last are the best
+                num_steps = self.kept.outlived.get(state.places[0], 0)
+            if num_steps:
+                self.findings.setdefault(state.places[0], _finding(state.places[0], place, len(changed), num_steps))
+        self.loads_others |= not loads_own
+
+    def look(self) -> Iterator[Finding | str]:
+        """What the notes mean."""
+        if self.loads_others and not self.findings:
+            yield "weights that are loaded are not the model's own tensors"
+        yield from self.findings.values()
+
+
+def _is_conditional(places: tuple[Place, ...]) -> bool:
+    """Whether an `if` in the loop decides about a call; where the loop is Lightning's, an `if` in the hook."""
+    nodes = [node for place in reversed(places) for node in source.around(place, ast.For, ast.While, ast.If)]
+    inside = list(dropwhile(lambda node: isinstance(node, ast.If), nodes))
+    if not inside and source.function_at(places[0]) is not None:
+        inside = nodes
+    return any(isinstance(node, ast.If) for node in inside)
+
+
+def _finding(kept: Place, loaded: Place, num_weights: int, num_steps: int) -> Finding:
+    line = f"line {loaded.line}" if loaded.file == kept.file else f"{Path(loaded.file).name}:{loaded.line}"
+    if num_weights > 1:
+        what, they, them = (
+            f"{num_weights} weights are kept here as the model's own tensors, not as copies",
+            "they are",
+            "them",
+        )
+    else:
+        what, they, them = "a weight is kept here as the model's own tensor, not as a copy", "it is", "it"
+    steps = f"{num_steps} steps change" if num_steps > 1 else "a step changes"
+    message = f"{what}: {steps} {them} while {they} kept, and {line} loads {them}"
+    calls = [ast.unparse(call) for call in source.around(kept, ast.Call) if _is_state_dict(call)]
+    call = calls[0] if len(calls) == 1 else "model.state_dict()"
+    return Finding(KEPT_WEIGHTS_CHANGE, kept, message, f"copy.deepcopy({call})")
+
+
+def _is_state_dict(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "state_dict"
+
+
+WATCH = _Watch
