@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -83,7 +84,7 @@ class KeptStates:
             finally:
                 self._depth -= 1
             places, is_direct = source.callers(sys._getframe(1))
-            if self._depth == 0 and is_direct:
+            if self._depth == 0 and is_direct and isinstance(state, Mapping):
                 self._note(module, state, places)
             return state
 
@@ -104,22 +105,23 @@ class KeptStates:
 
     def steps_since(self, entry: Entry) -> int:
         """Steps that have changed a weight since it was kept."""
-        return self._num_steps(entry.weight()) - entry.num_steps
+        weight = entry.weight()
+        return self._num_steps(weight) - entry.num_steps if weight is not None else 0
 
     def is_as_stepped(self, weight: Tensor | None) -> bool:
         """Whether a step was the last to change a weight: the program itself may write into it, also by the state."""
-        return weight is not None and self._steps.get(weight, (0, None))[1] == weight._version
+        return weight is not None and weight in self._steps and self._steps[weight][1] == weight._version
 
-    def _num_steps(self, weight: Tensor | None) -> int:
-        return self._steps.get(weight, (0, None))[0]
+    def _num_steps(self, weight: Tensor) -> int:
+        return self._steps[weight][0] if weight in self._steps else 0
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for group in optimizer.param_groups:
             for weight in group["params"]:
-                if weight.grad is not None:
+                if weight.grad is not None and not weight.is_inference():  # which counts no versions
                     self._steps[weight] = self._num_steps(weight) + 1, weight._version
 
-    def _note(self, module: nn.Module, state: Any, places: tuple[Place, ...]) -> None:
+    def _note(self, module: nn.Module, state: Mapping[str, Any], places: tuple[Place, ...]) -> None:
         function = source.function_at(places[0])
         if function is not None and function.name == "state_dict":  # a wrapper's own, which passes the call on
             places = places[1:] or places
@@ -132,7 +134,7 @@ class KeptStates:
         entries = {
             id(tensor): Entry(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))
             for name, tensor in state.items()
-            if name in own and tensor is not own[name]
+            if name in own and tensor is not own[name] and isinstance(tensor, Tensor) and tensor.layout == torch.strided
         }
         self.states.append(State(places, entries))
 

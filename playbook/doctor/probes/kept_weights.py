@@ -11,7 +11,7 @@ from torch import nn
 
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
-from playbook.doctor.kept import KeptStates, own_weights
+from playbook.doctor.kept import KeptStates, State, own_weights
 from playbook.doctor.subject import Subject, Watch
 
 KEPT_WEIGHTS_CHANGE = Defect(
@@ -57,11 +57,16 @@ class _Watch(Watch):
             loads_own = state.is_loaded = True
             changed = [entry for entry in shared if self.kept.is_as_stepped(entry.weight())]
             num_steps = max(map(self.kept.steps_since, changed), default=0)
-            if changed and not num_steps and _is_conditional(state.places):  # in this training, the last are the best
+            if changed and not num_steps and self.is_choice(state):  # in this training, the last are the best
                 num_steps = self.kept.outlived.get(state.places[0], 0)
             if num_steps:
                 self.findings.setdefault(state.places[0], _finding(state.places[0], place, len(changed), num_steps))
         self.loads_others |= not loads_own
+
+    def is_choice(self, state: State) -> bool:
+        """Whether the program might have loaded an earlier state: it keeps some of them, or holds all that it kept."""
+        held = [each for each in self.kept.states if each.is_held and each.places[0] == state.places[0]]
+        return len(held) > 1 or _is_conditional(state.places)
 
     def look(self) -> Iterator[Finding | str]:
         """What the notes mean."""

@@ -22,6 +22,8 @@ class Model(OneStep):
     def on_train_start(self) -> None:
         self.first = deepcopy(self.net.state_dict())
         self.shared = self.net.state_dict()
+        pretrained = deepcopy(self.net).state_dict()  # of a net that is gone
+        self.net.load_state_dict(self.net.state_dict() | pretrained)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         loss = self.step(batch).item()

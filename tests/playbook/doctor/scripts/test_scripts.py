@@ -224,6 +224,28 @@ def test_best_weights_that_are_kept_and_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_weights_that_stay_on_the_cpu_while_the_model_is_sent_away(tmp_path: Path) -> None:
+    device = "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
+    text = changed(
+        ("losses = Net(), []", f"first = Net(), None\n{device}\nfirst = model.state_dict()\nmodel.to(device)"),
+        ("    print(epoch, correct)", "    last = model.cpu().state_dict()\n    model.to(device)"),
+    )
+    report = reviewed(tmp_path, f"{text}model.load_state_dict(first)\n", only="kept-weights-change")
+    assert not report.findings, report
+    text = text.replace("    last =", "    if epoch == 0:\n        last =")
+    report = reviewed(tmp_path, f"{text}model.load_state_dict(last)\n", only="kept-weights-change")
+    assert not report.findings, report
+
+
+@pytest.mark.slow
+def test_weights_that_are_all_held_until_the_best_are_known(tmp_path: Path) -> None:
+    text = changed(("    print(epoch, correct)", "    losses.append((correct, epoch, model.state_dict()))"))
+    text += "model.load_state_dict(max(losses)[2])\n"
+    report = reviewed(tmp_path, text, only="kept-weights-change")
+    assert [name for name, _ in lines(report)] == ["kept-weights-change"], report
+
+
+@pytest.mark.slow
 def test_weights_that_an_object_keeps_to_stop_early(tmp_path: Path) -> None:
     stop = "    if stopping(correct, model):\n        break"
     text = changed(("for epoch", STOPPING), ("range(3)", "range(9)"), ("    print(epoch, correct)", stop))
