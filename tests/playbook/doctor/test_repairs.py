@@ -112,6 +112,7 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ),
     ("repeated-layer", "x = nn.Sequential(*[f(8)] * 3)", {}, "x = nn.Sequential(*[f(8) for _ in range(3)])"),
     ("repeated-layer", "x = [nn.Linear(8, 8), nn.ReLU()] * 3", {}, None),
+    (
         "kept-weights-change",
         "self.best = x.state_dict()",
         {},
