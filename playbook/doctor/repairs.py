@@ -247,6 +247,7 @@ def _copied(site: Site) -> list[Edit]:
     return site.code.put(calls[0], copied)
 
 
+_OWN = r"^(?!.* left)"  # gradients of the same optimizer, in a finding's fix
 _ACTIVATION = r"the result of (?P<name>\w+) goes into"
 _NO_ACTIVATION = [
     _without_activation,
@@ -357,9 +358,9 @@ REPAIRS: dict[str, list[Repair]] = {
     "missing-super-init": [_first_super],
     "missing-zero-grad": [
         _zeroed_by_hook,
-        Rule("self.scaler.step(X);", "...\nX.zero_grad()", "of the step before"),
-        Rule("scaler.step(X);", "...\nX.zero_grad()", "of the step before"),
-        Rule("X.step(*A);", "...\nX.zero_grad()", "of the step before"),
+        Rule("self.scaler.step(X);", "...\nX.zero_grad()", _OWN),
+        Rule("scaler.step(X);", "...\nX.zero_grad()", _OWN),
+        Rule("X.step(*A);", "...\nX.zero_grad()", _OWN),
     ],
     "non-finite": [
         Rule("torch.{name}(X)", "torch.{name}(X.clamp(min=1e-6))", r"torch\.(?P<name>log\d*)\("),
