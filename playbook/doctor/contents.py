@@ -10,7 +10,7 @@ from torch.utils.data import Subset
 from playbook.doctor.arrays import array
 from playbook.doctor.samples import base, indices, leaves, size, whole
 
-_FEWEST = 8  # samples: a graph whose nodes are split by a mask is one sample of both
+FEWEST = 8  # samples: a graph whose nodes are split by a mask is one sample of both
 _SAMPLES, _ROWS, _SECONDS = 5000, 20000, 0.4
 ONE, INDEX = "which are the same data set", "by index"
 
@@ -19,7 +19,7 @@ Shared = tuple[float, int, str]  # share and number of the validation samples th
 
 def shared(train: Any, val: Any) -> Shared:
     """The validation samples that are training samples too; none if it may be chance."""
-    if min(size(train) or 0, size(val) or 0) < _FEWEST:
+    if min(size(train) or 0, size(val) or 0) < FEWEST:
         return 0.0, 0, ""
     if train is val:
         return 1.0, len(val), ONE
@@ -83,7 +83,7 @@ def common(ours: list[tuple[int, bool]], theirs: list[tuple[int, bool]]) -> tupl
     Samples of few possible values, as short texts have, coincide by chance: they must do so five times as often as
     within our own, plus 1 %. Real numbers do not: 1 % is enough, unless every sample holds one thing, such as a grid.
     """
-    if min(len(ours), len(theirs)) < _FEWEST:
+    if min(len(ours), len(theirs)) < FEWEST:
         return 0.0, 0
     known, are_real = {key for key, _ in ours}, all(is_real for _, is_real in ours + theirs)
     repeated = 1 - len(known) / len(ours)

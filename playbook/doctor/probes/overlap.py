@@ -8,7 +8,7 @@ import numpy as np
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
 from playbook.doctor import blame, replay, source
-from playbook.doctor.contents import INDEX, ONE, is_real, shared
+from playbook.doctor.contents import FEWEST, INDEX, ONE, is_real, shared
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import base, size, train_loaders
 from playbook.doctor.subject import Subject
@@ -39,7 +39,12 @@ def overlap(subject: Subject) -> Iterator[Finding | str]:
         return
     shares = [max(shared(_drawn(train), _drawn(val)) for train in trains) for val, _ in vals]
     if not min(shares)[0]:
-        yield _of_windows(subject, trains, vals) or "no validation sample is in the training data"
+        finding = _of_windows(subject, trains, vals)
+        sizes = [size(loader.dataset) or 0 for loader in (*trains, *(val for val, _ in vals))]
+        if finding is not None:
+            yield finding
+        elif min(sizes) >= FEWEST:
+            yield "no validation sample is in the training data"
         return
     share, number, how = max(shares)
     message = f"{number} of {round(number / share)} validation samples ({share:.0%}) are also training samples, {how}"
