@@ -30,6 +30,7 @@ DEFECTS = (CONSTANT_LABELS,)
 _SECONDS = 0.75
 _ENOUGH, _FEWEST = 1000, 32  # labels of a shuffled loader that stand for all; that tell anything
 _BATCHES = 200
+_WRITES = ("__setitem__", "fill_", "masked_fill", "masked_fill_", "index_fill_", "zero_")
 _SHARE, _SHARE_OF_TWO = 0.98, 0.995  # of the labels
 
 
@@ -38,9 +39,9 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
 
     One class must hold 98 % of at least 100 samples, or 99.5 % of two classes. Rare events, pixels and tokens are
     legitimately so uneven: there, or if the loss has weights, it must be every single one. Targets that the step makes
-    itself, as a discriminator's ones or what the model itself answers, are no labels; nor are those that the model gets
-    as well, which stand at one place among candidates. A label may be a place in a set
-    that the model cannot tell from other places, as it has no positions: there, one place is as good as any.
+    itself, as a discriminator's ones or what the model itself answers, are no labels. Nor are places of the right one
+    among candidates, which the step writes into labels that the model gets as well. A label may be a place in a set that
+    the model cannot tell from other places, as it has no positions: there, one place is as good as any.
     """
     first = _labels_of_losses(subject, [subject.attempt(number) for number in range(len(subject.batches))])
     if first and not any(_is_constant(loss, labels) for loss, labels in first):
@@ -73,11 +74,17 @@ def _labels_of_losses(subject: Subject, steps: Iterable[Step]) -> list[tuple[Los
     for step in steps:
         for number, loss in enumerate(step.losses):
             labels = _labels(loss)
-            sources = step.sources(loss.target) - step.sources(loss.prediction)
             is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))
-            if labels is not None and sources and not is_answer:
+            if labels is not None and step.is_from_data(loss.target) and not is_answer and not _is_place(step, loss):
                 found.setdefault(number, (loss, []))[1].append(labels)
     return [(loss, torch.cat(labels)) for loss, labels in found.values()]
+
+
+def _is_place(step: Step, loss: Loss) -> bool:
+    """Whether a step writes constants into targets that come from what the prediction comes from as well."""
+    kin = step.record.ancestors(loss.target)
+    is_written = any(id(leaf) in kin for op in step.record.named(*_WRITES) for leaf in (*op.outputs, *op.inputs[:1]))
+    return is_written and step.sources(loss.target) <= step.sources(loss.prediction)
 
 
 def _labels(loss: Loss) -> Tensor | None:
