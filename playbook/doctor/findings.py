@@ -1,6 +1,7 @@
 """What a review reports: kinds of defects, and findings of them."""
 
 import linecache
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -92,9 +93,14 @@ class Finding:
             "code": place.code,
             "message": self.message,
             "impact": self.defect.impact,
-            "fix": self.fix,
+            "fix": _indexed(self.fix),
             "shown_by": self.defect.shown_by._asdict(),
         }
+
+
+def _indexed(code: str) -> str:
+    """Code in which numbers among the names of modules are indices: `self.net.0.bias` is `self.net[0].bias`."""
+    return re.sub(r"\bself(\.\w+)+", lambda path: re.sub(r"\.(\d+)\b", r"[\1]", path[0]), code)
 
 
 def is_grave(item: dict[str, Any]) -> bool:

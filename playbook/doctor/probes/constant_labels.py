@@ -40,8 +40,8 @@ def constant_labels(subject: Subject) -> Iterator[Finding | str]:
     One class must hold 98 % of at least 100 samples, or 99.5 % of two classes. Rare events, pixels and tokens are
     legitimately so uneven: there, or if the loss has weights, it must be every single one. Targets that the step makes
     itself, as a discriminator's ones or what the model itself answers, are no labels. Nor are places of the right one
-    among candidates, which the step writes into labels that the model gets as well. A label may be a place in a set that
-    the model cannot tell from other places, as it has no positions: there, one place is as good as any.
+    among candidates, which the step writes into labels that the model gets as well. A label may be a place in a set
+    that the model cannot tell from other places, as it has no positions: there, one place is as good as any.
     """
     first = _labels_of_losses(subject, [subject.attempt(number) for number in range(len(subject.batches))])
     if first and not any(_is_constant(loss, labels) for loss, labels in first):

@@ -68,7 +68,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             defect, effect = UNNORMALIZED_INPUT, _effect_of(subject, 0.5) if is_scalable else ""
             if effect == "none":
                 defect = replace(defect, severity="advice")
-                message += "; a norm behind it takes the scale out, as half of them change predictions little"
+                message += "; half of them change predictions little, as where a norm follows"
             if effect != "in proportion":
                 yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
                 return
