@@ -80,6 +80,7 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("graph-retained", "self.total += x", {}, "self.total += x.detach()"),
     ("graph-retained", "self.mean = 0.9 * self.mean + x", {}, "self.mean = (0.9 * self.mean + x).detach()"),
     ("graph-retained", "self.losses.append(x)", {}, "self.losses.append(x.detach())"),
+    ("host-sync", "x = y.cpu().item()", {"fix": "….detach()", "message": ".cpu() and .item() here"}, None),
     ("host-sync", "self.total += x.item()", NO_GRAPH, "self.total += x.detach()"),
     ("host-sync", "self.last = float(x)", NO_GRAPH, "self.last = x.detach()"),
     ("host-sync", 'print(f"{x.item():.3f}")', NO_GRAPH, None),
