@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from numbers import Real
 from sys import _getframe
 from typing import Any
 
-import torch
-from torch import Tensor
 from torchmetrics import Metric
 
 from playbook.doctor import source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import cut
 from playbook.doctor.findings import Finding, Place
+from playbook.doctor.logs import is_number, run_validation
 from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
 
@@ -69,42 +66,21 @@ Logged = dict[str, tuple[float, Place | None]]
 
 def _logged(subject: Subject, batches: list[Any]) -> Logged:
     """What a validation of these batches has logged in the end, and the lines that do so."""
-    model = subject.model
     objects: dict[str, tuple[Metric, Place | None]] = {}
     numbers: Logged = {}
 
-    def log(in_step: bool, name: str, value: Any, *_: Any, **__: Any) -> None:
+    def log(index: int | None, name: str, value: Any, *_: Any, **__: Any) -> None:
         place = next(iter(source.callers(_getframe(1))[0]), None)
         if isinstance(value, Metric):
             objects[name] = value, place
-        elif not in_step and _is_number(value):
+        elif index is None and is_number(value):
             numbers[name] = float(value), place
 
-    def log_dict(in_step: bool, dictionary: Any, *_: Any, **__: Any) -> None:
-        for name, value in dictionary.items():
-            log(in_step, name, value)
-
-    with subject.unchanged(), subject.evaluating():  # which puts the methods back as well
-        for metric in (part for part in model.modules() if isinstance(part, Metric)):
-            metric.reset()
-        model.on_validation_start()
-        model.on_validation_epoch_start()
-        model.log, model.log_dict = partial(log, True), partial(log_dict, True)
-        for index, batch in enumerate(batches):
-            torch.manual_seed(0)
-            model.on_validation_batch_start(batch, index, 0)
-            output = subject.validate(batch, index)
-            model.on_validation_batch_end(output, batch, index, 0)
-        model.log, model.log_dict = partial(log, False), partial(log_dict, False)
-        model.on_validation_epoch_end()
-        model.on_validation_end()
+    with subject.unchanged(), subject.evaluating():
+        run_validation(subject, batches, log)
         computed = {name: (metric.compute(), place) for name, (metric, place) in objects.items()}
-    ready = {name: (float(value), place) for name, (value, place) in computed.items() if _is_number(value)}
+    ready = {name: (float(value), place) for name, (value, place) in computed.items() if is_number(value)}
     return numbers | ready
-
-
-def _is_number(value: Any) -> bool:
-    return value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, Real)
 
 
 def _is_uneven(subject: Subject) -> bool:
