@@ -18,7 +18,7 @@ UNREAD_DIRECTION = Defect(
 DEFECTS = (UNREAD_DIRECTION,)
 LIGHT = True
 _FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def directions(subject: Subject) -> Iterator[Finding | str]:
@@ -32,7 +32,7 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
         yield finding
         return
     record, is_found = subject.attempt().record, False
-    for op in record.named(*_RECURRENT):
+    for op in record.named(*RECURRENT):
         if len(op.args) != 9 or not op.args[7] or op.out is None:  # packed ones have other arguments
             continue
         is_found, axis, states = True, int(bool(op.args[8])), op.outputs[0]
@@ -52,7 +52,7 @@ def _unlearnt(subject: Subject) -> Finding | None:
     """A finding if one direction of a last layer gets no gradient, and the other one does."""
     with suppress(Exception):  # another probe tells
         record = subject.backward(subject.batches[0]).record
-        for op in record.named(*_RECURRENT):
+        for op in record.named(*RECURRENT):
             layer = op.module
             if not isinstance(layer, nn.RNNBase) or not layer.bidirectional:
                 continue

@@ -1,13 +1,14 @@
-"""Self-attention over sequences of one element."""
+"""Self-attention and recurrent networks over sequences of one element."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
 
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.record import Op
-from playbook.doctor.steps import Step
+from playbook.doctor.probes.directions import RECURRENT
+from playbook.doctor.record import Op, tensors
 from playbook.doctor.subject import Subject
 
 SINGLE_TOKEN_ATTENTION = Defect(
@@ -15,34 +16,48 @@ SINGLE_TOKEN_ATTENTION = Defect(
     "warning",
     "Queries and keys learn nothing: the only weight is 1, and the layer is a linear one.",
 )
-DEFECTS = (SINGLE_TOKEN_ATTENTION,)
+SINGLE_STEP_RECURRENCE = Defect(
+    "single-step-recurrence",
+    "warning",
+    "Nothing recurs: the weights from state to state, a large part of the layer, get no gradient.",
+)
+DEFECTS = (SINGLE_TOKEN_ATTENTION, SINGLE_STEP_RECURRENCE)
 LIGHT = True
 _AXES = {"scaled_dot_product_attention": -2, "multi_head_attention_forward": 0}  # of time, in query and key
+_FIX = "# a sequence (B, T, D) of several elements and batch_first=True, or nn.Linear in place of"
 
 
 def single_token(subject: Subject) -> Iterator[Finding | str]:
-    """Looks for attention in which each query meets one key, itself, in the steps on all first batches.
+    """Looks at the steps on all first batches for sequences of one element in layers that relate elements.
 
     A sequence gets the length 1 from `x.unsqueeze(1)`, or from samples in the place of the sequence where a layer does
-    not have `batch_first=True`. Cross-attention to one element, as a class or a text, is left alone.
+    not have `batch_first=True`. Left alone are cross-attention to one element, as a class or a text, and a recurrent
+    layer that goes on from a state.
     """
-    lengths: dict[Place | None, set[int]] = {}
+    places: dict[tuple[Defect, Place | None], set[bool]] = defaultdict(set)
     for step in subject.steps():
-        for op in _attention(step):
-            query, key = (op.argument(number, name).shape for number, name in enumerate(("query", "key")))
-            lengths.setdefault(op.place, set()).update((query[_AXES[op.name]], key[_AXES[op.name]]))
-    for place, found in lengths.items():
-        if found == {1}:
-            message = f"self-attention over sequences of one element in each of {len(subject.batches)} steps"
-            fix = "# a sequence (B, T, D) of several elements and batch_first=True, or nn.Linear in place of attention"
-            yield Finding(SINGLE_TOKEN_ATTENTION, place, message, fix)
-            return
-    if lengths:
-        yield "attention chooses among several elements"
+        for op in step.record.ops:
+            if op.grad and (is_single := _is_single(op)) is not None:
+                defect = SINGLE_STEP_RECURRENCE if op.name in RECURRENT else SINGLE_TOKEN_ATTENTION
+                places[defect, op.place].add(is_single)
+    is_fine = True
+    for (defect, place), are_single in places.items():
+        if all(are_single):
+            is_fine = False
+            layer = "attention" if defect is SINGLE_TOKEN_ATTENTION else "the recurrent layer"
+            message = f"{layer} over sequences of one element in each of {len(subject.batches)} steps"
+            yield Finding(defect, place, message, f"{_FIX} {layer}")
+    if places and is_fine:
+        yield "attention and recurrent layers get sequences of several elements"
 
 
-def _attention(step: Step) -> Iterator[Op]:
-    for op in step.record.named(*_AXES):
+def _is_single(op: Op) -> bool | None:
+    """Whether a layer gets sequences of one element; None for a call of another kind."""
+    if op.name in _AXES:
         given: list[Any] = [op.argument(number, name) for number, name in enumerate(("query", "key"))]
-        if op.grad and all(isinstance(item, Tensor) and item.dim() > 1 for item in given):
-            yield op
+        if all(isinstance(item, Tensor) and item.dim() > 1 for item in given):
+            return all(item.shape[_AXES[op.name]] == 1 for item in given)
+    if op.name in RECURRENT and len(op.args) == 9:  # packed ones have other arguments
+        sequence: Any = op.args[0]
+        return sequence.shape[int(bool(op.args[8]))] == 1 and not any(state.any() for state in tensors(op.args[1]))
+    return None

@@ -20,7 +20,7 @@ from playbook.doctor.subject import Subject
 
 _OTHERWISE = (  # the rehearsal looks in place of the first seven; the others are about Lightning
     *("zero_grad", "clipping", "kept_weights", "schedule", "modes", "retained", "run"),
-    *("metrics", "scalar_loss", "accumulation"),
+    *("metrics", "batch_means", "batch_scores", "scalar_loss", "accumulation"),
 )
 _OF_ANY = ("adam_l2", "registration", "repeated_layers", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
