@@ -18,7 +18,7 @@ Shared = tuple[float, int, str]  # share and number of the validation samples th
 
 
 def shared(train: Any, val: Any) -> Shared:
-    """The validation samples that are training samples too; none if it may be chance."""
+    """The validation samples that are training samples too; a share of 0 if it may be chance."""
     if min(size(train) or 0, size(val) or 0) < FEWEST:
         return 0.0, 0, ""
     if train is val:
@@ -78,7 +78,7 @@ def is_real(array: np.ndarray) -> bool:
 
 
 def common(ours: list[tuple[int, bool]], theirs: list[tuple[int, bool]]) -> tuple[float, int]:
-    """The share and number of their keys that are ours too; 0 where that may be chance.
+    """The share of their keys that are ours too, 0 where that may be chance, and their number.
 
     Samples of few possible values, as short texts have, coincide by chance: they must do so five times as often as
     within our own, plus 1 %. Real numbers do not: 1 % is enough, unless every sample holds one thing, such as a grid.
@@ -90,4 +90,4 @@ def common(ours: list[tuple[int, bool]], theirs: list[tuple[int, bool]]) -> tupl
     same = sum(key in known for key, _ in theirs)
     share = same / len(theirs)
     is_chance = repeated > 0.5 or share <= 0.01 if are_real else share <= 0.01 + 5 * repeated
-    return (0.0, 0) if is_chance else (share, same)
+    return 0.0 if is_chance else share, same

@@ -41,6 +41,7 @@ class Defect:
         impact: sentence that says what the defect leads to.
         section: of the report, in which it stands unless it is critical.
         explains: ids of its consequences, which are not reported when it is found.
+        covers: ids that are not reported at the same line.
         long: whether looking for it trains for many steps or reads much data; `fit --doctor` leaves it out.
         shown_by: how a finding of it was established.
     """
@@ -50,6 +51,7 @@ class Defect:
     impact: str
     section: Literal["Practices", "Performance", "Code quality"] = "Practices"
     explains: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
     long: bool = False
     shown_by: Evidence = STEP
 

@@ -38,17 +38,22 @@ class Report:
 def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Findings that are reported, the severest first.
 
-    Left out are consequences of other findings, repetitions at the same line, and what the user accepts by
-    `# doctor: ignore[id] reason` at the line or alone above it.
+    Left out are consequences of other findings, repetitions and what another one covers at the same line, and what the
+    user accepts by `# doctor: ignore[id] reason` at the line or alone above it.
     """
     defects = all_defects()
     explained = {name for item in filter(is_grave, findings) for name in defects[item["id"]].explains}
+    covered = {(name, *_line(item)) for item in findings for name in defects[item["id"]].covers}
     by_line: dict[tuple[str, str, int], dict[str, Any]] = {}
     for item in findings:
-        if item["id"] not in explained:
-            by_line.setdefault((item["id"], item["file"], item["line"]), item)
+        if item["id"] not in explained and (item["id"], *_line(item)) not in covered:
+            by_line.setdefault((item["id"], *_line(item)), item)
     reported = [item for item in by_line.values() if not any(_accepts(text, item["id"]) for text in _comments(item))]
     return sorted(reported, key=lambda item: (SEVERITIES.index(item["severity"]), item["file"], item["line"]))
+
+
+def _line(item: dict[str, Any]) -> tuple[str, int]:
+    return item["file"], item["line"]
 
 
 def _comments(item: dict[str, Any]) -> Iterator[str]:

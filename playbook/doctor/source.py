@@ -102,6 +102,15 @@ def tree(file: str) -> ast.Module:
         return ast.Module([], [])
 
 
+def is_code(text: str) -> bool:
+    """Whether this could be Python."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
 _Node = TypeVar("_Node", bound=ast.stmt | ast.expr)
 
 

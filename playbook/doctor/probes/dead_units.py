@@ -98,7 +98,8 @@ def _units(record: Record) -> Iterator[_Units]:
         if torch.allclose(given, given[:1].expand_as(given), rtol=1e-4, atol=1e-6):
             continue
         dim = out.dim() - 1 if maker.name in _LAST else 1
-        above, samples = (out > 0).transpose(0, dim).flatten(1).sum(1), out.numel() // out.shape[dim]
+        above = (~(out <= 0)).transpose(0, dim).flatten(1).sum(1)  # a NaN is not zero
+        samples = out.numel() // out.shape[dim]
         yield _Units(op, maker, above > 0, above == samples, samples)
 
 

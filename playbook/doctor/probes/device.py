@@ -22,6 +22,7 @@ DEVICE_UNSAFE_TENSOR = Defect(
     "device-unsafe-tensor",
     "critical",
     "The program ends with an error on any accelerator.",
+    covers=("host-sync",),
     shown_by=Evidence("experiment", "a step was run with the model and the batch on a simulated device"),
 )
 DEFECTS = (DEVICE_UNSAFE_TENSOR,)
@@ -56,7 +57,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield _finding(place, call, attribute)
     for place in dict.fromkeys(notes.reads):
         message = "NumPy reads a tensor of the model's device here, which is a TypeError on CUDA"
-        yield Finding(DEVICE_UNSAFE_TENSOR, place, message, "….detach().cpu()  # before NumPy")
+        fix = "torch.…  # in place of NumPy; or ….detach().cpu() before it, where the result meets no tensor"
+        yield Finding(DEVICE_UNSAFE_TENSOR, place, message, fix)
     if not told and not notes.reads:
         yield "every tensor follows the model to its device"
 

@@ -40,7 +40,8 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
             )
             yield Finding(DTYPE_PROMOTION, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
             return
-    yield "the step computes in single precision"
+    if not any(leaf.dtype == torch.float64 for op in record.ops if op.grad for leaf in op.outputs if leaf.dim()):
+        yield "the step computes in single precision"
 
 
 def _promotion(record: Record, op: Op) -> tuple[Tensor, Tensor] | None:

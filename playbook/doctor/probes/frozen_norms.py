@@ -37,7 +37,6 @@ def frozen_norms(subject: Subject) -> Iterator[Finding | str]:
         for name, part in frozen.items()
         if isinstance(part, nn.modules.batchnorm._NormBase)
         and part.running_mean is not None
-        and roots[name] != name
         and _shapes(parts[roots[name]]) not in trained
     }
     if not means or (step := subject.record(subject.batches[0])).error is not None:  # if it raises, another probe tells
@@ -49,13 +48,17 @@ def frozen_norms(subject: Subject) -> Iterator[Finding | str]:
         if not mean.equal(parts[name].get_buffer("running_mean"))
         and (_is_frozen(parts[roots[name]], None) or (parts[name] in calls and not calls[parts[name]].grad))
     ]
-    if not moved:
+    if all(roots[name] == name for name in moved):  # a norm alone is no frozen part
         yield "the statistics of frozen norms stay"
         return
     message = f"one training step moves the running statistics of {len(moved)} frozen norms, first {moved[0]}"
+    owners = [f"self.{root}" for root in dict.fromkeys(roots[name] for name in moved)]
+    fix = f"{owners[0]}.requires_grad_(False).eval()"
+    if len(owners) > 1:
+        fix = f"for part in ({', '.join(owners)}): part.eval()"
     call = calls.get(parts[moved[0]])
     place = _place(subject) or (source.without_gradients(call.places) if call else None)
-    yield Finding(FROZEN_NORM_MOVES, place, message, f"self.{roots[moved[0]]}.requires_grad_(False).eval()")
+    yield Finding(FROZEN_NORM_MOVES, place, message, fix)
 
 
 def _is_frozen(part: nn.Module, optimised: set[int] | None) -> bool:

@@ -69,7 +69,8 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         place, fix = _cause(subject, record, goal)
         yield Finding(BAD_INITIAL_LOSS, place, message, fix)
         return
-    yield f"the first loss, {first:.3g}, is not far above {ignorant:.3g}, that of a model that knows nothing"
+    if math.isfinite(first):
+        yield f"the first loss, {first:.3g}, is not far above {ignorant:.3g}, that of a model that knows nothing"
 
 
 def _value(goal: Goal, prediction: Tensor) -> float:

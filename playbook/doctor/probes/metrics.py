@@ -170,11 +170,13 @@ def _use(model: nn.Module, expression: str) -> Place | None:
 
 
 def _hidden(subject: Subject) -> Iterator[Problem]:
-    """Metrics in plain lists and dicts, which Lightning does not move to the device."""
+    """Metrics in plain lists and dicts alone, which Lightning does not move to the device."""
+    known = {id(module) for module in subject.model.modules()}
     for module in subject.model.modules():
         for name, value in vars(module).items():
             items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-            if not name.startswith("_") and any(isinstance(item, Metric) for item in list(items)):
+            alone = [item for item in list(items) if isinstance(item, Metric) and id(item) not in known]
+            if not name.startswith("_") and alone:
                 kind = "nn.ModuleDict" if isinstance(value, dict) else "nn.ModuleList"
                 message = f"self.{name}: metrics in a plain {type(value).__name__} stay on the CPU"
                 yield name, message, source.assignment(module, name), f"self.{name} = {kind}(…)"

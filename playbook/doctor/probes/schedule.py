@@ -203,12 +203,13 @@ def _is_never_stepped(subject: Subject) -> bool:
 
 
 def _is_switched_off(place: Place) -> bool:
-    """Whether a comment in the same function names what is made here: `return [optimizer]  # , [schedule]`."""
+    """Whether code in a comment of the same function has what is made here: `return [optimizer]  # , [schedule]`."""
     function = source.function_at(place) or ast.Pass()
     made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
     lines = [Place(place.file, line).code for line in range(place.line, getattr(function, "end_lineno", 0) + 1)]
-    comments = [line.partition("#")[2] for line in lines]
-    return any(re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in made for text in comments)
+    comments = [line.partition("#")[2].strip(" ,") for line in lines]
+    codes = [text for text in comments if source.is_code(text)]
+    return any(re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in made for text in codes)
 
 
 class _Watch(Watch):

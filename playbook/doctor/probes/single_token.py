@@ -9,6 +9,8 @@ from torch import Tensor
 from playbook.doctor.findings import Defect, Finding, Place
 from playbook.doctor.probes.directions import RECURRENT
 from playbook.doctor.record import Op, tensors
+from playbook.doctor.softmax import Softmax
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 SINGLE_TOKEN_ATTENTION = Defect(
@@ -37,7 +39,7 @@ def single_token(subject: Subject) -> Iterator[Finding | str]:
     places: dict[tuple[Defect, Place | None], set[bool]] = defaultdict(set)
     for step in subject.steps():
         for op in step.record.ops:
-            if op.grad and (is_single := _is_single(op)) is not None:
+            if op.grad and (is_single := _is_single(step, op)) is not None:
                 defect = SINGLE_STEP_RECURRENCE if op.name in RECURRENT else SINGLE_TOKEN_ATTENTION
                 places[defect, op.place].add(is_single)
     is_fine = True
@@ -51,12 +53,16 @@ def single_token(subject: Subject) -> Iterator[Finding | str]:
         yield "attention and recurrent layers get sequences of several elements"
 
 
-def _is_single(op: Op) -> bool | None:
+def _is_single(step: Step, op: Op) -> bool | None:
     """Whether a layer gets sequences of one element; None for a call of another kind."""
     if op.name in _AXES:
         given: list[Any] = [op.argument(number, name) for number, name in enumerate(("query", "key"))]
         if all(isinstance(item, Tensor) and item.dim() > 1 for item in given):
             return all(item.shape[_AXES[op.name]] == 1 for item in given)
+    if op.name == "softmax" and op.direct and isinstance(op.out, Tensor) and op.out.requires_grad:
+        softmax = Softmax(step, op)
+        is_single = softmax.shape[softmax.axis : softmax.axis + 1] == (1,)
+        return is_single if not is_single or softmax.sums else None  # with sums, it weighs values
     if op.name in RECURRENT and len(op.args) == 9:  # packed ones have other arguments
         sequence: Any = op.args[0]
         return sequence.shape[int(bool(op.args[8]))] == 1 and not any(state.any() for state in tensors(op.args[1]))

@@ -17,6 +17,7 @@ SOFTMAX_AXIS = Defect(
     "softmax-axis",
     "warning",
     "Attention cannot choose among what it sums: the weights do not add up to 1.",
+    explains=("single-token-attention",),
     shown_by=Evidence("experiment", "weighted sums were repeated with values of 1, and with softmax over each axis"),
 )
 DEFECTS = (SOFTMAX_AXIS,)

@@ -2,10 +2,13 @@
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 from playbook.doctor import source
+from playbook.doctor.code import name_of
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
@@ -21,25 +24,40 @@ LIGHT = True
 
 _CHECKS = ("check_integrity", "_check_integrity", "check_md5", "md5", "sha256")
 _READING = ("open", "read", "read_bytes", "recv", "get", "urlopen")
+_FIX = "torch.load(path, weights_only=True)  # saved by torch.save; np.load for arrays, json for the rest"
+_TENSORS = "  # saved as tensors alone"
+_DEPTH = 4  # names from a path to its constants
+_OUTSIDE = ("argv", "environ")
+_PATHS = ("open", "GzipFile", "BZ2File", "join", "joinpath", "Path", "str", "abspath", "dirname", "realpath", "format")
+_BUILTIN = {"__file__", "open", "str"}
 _UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
 
 
 def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     """Reads the source: torch.load with weights_only=False, and pickles whose path comes from outside.
 
-    Bytes that a function unpickles are reported if it reads them from a file or a connection: processes of one training
-    exchange others among themselves. A source that compares checksums, as those of data sets do, knows its pickles.
+    A path comes from outside unless it is made of constants, also where these are arguments of the only calls of its
+    function. Bytes that a function unpickles are reported if it reads them from a file or a connection: processes of
+    one training exchange others among themselves. A source that compares checksums, as those of data sets do, knows its
+    pickles.
 
     A pickle names functions that are called as it is read: Python's documentation of pickle warns of it, and PyTorch
     made weights_only=True the default in 2.6.
     """
-    findings = []
-    for file in _files(subject):
+    findings, files = [], _files(subject)
+    for file in files:
         modules = set[str]() if any(source.calls(source.tree(file), *_CHECKS)) else _unpickling(source.tree(file))
         for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "_Unpickler", "read_pickle"):
-            place = Place(file, call.lineno)
-            if (danger := _danger(call, place, modules)) is not None:
-                findings.append(Finding(UNSAFE_LOAD, place, *danger))
+            place, name = Place(file, call.lineno), ast.unparse(call.func)
+            if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
+                fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
+                findings.append(Finding(UNSAFE_LOAD, place, f"{name} with weights_only=False", fix + _TENSORS))
+            elif name.partition(".")[0] in modules or (modules and name.endswith("read_pickle")):
+                if name.endswith("loads") and not any(source.calls(_scope(place), *_READING)):
+                    continue
+                if not call.args or not _is_fixed(call.args[0], place, files):
+                    message = f"{name} reads a pickle from a path that is given from outside"
+                    findings.append(Finding(replace(UNSAFE_LOAD, severity="warning"), place, message, _FIX))
     yield from findings or ["no file is loaded in a way that could run its code"]
 
 
@@ -49,38 +67,66 @@ def _unpickling(tree: ast.AST) -> set[str]:
     return {alias.asname or alias.name for alias in names if alias.name in _UNPICKLES} | _UNPICKLES
 
 
-def _danger(call: ast.Call, place: Place, modules: set[str]) -> tuple[str, str] | None:
-    """What is wrong with a call that loads, and what to write in its place.
-
-    Args:
-        call: of a function that loads.
-        place: of the call.
-        modules: names of modules that unpickle.
-    """
-    name = ast.unparse(call.func)
-    is_constant = bool(call.args) and isinstance(_opened(call.args[0], place), ast.Constant)
-    if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
-        fix = ast.unparse(call).replace("weights_only=False", "weights_only=True") + "  # saved as tensors alone"
-        return f"{name} with weights_only=False", fix
-    if (name.partition(".")[0] in modules or name.endswith("read_pickle")) and not is_constant:
-        if name.endswith("loads") and not any(source.calls(_around(place), *_READING)):
-            return None
-        fix = "torch.load(path, weights_only=True)  # saved by torch.save; np.load for arrays, json for the rest"
-        return f"{name} reads a pickle from a path that is given from outside", fix
-    return None
-
-
-def _around(place: Place) -> ast.AST:
+def _scope(place: Place) -> ast.AST:
     return source.function_at(place) or source.tree(place.file)
 
 
-def _opened(file: ast.expr, place: Place) -> ast.expr:
-    """The path of a file that is opened here or in the `with` around; or what stands there."""
-    for block in source.around(place, ast.With):
-        for item in block.items:
-            if item.optional_vars is not None and ast.unparse(item.optional_vars) == ast.unparse(file):
-                file = item.context_expr
-    return next((call.args[0] for call in source.calls(ast.Expr(file), "open") if call.args), file)
+def _is_fixed(node: ast.AST, place: Place, files: list[str], depth: int = _DEPTH) -> bool:
+    """Whether a path, or a file that is opened, is made of constants alone.
+
+    Args:
+        node: that stands for it.
+        place: where it stands.
+        files: in which its function may be called.
+        depth: names that may still be followed.
+    """
+    name = ast.unparse(node)
+    if name not in _imported(place.file) and (isinstance(node, ast.Name) or re.fullmatch(r"self\.\w+", name)):
+        values = list(_values(name, place, files)) if depth else []
+        return bool(values) and all(value and _is_fixed(value, where, files, depth - 1) for value, where in values)
+    if isinstance(node, ast.Attribute) and node.attr in _OUTSIDE:
+        return False
+    if isinstance(node, ast.Call) and name_of(node) not in _PATHS:
+        return False
+    parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    return all(_is_fixed(part, place, files, depth) for part in parts)
+
+
+def _imported(file: str) -> set[str]:
+    """The names that a file imports; Python's own ones are as fixed."""
+    nodes = [node for node in ast.walk(source.tree(file)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {(alias.asname or alias.name).partition(".")[0] for node in nodes for alias in node.names} | _BUILTIN
+
+
+def _values(name: str, place: Place, files: list[str]) -> Iterator[tuple[ast.expr | None, Place]]:
+    """What a name or an attribute is assigned here, or by callers; None where nobody knows."""
+    function, classes = source.function_at(place), source.around(place, ast.ClassDef)
+    names = [item.arg for item in function.args.args] if function else []
+    if function is not None and name in names[names[:1] == ["self"] :]:
+        index = names.index(name)
+        default = dict(zip(names[::-1], function.args.defaults[::-1], strict=False)).get(name)
+        called = classes[-1].name if function.name == "__init__" and classes else function.name
+        for file in files:
+            for call in source.calls(source.tree(file), called):
+                given = call.args[index - (names[0] == "self") :][:1]
+                given += [option.value for option in call.keywords if option.arg == name]
+                yield (given[0], Place(file, call.lineno)) if given else (default, place)
+        return
+    for scope in filter(None, (function, *classes[-1:], source.tree(place.file))):
+        found = [v for node in ast.walk(scope) for to, v in _bindings(node) if to and ast.unparse(to) == name]
+        if found:
+            yield from ((value, Place(place.file, value.lineno)) for value in found)
+            return
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
+    """Targets and what they are assigned, by `=`, `with` or `for`."""
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.With):
+        yield from ((item.optional_vars, item.context_expr) for item in node.items)
+    elif isinstance(node, ast.For):
+        yield node.target, node.iter
 
 
 def _files(subject: Subject) -> list[str]:

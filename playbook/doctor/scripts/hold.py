@@ -158,9 +158,9 @@ def begun_at(statement: ast.stmt, frame: FrameType) -> list[DataLoader]:
 
 
 def head(statement: ast.stmt) -> range:
-    """The lines where a statement begins a loader: the whole of it, or a loop's head."""
-    part = statement.iter if isinstance(statement, ast.For) else statement
-    return range(part.lineno, (part.end_lineno or 0) + 1)
+    """The lines where a statement begins a loader: the whole of it, or a loop's head, which may have several."""
+    end = statement.iter if isinstance(statement, ast.For) else statement
+    return range(statement.lineno, (end.end_lineno or 0) + 1)
 
 
 def function_of(frame: FrameType) -> ast.AST:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
@@ -179,10 +179,19 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, loaders, variables, [], _body(spot), carried)
     before, after = _split(_body(spot), spot.first)
     states = carried.intersection(names(after, ast.Load))
-    started = [
-        part for part in before if isinstance(part, ast.Assign) and states.intersection(names([part], ast.Store))
-    ]
+    started = [part for part in before if _begins(part, states, variables | spot.frame.f_globals)]
     return Unit(spot, [], variables, before, [*started, *after], carried)
+
+
+def _begins(statement: ast.stmt, states: frozenset[str], scope: dict[str, Any]) -> bool:
+    """Whether a statement sets states: variables, attributes, or by a method of a network."""
+    if isinstance(statement, ast.Assign):
+        targets = [node for target in statement.targets for node in ast.walk(target)]
+        is_state = bool(states.intersection(names([statement], ast.Store)))
+        return is_state or any(isinstance(node, ast.Attribute) for node in targets)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    owner = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    return isinstance(owner, ast.Name) and isinstance(scope.get(owner.id), nn.Module)
 
 
 def names(statements: Sequence[ast.AST], context: type[ast.expr_context]) -> list[str]:
