@@ -189,6 +189,15 @@ def classes_of(thing: object) -> list[type]:
     return [cls for cls in type(thing).__mro__ if definition(cls) is not None]
 
 
+def files_of(*things: object) -> list[str]:
+    """The files of the user's classes of things, of all parts of modules, and those that a script is made of."""
+    parts = [part for thing in things for part in (thing.modules() if isinstance(thing, nn.Module) else [thing])]
+    places = [definition(cls) for part in parts for cls in classes_of(part)]
+    scripts = [vars(thing).get("files") for thing in things if isinstance(thing, nn.Module)]
+    of_scripts = [file for files in scripts if isinstance(files, tuple) for file in files if is_user(str(file))]
+    return sorted({*of_scripts, *(place.file for place in places if place is not None)})
+
+
 def classes_in(model: nn.Module) -> list[type]:
     """The user's classes among those of a model and all its parts, each once."""
     return list(dict.fromkeys(cls for part in model.modules() for cls in classes_of(part)))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from playbook.doctor import blame, sandbox, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.initial import gain, initialisation
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
@@ -126,16 +127,34 @@ def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
     register = nn.modules.module
     hooks += [register.register_module_forward_pre_hook(enter), register.register_module_forward_hook(note_call)]
     torch.manual_seed(0)
-    loss = subject.train(batch)
-    if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
-        loss.sum().backward()
+    loss = _go_backwards(subject, batch, weights)
     for hook in hooks:
         hook.remove()
     subject.model.zero_grad()
     layers = max(([(name, max(norms)) for name, norms in each if any(norms)] for each in passes), key=_size)
     if any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in names):  # made to forget: the best of all steps
         layers = list({name: max(norm for own, norm in layers if own == name) for name, _ in layers}.items())
-    return _Norms(layers, math.hypot(*of_weights), 0.0 if loss is None else abs(float(loss.detach().sum())))
+    return _Norms(layers, math.hypot(*of_weights), loss)
+
+
+def _go_backwards(subject: Subject, batch: Any, weights: set[int]) -> float:
+    """Runs a step with its backward passes, and returns the largest loss that these weights have a part in."""
+    model, losses = subject.model, [0.0]
+
+    def note(loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        if any(id(leaf) in weights for leaf in leaves(nodes(loss.grad_fn))):
+            losses.append(abs(float(loss.detach().sum())))
+        LightningModule.manual_backward(model, loss, *args, **kwargs)
+
+    model.manual_backward = note
+    try:
+        loss = subject.train(batch)
+    finally:
+        del model.manual_backward
+    if model.automatic_optimization and loss is not None and loss.requires_grad:
+        losses.append(abs(float(loss.detach().sum())))
+        loss.sum().backward()
+    return max(losses)
 
 
 def _size(layers: list[tuple[str, float]]) -> float:

@@ -1,6 +1,7 @@
 """Lines of the training step that wait for the accelerator in every step."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from sys import _getframe
@@ -128,8 +129,8 @@ class _Reads(Record):
 
 
 def _name(op: Op) -> str:
-    is_to_cpu = op.name == "to" and any(str(item) == "cpu" for item in (*op.args[1:], *op.kwargs.values()))
-    return "cpu" if is_to_cpu else op.name
+    options = map(str, (*op.args[1:], *op.kwargs.values()))
+    return "cpu" if op.name == "to" and any(re.fullmatch(r"cpu(:\d+)?", option) for option in options) else op.name
 
 
 def _is_transfer(op: Op) -> bool:

@@ -1,5 +1,6 @@
 """Labels that were put in another order than the inputs."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +58,8 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
         return
     final = association(features(training.inputs), training.labels)
     if final > _WEAK:
-        yield f"inputs tell of labels ({final:.0f} standard deviations over chance)"
+        strength = f"{final:.0f} standard deviations over chance" if math.isfinite(final) else "of every sample"
+        yield f"inputs tell of labels ({strength})"
         return
     told, place = _lost(subject, training)
     counts = np.unique(training.labels, return_counts=True)[1]

@@ -1,5 +1,7 @@
 """Batch norms: biases that they cancel, batches that are too small for them."""
 
+import linecache
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -55,13 +57,20 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
         for part in subject.model.modules()
         if isinstance(part, _LAYERS) and part.bias is not None and part not in cancelled
     }
+    is_read = any(map(_reads_bias, source.files_of(subject.model)))
     for layer, number in cancelled.items():
         name, kind, place = owner_of(subject.model, layer), type(layer).__name__, blame.layer(subject.model, layer)
         message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
-        fix = (
-            f"nn.{kind}(…, bias=False)" if place not in others else f"# bias=False for each {kind} that a norm follows"
-        )
+        fix = f"nn.{kind}(…, bias=False)"
+        if place in others or is_read:
+            fix = f"# bias=False for each {kind} that a norm follows" + ("; then .bias is None" if is_read else "")
         yield Finding(BIAS_BEFORE_NORM, place, message, fix)
+
+
+def _reads_bias(file: str) -> bool:
+    """Whether a file takes biases as tensors, as the initialisation of all layers does, without asking for None."""
+    text = "".join(linecache.getlines(file))
+    return re.search(r"\.bias\b", text) is not None and "bias is not None" not in text
 
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:

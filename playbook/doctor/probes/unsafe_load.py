@@ -1,9 +1,7 @@
 """Files that may run code when they are loaded."""
 
 import ast
-import inspect
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -131,6 +129,4 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
 
 def _files(subject: Subject) -> list[str]:
     things = [*subject.model.modules(), subject.data, *[loader.dataset for loader in subject.loaders("train")]]
-    modules = {cls.__module__ for thing in things if thing is not None for cls in source.classes_of(thing)}
-    files = [inspect.getsourcefile(sys.modules[name]) for name in modules if name in sys.modules]
-    return sorted({*getattr(subject.model, "files", ()), *filter(None, files)})
+    return source.files_of(*filter(None, things))

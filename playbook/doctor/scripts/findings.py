@@ -25,6 +25,7 @@ _OF_LATER = {  # what the source says of a precision or an accelerator, if the s
     "amp-unsafe": r"autocast",
     **dict.fromkeys(["device-unsafe-tensor", "host-sync"], r"cuda|device|xpu|accelerat|\bmps\b"),
 }
+_CLIP = ("pl.Trainer(gradient_clip_val=1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
 _FACTORIES = ("zeros", "ones", "empty", "full", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm")
 _FACTORIES += ("tensor", "as_tensor", "from_numpy")
 
@@ -36,9 +37,10 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
     kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
     latent = [not re.search(_OF_LATER.get(item["id"], ""), text) for item in kept]
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
+    fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in kept]
     return [
-        _placed(item, step) | {"fix": own_parts.sub("", item["fix"])} | ({"severity": "advice"} if is_latent else {})
-        for item, is_latent in zip(kept, latent, strict=True)
+        _placed(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
+        for item, fix, is_latent in zip(kept, fixes, latent, strict=True)
     ]
 
 
