@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from playbook.doctor import source
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding
 from playbook.doctor.record import Op, tensors
 from playbook.doctor.steps import Step
@@ -21,6 +22,7 @@ NON_FINITE = Defect(
 DEFECTS = (NON_FINITE,)
 
 _LIMIT_S = 1.0
+_HUGE = 1e10  # of a weight as training begins
 _MASKS = {"masked_fill", "masked_fill_", "where", "full", "full_like", "new_full", "fill_", "__setitem__", "tensor"}
 _MASKS |= {"triu", "zeros"}
 _FIXES = {
@@ -57,7 +59,12 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
             name = op.name.strip("_") if op else ""
             message = f"{what} in batch {number}" + (f"; {name} makes the first one, of finite values" if name else "")
             fix = _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
-            yield Finding(NON_FINITE, op.place if op else None, message, fix)
+            place = op.place if op else None
+            for owner, weight, size in _uninitialised(subject):
+                place = source.assignment(owner, weight) or place
+                message += f"; self.{weight} has values up to {size:.1g}, as memory has that nothing initialised"
+                fix = f"nn.init.normal_(self.{weight}, std=0.02)"
+            yield Finding(NON_FINITE, place, message, fix)
             return
         if time.monotonic() > deadline:
             break
@@ -75,6 +82,16 @@ def _broken(subject: Subject, step: Step) -> str:
     grads = [weight.grad for weight in subject.model.parameters() if weight.grad is not None]
     bad = [grad for grad in grads if not _are_finite([grad])]
     return f"the gradients of {len(bad)} of {len(grads)} parameters are not finite" if bad else ""
+
+
+def _uninitialised(subject: Subject) -> Iterator[tuple[nn.Module, str, float]]:
+    """The first weight with values that no initialisation gives: its module, its name there and the largest of them."""
+    for module in subject.model.modules():
+        for name, weight in module._parameters.items():
+            size = float(weight.detach().abs().max()) if weight is not None and weight.numel() else 0.0
+            if weight is not None and weight.requires_grad and not size < _HUGE:
+                yield module, name, size
+                return
 
 
 def _origin(step: Step) -> Op | None:

@@ -4,6 +4,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -44,12 +45,14 @@ PARAMETER_NOT_OPTIMIZED = Defect(
 DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
 _EPOCHS, _MANY = 1000, 10**6  # of Lightning, where none are chosen; batches of an endless loader
 _IDLE, _CUT, _UNUSED = "nothing takes the result, and", "used in the step, but", "the loss does not depend on them, and"
+_OPTIONAL = "used in another branch alone, and"
 _CUT_FIX = "# leave out what cuts the graph: detach, data, item, no_grad"
 _CUTS = ("detach", "detach_", "data", "item", "tolist", "numpy", "tensor", "as_tensor", "from_numpy", "cpu")
 _PROBLEMS = {
     _IDLE: (UNUSED_PARAMETER, "# use the result, or delete what makes it"),
     _CUT: (DETACHED_GRAPH, _CUT_FIX),
     _UNUSED: (UNUSED_PARAMETER, "# use the layer in forward, or delete it"),
+    _OPTIONAL: (replace(UNUSED_PARAMETER, severity="advice"), "# make the layer only where it is chosen"),
 }
 
 
@@ -171,7 +174,8 @@ def _stuck(
             yield name, _CUT, _line(cuts[0])
     for name in unused:
         if not _is_of_helper(name, notes):
-            yield name, _UNUSED, _made(subject.model, _whole(name, unused, trainable))
+            part = _whole(name, unused, trainable)
+            yield name, _OPTIONAL if _is_optional(subject.model, part) else _UNUSED, _made(subject.model, part)
 
 
 def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:
@@ -277,6 +281,17 @@ def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> 
     """The largest part of the model with this parameter of which no parameter is used, or the parameter itself."""
     is_unused = (part for part in _owners(name) if all(n in unused for n in trainable if n.startswith(f"{part}.")))
     return next(is_unused, name)
+
+
+def _is_optional(model: nn.Module, name: str) -> bool:
+    """Whether a branch of a method takes a part of the model, which an option may choose."""
+    owner, _, last = name.rpartition(".")
+    taken = [
+        place
+        for place, node in source.in_methods(model.get_submodule(owner))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{last}"
+    ]
+    return any(source.around(place, ast.If, ast.IfExp, ast.Match) for place in taken)
 
 
 def _made(model: nn.Module, name: str) -> Place | None:

@@ -36,6 +36,8 @@ _SAME = 0.01  # of the losses of a batch and a smaller one
 _NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
+_NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
+_NORMS |= {"norm", "vector_norm", "std", "std_mean", "var", "var_mean", "rsqrt"}  # written by hand
 _LAYERS = {*CONVOLUTIONS, *_RECURRENT, *_PRODUCTS, "linear", "bilinear"}
 
 
@@ -62,6 +64,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
         size, low, high = min(sizes[key]), x.min().item(), x.max().item()
         if size > LARGE and np.isfinite(sizes[key]).all():
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
+            message += " in a channel" if key[1] > 1 else ""
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
             is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
@@ -94,7 +97,8 @@ def _effect_of(subject: Subject, factor: float) -> str:
     size = num_samples(batch) or 0
     given = [predictions(step) or outputs(step, size)[-1:] for step in (before, after)]
     pairs = [(a, b) for a, b in zip(*given, strict=False) if a.shape == b.shape]
-    if pairs and all(float(change(a, b).max()) < _LITTLE for a, b in pairs):
+    has_norm = any(op.name.strip("_") in _NORMS for op in before.record.ops)
+    if has_norm and pairs and all(float(change(a, b).max()) < _LITTLE for a, b in pairs):
         return "none"
     losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
     has_classes = not all(item.is_floating_point() for item in tensors(batch))

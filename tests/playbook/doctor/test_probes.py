@@ -71,6 +71,7 @@ ADVICE = (
     *("unnormalized_input__before_norm", "unnormalized_input__before_relu", "unnormalized_input__bytes_before_norm"),
     "padding_leak__fixed_length",
     "unnormalized_input__small",
+    "unused_parameter__option",
 )
 
 
