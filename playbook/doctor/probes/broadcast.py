@@ -1,6 +1,7 @@
 """Predictions and targets of different shapes that meet in the loss."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from playbook.doctor.batches import num_samples
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import REGRESSION, SHAPE_ONLY
 from playbook.doctor.record import Op, Record
+from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
 BAD_BROADCAST = Defect(
@@ -30,7 +32,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1), unless
     one of the two got a dimension for it. What the loss is made of counts without gradients too, as an advantage. A
     prediction that is (B, B) already, of (B,) and (B, 1), is reported where a loss of torch's compares it with the
-    batch's (B,).
+    batch's (B,). Comparisons with the batch that a metric counts, in training or validation, are a warning.
     """
     step = subject.step()
     least = 1 if num_samples(step.batch) == 1 else 2
@@ -59,8 +61,37 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
         yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left)))
         return
+    counted = next((finding for counted in _steps(subject) for finding in _counted(subject, counted)), None)
+    if counted is not None:
+        yield counted
+        return
     if all(loss.kind != "regression" or loss.prediction.shape == loss.target.shape for loss in step.losses):
         yield "predictions and targets have the same shape in the loss"
+
+
+def _steps(subject: Subject) -> Iterator[Step]:
+    yield subject.step()
+    if subject.validates:
+        yield subject.attempt(training=False)
+
+
+def _counted(subject: Subject, step: Step) -> Iterator[Finding]:
+    """Findings of predicted classes that are compared with labels of another shape, and all of whose hits are added."""
+    record, weights = step.record, {id(weight) for weight in subject.model.parameters()}
+    for op in record.named("eq", "__eq__"):
+        if len(op.inputs) < 2 or not _grows(op.inputs[0], op.inputs[1], 2):
+            continue
+        left, right = op.inputs[:2]
+        learned = [not weights.isdisjoint(record.ancestors(leaf)) for leaf in (left, right)]
+        label = right if learned[0] else left
+        hits = next((taker for taker in record.takers(op.out) if taker.name in ("float", "int", "to", "long")), op)
+        sums = [taker for taker in record.takers(hits.out) if taker.name in ("sum", "mean") and len(taker.args) == 1]
+        if sum(learned) != 1 or not sums or id(record.origin(label, SHAPE_ONLY)) not in step.given:
+            continue
+        defect = replace(BAD_BROADCAST, severity="warning", impact="The figure that is shown counts pairs of samples.")
+        shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
+        message = f"== of {shapes} compares every prediction with every label: {tuple(op.out.shape)}"
+        yield Finding(defect, op.place, message, _fix(op, left, right, learned[0]))
 
 
 def _grows(left: Tensor, right: Tensor, least: int) -> bool:
@@ -93,4 +124,4 @@ def _fix(op: Op, left: Tensor, right: Tensor, is_learned: bool) -> str:
     if left.dim() == right.dim() and left.movedim(-1, 1).shape == right.shape:
         return f"{'prediction' if is_learned else 'target'}.movedim(-1, 1)  # before {op.name}: channels second"
     wide = "prediction" if (left.dim() > right.dim()) == is_learned else "target"
-    return f"{wide}.squeeze(-1)  # before {op.name}"
+    return f"{wide}.squeeze(-1)  # before {op.name.strip('_')}"

@@ -184,6 +184,8 @@ def _fix(names: list[str], place: Place) -> str:
     stops = [node for node in source.around(place, ast.If) if node.test.lineno == place.line]
     if any(isinstance(node.body[-1], ast.Raise) for node in stops):
         return "# check it every 100 steps"
+    if any(isinstance(part, ast.Break | ast.Continue) for node in stops for part in ast.walk(node)):
+        return "# a mask over all of them, in place of a branch for each"
     if set(names) & set(_BRANCHES):
         return "torch.where(condition, one, other)  # decides on the device, but computes both: clamp a divisor"
     if set(names) & {"__repr__", "__format__"}:

@@ -1,5 +1,6 @@
 """What the model hands to its loss: logits, or what an activation made of them."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ _DROPOUTS = ("dropout", "alpha_dropout")
 _ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_DROPOUTS, *_OTHERS.split()])
 _UNBOUNDED = ("leaky_relu", "elu", "selu", "celu", "softplus")
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "mul")
+_EXACT = 1e-3  # of a length
 _MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
 
 
@@ -50,9 +52,12 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     logits as well: a second log-softmax leaves them as they are. Calls that only change the shape are looked
     through. Dropout there takes logits away at random. ELU and its like leave a softmax all that it needs: any
     distance between two logits, and a gradient for each. Soft-capping, as 30 · tanh(x / 30), ends in a product and
-    is no activation.
+    is no activation. Logits of length 1 keep the loss of C classes above ln(1 + (C - 1) exp(-sqrt(C / (C - 1)))).
     """
     record = subject.step().record
+    if (short := next(_of_length_one(record), None)) is not None:
+        yield short
+        return
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
     for operand, is_softmax, op in _operands(record):
         maker = (_mixed(record, operand, is_softmax) if op.name in _MIXABLE else None) or record.producer(
@@ -82,6 +87,20 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     yield from filter(None, activations.values())
     if not activations:
         yield "losses over logits get logits"
+
+
+def _of_length_one(record: Record) -> Iterator[Finding]:
+    """Findings of logits that are normalised to length 1, and not scaled again."""
+    for loss in losses(record):
+        logits = loss.prediction.detach()
+        number = logits.shape[1] if logits.dim() == 2 else 0
+        maker = record.producer(loss.prediction, SHAPE_ONLY)
+        if not (loss.takes_logits and loss.kind == "classes" and number > 2 and maker is not None):
+            continue
+        if bool(((logits.norm(dim=1) - 1).abs() < _EXACT).all()):
+            least = math.log1p((number - 1) * math.exp(-math.sqrt(number / (number - 1))))
+            message = f"logits of length 1 for each sample: the loss of {number} classes stays above {least:.2f}"
+            yield Finding(ACTIVATION_ON_LOGITS, maker.place, message, "scale * logits  # of 10 or more, or learned")
 
 
 def _operands(record: Record) -> Iterator[tuple]:
