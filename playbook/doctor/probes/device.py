@@ -194,7 +194,7 @@ def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:
         leaves = [leaf for leaf in held(value) if not isinstance(leaf, nn.Parameter)]
         place = source.assignment(owner, name) if leaves else None
         if place is not None:
-            attribute = name if isinstance(owner, nn.Module) else ""  # no other has buffers
+            attribute = name if isinstance(owner, nn.Module) and isinstance(value, Tensor) else ""  # could be a buffer
             found = {id(leaf): (place, attribute) for leaf in leaves} | found
     return found
 
