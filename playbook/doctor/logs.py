@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from playbook.doctor.subject import Subject
+from playbook.doctor.unchanged import redirect_logs
 
 Log = Callable[..., None]
 
@@ -37,12 +38,12 @@ def run_validation(subject: Subject, batches: Iterable[Any], log: Log) -> None:
     model.on_validation_start()
     model.on_validation_epoch_start()
     for index, batch in enumerate(batches):
-        model.log, model.log_dict = partial(log, index), partial(log_dict, index)
+        redirect_logs(model, partial(log, index), partial(log_dict, index))
         torch.manual_seed(0)
         model.on_validation_batch_start(batch, index, 0)
         output = subject.validate(batch, index)
         model.on_validation_batch_end(output, batch, index, 0)
-    model.log, model.log_dict = partial(log, None), partial(log_dict, None)
+    redirect_logs(model, partial(log, None), partial(log_dict, None))
     model.on_validation_epoch_end()
     model.on_validation_end()
 

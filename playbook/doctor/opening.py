@@ -13,8 +13,8 @@ from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.record import tensors
-from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, log_nothing, trainer
-from playbook.doctor.unchanged import unchanged
+from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
+from playbook.doctor.unchanged import log_nothing, unchanged
 
 
 class _Enough(BaseException):

@@ -26,7 +26,7 @@ from playbook.doctor.logger import AcceptingLogger
 from playbook.doctor.losses import likelihoods
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.steps import Step
-from playbook.doctor.unchanged import unchanged
+from playbook.doctor.unchanged import log_nothing, unchanged
 
 NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
 _STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
@@ -273,6 +273,11 @@ class Subject:
         return self.seconds >= _LONG_S
 
     @property
+    def sends_batches(self) -> bool:
+        """Whether whole batches go to the device, as Lightning sends them; scripts send what they like."""
+        return not hasattr(self.model, "replay")
+
+    @property
     def validates(self) -> bool:
         """Whether there are validation batches and a step for them."""
         return bool(self.val_batches) and type(self.model).validation_step is not pl.LightningModule.validation_step
@@ -364,11 +369,6 @@ def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
     return pl.Trainer(**{"max_epochs": _MAX_EPOCHS, **settings, **quiet, **fixed, **more})
 
 
-def log_nothing(model: pl.LightningModule) -> None:
-    """Lets a module's `log` be called where no loop is there to log for."""
-    model.log = model.log_dict = lambda *_, **__: None
-
-
 class Watch(pl.Callback):
     """Takes notes in a rehearsal.
 
@@ -390,7 +390,8 @@ def _validates_longer(subject: Subject) -> bool:
 def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
     """A real training of a few steps, in place of the one that the subject is at the beginning of."""
     for name in ("log", "log_dict"):
-        subject.model.__dict__.pop(name, None)
+        if callable(vars(subject.model).get(name)):  # not what the user has there
+            delattr(subject.model, name)
     if subject.limits:
         move = subject.model._apply_batch_transfer_handler
         setattr(subject.model, move.__name__, lambda batch, **where: subject.shortened(move(batch, **where)))

@@ -1,7 +1,7 @@
 """Runs steps of a module without leaving a trace in it."""
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +29,7 @@ def unchanged(module: LightningModule) -> Iterator[None]:
         for attributes in (submodule._buffers, submodule.__dict__, *plain):
             states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
             inner += [(container, container.copy()) for container in _nested(attributes)]
-    module.log = module.log_dict = lambda *_, **__: None  # shadowed until deleted below
+    log_nothing(module)  # until it is deleted below
     try:
         yield
     finally:
@@ -49,6 +49,18 @@ def unchanged(module: LightningModule) -> Iterator[None]:
                 elif copy is not None:
                     refill(value, copy)
                 attributes[name] = value
+
+
+def log_nothing(module: LightningModule) -> None:
+    """Lets a module's `log` be called where no loop is there to log for."""
+    redirect_logs(module, lambda *_, **__: None, lambda *_, **__: None)
+
+
+def redirect_logs(module: LightningModule, log: Callable[..., None], log_dict: Callable[..., None]) -> None:
+    """Puts others in the place of a module's methods, unless it has something else of these names."""
+    for name, method in (("log", log), ("log_dict", log_dict)):
+        if callable(getattr(module, name)):
+            setattr(module, name, method)
 
 
 def _nested(container: Any) -> Iterator[Any]:

@@ -41,7 +41,7 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
     half = size // 2
     whole = _calls(subject, batch)
     if not any(len(ops) % size == 0 for ops in whole.values()) or not subject.takes(first(batch, half)):
-        yield "no Python loop makes the same calls for each sample"
+        yield "no Python loop repeats calls of the same shapes for each sample"
         return
     part = _calls(subject, first(batch, half))
     vectorizable: dict[tuple[str, source.Loop], list[Call]] = {}
@@ -52,7 +52,7 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
         if grown and not is_steady and all(_is_uniform(call, whole[call]) for call in calls):
             vectorizable[loop] = grown
     if not vectorizable:
-        yield "no Python loop makes the same calls for each sample"
+        yield "no Python loop repeats calls of the same shapes for each sample"
         return
     (file, loop), grown = max(vectorizable.items(), key=lambda item: sum(len(whole[call]) for call in item[1]))
     turns, number = min(len(whole[call]) for call in grown), sum(len(whole[call]) for call in grown)

@@ -68,15 +68,15 @@ def _finding(subject: Subject, loss: Loss, labels: Tensor, num_classes: int) -> 
 
 
 def _labels_of_losses(subject: Subject, steps: Iterable[Step]) -> list[tuple[Loss, Tensor]]:
-    """The losses that get labels from the data, each with those of all steps."""
-    found: dict[int, tuple[Loss, list[Tensor]]] = {}
+    """The losses that get labels from the data, each with those of all steps, and of all its calls in a step."""
+    found: dict[Any, tuple[Loss, list[Tensor]]] = {}  # by the lines that call the loss
     weights = {id(parameter) for parameter in subject.model.parameters()}
     for step in steps:
-        for number, loss in enumerate(step.losses):
+        for loss in step.losses:
             labels = _labels(loss)
             is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))
             if labels is not None and step.is_from_data(loss.target) and not is_answer and not _is_place(step, loss):
-                found.setdefault(number, (loss, []))[1].append(labels)
+                found.setdefault(loss.op.places, (loss, []))[1].append(labels)
     return [(loss, torch.cat(labels)) for loss, labels in found.values()]
 
 

@@ -55,7 +55,7 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
         for loader, places in blame.loaders(subject, kind):
             found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
             if found is None or not found.missing:
-                complete += 1
+                complete += loader.batch_sampler is not None  # else batches come as they are
                 continue
             dropping += 1
             message = f"{found.missing} of {found.number} samples of the {kind} loader are not evaluated in an epoch"

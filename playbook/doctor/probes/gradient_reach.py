@@ -74,7 +74,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         return
     trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}
     forgotten = [n for n, p in trainable.items() if n in notes.reached and id(p) not in notes.optimised]
-    if forgotten and _are_copies(forgotten, notes):
+    if forgotten and (_are_copies(forgotten, notes) or _are_copied_later(subject, forgotten, notes)):
         forgotten = []
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
@@ -143,6 +143,17 @@ def _are_copies(names: list[str], notes: _Watch) -> bool:
     values = [notes.before[name] for name in names]
     are_equal = all(any(torch.equal(value, other) for other in optimised) for value in values)
     return are_equal and any(value.dim() > 1 for value in values)
+
+
+def _are_copied_later(subject: Subject, names: list[str], notes: _Watch) -> bool:
+    """Whether weights have optimised twins, by name and shape, and the source copies one network into another."""
+    twins = {(name.partition(".")[2], p.shape) for name, p in notes.parameters.items() if id(p) in notes.optimised}
+    if any((name.partition(".")[2], notes.parameters[name].shape) not in twins for name in names):
+        return False
+    trees = [source.tree(file) for file in source.files_of(subject.model)]
+    loads = [call for tree in trees for call in source.calls(tree, "load_state_dict")]
+    is_loaded = any(next(source.calls(item, "state_dict"), None) for call in loads for item in call.args)
+    return is_loaded or any(next(source.calls(tree, "copy_", "lerp_"), None) for tree in trees)
 
 
 def _stuck(

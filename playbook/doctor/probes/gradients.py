@@ -211,7 +211,8 @@ def _shrinking(subject: Subject, first: str) -> tuple[Place | None, str, str]:
             place = initialisation(subject.model, module)
             return place, f"; weights shrink what passes to {factor:.2g}", "nn.init.kaiming_normal_(layer.weight)"
     fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
-    squashing = [op for op in subject.step().record.named(*_SQUASHING) if op.direct]
+    step = subject.step()
+    squashing = [op for op in step.record.named(*_SQUASHING) if op.direct and step.is_from_data(op.inputs[0])]
     if len(squashing) >= _DEPTH - 1:
         op = squashing[0]
         made = None if op.module is None or source.definition(type(op.module)) else op.module

@@ -113,7 +113,8 @@ class _Reads(Record):
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
                 counts = is_kept or bool(family & (given | measured)) or not self._takes_others(family, known)
             else:
-                is_single = tensor.is_floating_point() or name in _BRANCHES or places[place] >= _MANY
+                is_many = subject.sends_batches and places[place] >= _MANY
+                is_single = tensor.is_floating_point() or name in _BRANCHES or is_many
                 counts = bool(family & given) and is_single
             if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place):
                 found.setdefault(place, []).append(name)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from playbook.doctor import blame
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject
 
@@ -26,17 +26,20 @@ def layers_in_forward(subject: Subject) -> Iterator[Finding | str]:
     """
     first, second = (subject.record(subject.batches[0]).checked().record for _ in range(2))
     kept = {op.module for op in first.ops} | set(subject.model.modules())
-    lost: dict[Place, nn.Module] = {}
+    lost: dict[Place, list[nn.Module]] = {}
     for op in second.ops:
         if op.module is None or op.module in kept or not any(out.requires_grad for out in op.outputs):
             continue
         if any(parameter.requires_grad for parameter in op.module.parameters()):
-            for place in blame.makers(op.module)[:1]:
-                lost.setdefault(place, op.module)
-    for place, module in lost.items():
-        kind = type(module).__name__
-        weights = sum(parameter.numel() for parameter in module.parameters())
+            places = blame.makers(op.module)
+            outer = [place for place in places if getattr(source.function_at(place), "name", "") != "__init__"]
+            for place in (outer or places)[:1]:  # where a layer is made, and not a part of it
+                lost.setdefault(place, []).append(op.module)
+    for place, modules in lost.items():
+        made = list(dict.fromkeys(modules))
+        kind = type(made[0]).__name__ if len(made) == 1 else "a layer"
+        weights = sum(parameter.numel() for module in made for parameter in module.parameters())
         message = f"{kind} with {weights} weights is made anew in every step"
-        yield Finding(LAYER_IN_FORWARD, place, message, f"self.layer = nn.{kind}(…)  # in __init__")
+        yield Finding(LAYER_IN_FORWARD, place, message, "self.layer = …  # what is made here, in __init__")
     if not lost:
         yield "no step makes layers of its own"

@@ -11,6 +11,7 @@ from torchmetrics import Metric
 from playbook.doctor import sandbox, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.unchanged import log_nothing
 
 METRIC_MISUSE = Defect(
     "metric-misuse",
@@ -110,7 +111,7 @@ class _Watch(Watch):
 
         def run() -> dict[str, Any]:
             prepare()
-            self.model.log = self.model.log_dict = lambda *_, **__: None
+            log_nothing(self.model)
             self.subject.validate(batch, index)
             return _state(self.model)
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from torch import nn
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.evaluation import matters
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.subject import Subject
@@ -36,7 +36,7 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
         if left:
             message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
             fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
-            place = source.first_call([type(subject.model).training_step], "eval") or _place(subject)
+            place = source.first_call([type(subject.model).training_step], "eval") or _call(subject)
             yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
     stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and matters(part)]
@@ -50,7 +50,11 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
         return
     where = ", ".join(outermost[:3]) or "the module"
     message = f"{where}: in evaluation mode at the first training step, with trainable weights"
-    yield Finding(STUCK_IN_EVAL, _place(subject), message, "# leave out .eval(), or freeze: .requires_grad_(False)")
+    called = _call(subject)
+    if called is None:
+        message += "; libraries load pretrained networks so"
+    fix = "# leave out .eval(), or freeze: .requires_grad_(False)" if called else f"self.{outermost[0]}.train()"
+    yield Finding(STUCK_IN_EVAL, called or blame.layer(subject.model, stuck[0][1]), message, fix)
 
 
 def _is_only_used(subject: Subject, part: nn.Module) -> bool:
@@ -70,7 +74,7 @@ def _is_meant(subject: Subject) -> bool:
     return source.first_call(filter(callable, hooks), "eval") is not None
 
 
-def _place(subject: Subject) -> Place | None:
+def _call(subject: Subject) -> Place | None:
+    """The first call of `eval` in the model's classes, or in their files."""
     classes = source.classes_in(subject.model)
-    found = source.first_call(classes, "eval") or source.call_beside(classes, "eval")
-    return found or source.definition(type(subject.model))
+    return source.first_call(classes, "eval") or source.call_beside(classes, "eval")

@@ -3,6 +3,7 @@
 import itertools
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.samples import class_leaf, column, leaves, train_loaders
+from playbook.doctor.samples import class_leaf, column, copies, leaves, train_loaders
 from playbook.doctor.subject import Subject
 
 TRAIN_NOT_SHUFFLED = Defect(
@@ -25,6 +26,8 @@ DEFECTS = (TRAIN_NOT_SHUFFLED,)
 
 _SECONDS = 0.7
 _DRAWN = 50  # batches
+_FEWEST, _STRETCH = 8, 0.5  # batches, and samples in each; share of the variance that lies between them
+_FIX = "DataLoader(dataset, batch_size=…, shuffle=True)"
 _NEIGHBOURS = 0.95  # of the steps from a sample to the next in a batch: an order may begin anywhere and come round
 
 
@@ -34,7 +37,9 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     Ordered by class: changes below a tenth of those of a random order while the samples within a batch differ less
     often too, or below half while those within a batch differ less than half as often. A loader without a shuffle
     whose data are already mixed is fine, and so is a sampler of the user's, who then meant the order; but not one whose
-    batches are neighbours in the data. Batches of one sample cannot tell.
+    batches are neighbours in the data. Batches of one sample cannot tell. Values to predict are in order, an advice,
+    where half of their variance or more lies between batches, of which a random order has the share 1 / B. A state that
+    goes on from batch to batch needs the order.
     """
     loaders = train_loaders(subject)
     if len(loaders) != 1:
@@ -42,6 +47,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     if not _is_in_order(loaders[0]):
         yield "the training loader has a random order, or one of the user's own"
         return
+    yield from _of_stretches(subject, loaders[0])
     leaf = class_leaf(subject)
     path = leaf[0] if leaf is not None else _used(subject)
     batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
@@ -58,12 +64,41 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     classes = statistics.mean(len(batch.unique()) for batch in batches)
     message = f"the class changes {changes:.1%} as often as in a random order: "
     message += f"a batch has {classes:.1f} of {len(counts)} classes on average"
-    fix = "DataLoader(dataset, batch_size=…, shuffle=True)"
+    fix = _FIX
     if isinstance(loaders[0].dataset, IterableDataset):
         fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
     option = "shuffle" if loaders[0].batch_size else "batch_sampler"
     places = [blame.option(places, option)[0] for _, places in blame.loaders(subject, "train")]
     yield Finding(TRAIN_NOT_SHUFFLED, next(iter(places), None), message, fix)
+
+
+def _of_stretches(subject: Subject, loader: DataLoader) -> Iterator[Finding]:
+    """A finding if each batch has a stretch of a series, whose values are alike, and the step has no state."""
+    targets = [loss for loss in subject.attempt().losses if loss.kind == "regression"]
+    path = next((path for loss in targets for path in copies(loss, subject.batches[0])), None)
+    batches = list(column(subject, path, _SECONDS)) if path is not None else []
+    if len(batches) < _FEWEST or any(values.dim() == 0 or len(values) < _FEWEST for values in batches[:-1]):
+        return
+    samples = [values.double().reshape(len(values), -1).mean(1) for values in batches[:-1]]
+    between, total = torch.stack([values.mean() for values in samples]).var(), torch.cat(samples).var()
+    if not between > _STRETCH * total or _has_state(subject):
+        return
+    message = f"{between / total:.0%} of the variance of the values to predict lies between batches"
+    message += f", where a random order leaves {1 / len(samples[0]):.0%}"
+    impact = "Each step sees one stretch of the data, and the next one another."
+    defect = replace(TRAIN_NOT_SHUFFLED, severity="advice", impact=impact)
+    places = [blame.option(places, "shuffle")[0] for _, places in blame.loaders(subject, "train")]
+    yield Finding(defect, next(iter(places), None), message, _FIX)
+
+
+def _has_state(subject: Subject) -> bool:
+    """Whether a step depends on the batch before, as a recurrent network does that keeps its state."""
+    with subject.unchanged():
+        first = subject.record(subject.batches[0]).loss
+        subject.record(subject.batches[1 % len(subject.batches)])
+        again = subject.record(subject.batches[0]).loss
+    are_equal = first is None or again is None or torch.equal(first, again)
+    return not are_equal or getattr(subject.model, "carries", False)
 
 
 def _is_in_order(loader: DataLoader) -> bool:

@@ -17,7 +17,7 @@ _LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; link
 _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
 _ALONE = ("__pycache__", "node_modules")
 _NETWORK = "the review blocks the network"
-_MARKS = (_NETWORK, "Permission denied")  # of errors that libraries raise in place of those of `confine`
+_MARKS = (_NETWORK, "Permission denied", "cross-device link")  # of errors in place of those of `confine`
 
 
 class ForbiddenError(PermissionError):
@@ -105,8 +105,9 @@ def _landlock(scratch: Path) -> bool:
     if sys.platform != "linux":
         return False
     create, add, restrict, no_new_privileges = 444, 445, 446, 38  # numbers of system calls, and of a prctl
-    changes = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))  # write, remove, make: landlock(7)
     kernel = ctypes.CDLL(None)
+    moves = [13] if kernel.syscall(create, None, 0, 1) > 1 else []  # its second version allows moves between folders
+    changes = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12, *moves))  # write, remove, make: landlock(7)
     rules = kernel.syscall(create, ctypes.create_string_buffer(struct.pack("<Q", changes), 8), 8, 0)
     if rules < 0:
         return False

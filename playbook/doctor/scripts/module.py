@@ -48,6 +48,7 @@ class Script(pl.LightningModule):
             batches = UserList(batches)  # which the Trainer does not take for several loaders
         if isinstance(val_batches, list) and val_batches:
             val_batches = DataLoader(val_batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+        self.carries = bool(step.unit.carried)
         self.replay = (step, batches, val_unit, val_batches)  # a tuple, so that nothing in it is registered
 
     def train(self, mode: bool = True) -> "Script":

@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor.held import is_plain
 from playbook.doctor.scripts.hold import Spot, begun_at, head, own_nodes
-from playbook.doctor.scripts.notes import Loading, taken_back
+from playbook.doctor.scripts.notes import Loading, stack, taken_back
 from playbook.doctor.unchanged import CONTAINERS, refill
 
+_FETCH_S = 3.0
 _MANY = 10_000  # things in a container that is too large for its content to be put back after a run
 
 
@@ -147,7 +148,9 @@ class Unit:
         count, turn = builtins.enumerate, index + 1 if self.turn is None else self.turn
 
         def chosen(loader: DataLoader) -> Iterator[Any] | None:
-            return iter([given[id(loader)]]) if id(loader) in given else None
+            is_anew = len(parts) == 1 and _is_begun_at(file, lines)  # `for batch in DataLoader(…)`
+            part = given.get(id(loader), parts[0] if is_anew else None)
+            return None if part is None else iter([part])
 
         def counted(things: Any, start: int = 0) -> Any:
             caller = sys._getframe(1)
@@ -156,6 +159,12 @@ class Unit:
 
         with mock.patch.object(Loading, "chosen", chosen), mock.patch.object(builtins, "enumerate", counted):
             yield
+
+
+def _is_begun_at(file: str, lines: set[int]) -> bool:
+    """Whether a loader is begun by one of these lines itself."""
+    called = stack(sys._getframe(1))[-1:]
+    return any(frame.f_code.co_filename == file and line in lines for frame, line in called)
 
 
 def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
@@ -180,7 +189,11 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     before, after = _split(_body(spot), spot.first)
     states = carried.intersection(names(after, ast.Load))
     started = [part for part in before if _begins(part, states, variables | spot.frame.f_globals)]
-    return Unit(spot, [], variables, before, [*started, *after], carried)
+    unit = Unit(spot, [], variables, before, [*started, *after], carried)
+    if isinstance(spot.loop, ast.For):  # what it gave may have been overwritten since
+        given = set(names([spot.loop.target], ast.Store)).intersection(names(after, ast.Store))
+        unit.variables.update(*unit.fetched(sorted(given), 1, _FETCH_S) if given else ())
+    return unit
 
 
 def _begins(statement: ast.stmt, states: frozenset[str], scope: dict[str, Any]) -> bool:

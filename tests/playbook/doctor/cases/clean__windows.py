@@ -37,4 +37,4 @@ class Data(Blobs):
         self.train_set, self.val_set = Windows(series[:480]), Windows(series[470:])
 
     def train_dataloader(self) -> DataLoader:
-        return DataLoader(self.train_set, batch_size=32)
+        return DataLoader(self.train_set, batch_size=32, shuffle=True)

@@ -724,6 +724,138 @@ def test_a_load_in_a_module_that_the_script_imports(tmp_path: Path) -> None:
     assert (defect, line) == ("unsafe-load", "return torch.load(path, weights_only=False)")
 
 
+def test_moving_a_new_folder_within_the_own_is_allowed(tmp_path: Path) -> None:
+    moving = "import os\nos.makedirs('runs')\nos.mkdir('new')\nos.rename('new', 'runs/new')\n"
+    report = reviewed(tmp_path, CLEAN + moving, only="crash")
+    assert not report.findings, report
+    assert not [note for note in report.notes if "rename" in note], report.notes
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_pickle_at_a_fixed_path_is_the_scripts_own(tmp_path: Path) -> None:
+    reading = (
+        "import pickle, sys\n\n\ndef read(name='data.pkl'):\n"
+        "    with open('./' + name, 'rb') as file:\n        return pickle.load(file)\n\n\n"
+    )
+    kept = "pickle.dump([1], open('data.pkl', 'wb'))\nread()\n"
+    assert not reviewed(tmp_path, reading + kept + CLEAN, only="unsafe-load").findings
+    given = reading + kept.replace("read()", "read(sys.argv[0] and 'data.pkl')") + CLEAN
+    [finding] = reviewed(tmp_path, given, only="unsafe-load").findings
+    assert (finding["severity"], finding["code"]) == ("warning", "return pickle.load(file)")
+
+
+@pytest.mark.slow
+def test_a_loader_that_the_loops_head_makes(tmp_path: Path) -> None:
+    made = "DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)"
+    head = changed(("    for inputs, target in train_loader:", f"    for inputs, target in {made}:"))
+    report = reviewed(tmp_path, head, only="input-independent,batch-mixing,activation-on-logits")
+    assert not report.findings, report
+    several_lines = "    for (\n        inputs,\n        target,\n    ) in train_loader:"
+    head = changed(("    for inputs, target in train_loader:", several_lines))
+    report = reviewed(tmp_path, head, only="batch-mixing,padding-leak")
+    assert not [note for note in report.notes if "no DataLoader" in note], report.notes
+
+
+SLICES = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+tokens = torch.randint(0, 12, (40, 8, 10))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 16)
+        self.rnn = nn.GRU(16, 16)
+        self.out = nn.Linear(16, 12)
+        self.unused = nn.Linear(16, 12)
+        self.state = None
+
+    def forward(self, x):
+        states, self.state = self.rnn(self.embed(x), self.state)
+        return self.out(states)
+
+
+model = Net()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for epoch in range(2):
+    for batch in tokens:
+        model.state = torch.zeros(1, 10, 16)
+        batch = batch.numpy().tolist()
+        batch = torch.LongTensor(batch)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(batch[:-1]).flatten(0, 1), batch[1:].flatten())
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_state_that_each_step_sets_and_a_batch_that_it_overwrites(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, SLICES, only="unused-parameter,vanishing-gradient,learning-rate-too-high")
+    assert [(item["id"], item["code"]) for item in report.findings] == [
+        ("unused-parameter", "self.unused = nn.Linear(16, 12)")
+    ]
+
+
+TARGETS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+online, target = (nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2)) for _ in range(2))
+optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
+for step in range(40):
+    states, following, actions = torch.randn(16, 4), torch.randn(16, 4), torch.randint(0, 2, (16, 1))
+    values = online(states).gather(1, actions)[:, 0]
+    wanted = states.sum(1) + 0.9 * target(following).max(1)[0]
+    optimizer.zero_grad()
+    ((values - wanted) ** 2).mean().backward()
+    optimizer.step()
+    if step % 20 == 19:
+        target.load_state_dict(online.state_dict())
+"""
+
+
+@pytest.mark.slow
+def test_a_target_network_is_not_optimised(tmp_path: Path) -> None:
+    """Although its gradients are computed, in vain."""
+    assert not reviewed(tmp_path, TARGETS, only="parameter-not-optimized").findings
+    uncopied = TARGETS.partition("    if step % 20")[0]
+    found = reviewed(tmp_path, uncopied, only="parameter-not-optimized").findings
+    assert [item["id"] for item in found] == ["parameter-not-optimized"]
+
+
+PLAYERS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+actor, critic = nn.Linear(4, 2), nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 1))
+acts, judges = (torch.optim.Adam(part.parameters(), lr=3e-4) for part in (actor, critic))
+for step in range(40):
+    states = 3 * torch.randn(64, 4)
+    returns = 300 + 100 * states.sum(1, keepdim=True)
+    values = critic(states)
+    advantage = (returns - values.detach()) / 300
+    actor_loss = -(actor(states).log_softmax(1)[:, :1] * advantage).mean()
+    acts.zero_grad()
+    actor_loss.backward()
+    acts.step()
+    judges.zero_grad()
+    ((returns - values) ** 2).mean().backward()
+    judges.step()
+"""
+
+
+@pytest.mark.slow
+def test_gradients_are_compared_with_the_loss_of_their_network(tmp_path: Path) -> None:
+    assert not reviewed(tmp_path, PLAYERS, only="exploding-gradient").findings
+
+
 def test_layers_that_are_one(tmp_path: Path) -> None:
     repeated = "self.second = nn.Sequential(*[nn.Linear(32, 32)] * 2, nn.Linear(32, 3))"
     text = changed(("self.second = nn.Linear(32, 3)", repeated))
