@@ -16,14 +16,7 @@ INVERTED_INTERVAL = Defect(
 DEFECTS = (INVERTED_INTERVAL,)
 LIGHT = True
 _AT_INTERVALS = ("load_state_dict", "copy_", "lerp_", "step", "zero_grad", "save", "log", "log_dict")
-_COUNTS = (
-    ast.Name,
-    ast.Attribute,
-    ast.BinOp,
-    ast.Constant,
-    ast.operator,
-    ast.expr_context,
-)  # what counters are made of
+_COUNTS = (ast.Name, ast.Attribute, ast.BinOp, ast.Constant, ast.operator, ast.expr_context)  # of a counter
 
 
 def intervals(subject: Subject) -> Iterator[Finding | str]:
