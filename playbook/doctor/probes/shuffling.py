@@ -47,7 +47,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     if not _is_in_order(loaders[0]):
         yield "the training loader has a random order, or one of the user's own"
         return
-    yield from _of_stretches(subject, loaders[0])
+    yield from _of_stretches(subject)
     leaf = class_leaf(subject)
     path = leaf[0] if leaf is not None else _used(subject)
     batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
@@ -72,7 +72,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(TRAIN_NOT_SHUFFLED, next(iter(places), None), message, fix)
 
 
-def _of_stretches(subject: Subject, loader: DataLoader) -> Iterator[Finding]:
+def _of_stretches(subject: Subject) -> Iterator[Finding]:
     """A finding if each batch has a stretch of a series, whose values are alike, and the step has no state."""
     targets = [loss for loss in subject.attempt().losses if loss.kind == "regression"]
     path = next((path for loss in targets for path in copies(loss, subject.batches[0])), None)
