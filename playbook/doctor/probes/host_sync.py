@@ -100,6 +100,8 @@ class _Reads(Record):
         """Lines that read values of the model or the batch, and how."""
         weights, given = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
         known = weights | given | {id(leaf) for leaf in subject.model.buffers()}
+        moved = {id(leaf) for op in self.named("to", "cuda") for leaf in op.inputs}
+        sent = given if subject.sends_batches else given & moved
         measured = {id(loss.op.out) for loss in losses(self)}
         here = {id(op.out) for op in self.ops if _name(op) == "cpu" and not _is_transfer(op)}
         found: dict[Place, list[str]] = {}
@@ -113,9 +115,8 @@ class _Reads(Record):
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
                 counts = is_kept or bool(family & (given | measured)) or not self._takes_others(family, known)
             else:
-                is_many = subject.sends_batches and places[place] >= _MANY
-                is_single = tensor.is_floating_point() or name in _BRANCHES or is_many
-                counts = bool(family & given) and is_single
+                is_single = tensor.is_floating_point() or name in _BRANCHES or places[place] >= _MANY
+                counts = bool(family & sent) and is_single
             if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place):
                 found.setdefault(place, []).append(name)
         return found

@@ -29,6 +29,7 @@ LIGHT = True
 
 _ARITHMETIC = {f"{form}{name}{form}" for form in ("", "__") for name in ("add", "sub", "mul", "div", "rsub", "rmul")}
 _ARITHMETIC |= {"__truediv__", "__radd__"}
+_MASKING = ("mul", "__mul__", "__rmul__", "mul_", "__getitem__", "masked_select", "masked_fill", "where")
 _MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 _STEPS = 30
@@ -41,16 +42,16 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     to 2), 10 times for values whose mean is off, which the first steps of a bias mend. Only labels of the batch count:
     the targets of bootstrapping, or of pairs within a batch, have no such reference. Cosines times a scale start high
     by design. So do a decoder of unit scale, which has yet to learn the spread of its inputs, and classes told from
-    samples of a distribution, whose spread is to be learned. A layer that is not trained starts as it was given. Values
-    that 30 steps of the user's optimizer bring to half of their threshold start well enough. Source: Karpathy 2019, "A
-    Recipe for Training Neural Networks": verify loss at init.
+    samples of a distribution, whose spread is to be learned. Losses of elements that are weighed or masked have no such
+    reference. A layer that is not trained starts as it was given. Values that 30 steps of the user's optimizer bring to
+    half of their threshold start well enough. Source: Karpathy 2019, "A Recipe for Training Neural Networks": verify
+    loss at init.
     """
     worst: list[tuple[float, Goal, Record]] = []
     for step in subject.steps(4):
-        found = [goal for goal in goals(step) if not _is_of_cosines(step.record, goal)]
-        found = [
-            goal for goal in found if not _is_sampled(step.record, goal) and not _is_given(subject, step.record, goal)
-        ]
+        others = (_is_of_cosines, _is_sampled, _is_masked)
+        found = [goal for goal in goals(step) if not any(is_other(step.record, goal) for is_other in others)]
+        found = [goal for goal in found if not _is_given(subject, step.record, goal)]
         starts = [(_excess(goal), goal, step.record) for goal in found]
         worst += [max(starts, key=lambda start: start[0])] if starts else []
         if not worst:
@@ -151,6 +152,13 @@ def _is_sampled(record: Record, goal: Goal) -> bool:
     noise = {id(op.out) for op in record.named(*NORMAL)} & kin
     scaling = [op for op in record.named("mul", "__mul__") if any(id(leaf) in noise for leaf in op.inputs)]
     return any(leaf.requires_grad for op in scaling for leaf in op.inputs)
+
+
+def _is_masked(record: Record, goal: Goal) -> bool:
+    """Whether the losses of single elements are weighed or chosen among before they are added."""
+    out, name = goal.op.out, goal.op.name
+    is_whole = not isinstance(out, Tensor) or out.numel() < 2 or not name.endswith(("loss", "entropy", "logits"))
+    return not is_whole and any(taker.name in _MASKING for taker in record.takers(out))
 
 
 def _is_unit(vectors: Tensor, dim: int) -> bool:

@@ -53,7 +53,8 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     called = _call(subject)
     if called is None:
         message += "; libraries load pretrained networks so"
-    fix = "# leave out .eval(), or freeze: .requires_grad_(False)" if called else f"self.{outermost[0]}.train()".replace("..", ".")
+    name = f"self.{outermost[0]}".rstrip(".")
+    fix = "# leave out .eval(), or freeze: .requires_grad_(False)" if called else f"{name}.train()"
     yield Finding(STUCK_IN_EVAL, called or blame.layer(subject.model, stuck[0][1]), message, fix)
 
 
