@@ -30,7 +30,7 @@ from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.step import Step
 from playbook.doctor.scripts.unit import Unit, make_unit
-from playbook.doctor.scripts.validation import ValidationWatch, goes_on, in_training_mode
+from playbook.doctor.scripts.validation import ValidationWatch, gives_numbers, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 from playbook.doctor.training import parameters_of
 
@@ -110,7 +110,8 @@ def _look(held: Held, request: Request) -> None:
     def review_validated(val_unit: Unit, model: nn.Module) -> NoReturn:
         reached.touch()
         name = next(name for name, part in parts.items() if part is model)
-        review(val_unit, in_training_mode(val_unit, model, name))
+        mode = in_training_mode(val_unit, model, name)
+        review(val_unit, mode if mode is None or gives_numbers(step, val_unit, model) else None)
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
     if goes_on(reached, _VALIDATION_S * crowding()):

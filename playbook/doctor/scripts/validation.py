@@ -21,16 +21,19 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
+from playbook.doctor import sandbox
 from playbook.doctor.evaluation import depends
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.probes.eval_randomness import EVAL_NONDETERMINISM
-from playbook.doctor.sandbox import end_with_parent
+from playbook.doctor.record import Record
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.hold import Held, Spot, begun_at, function_of, loop_around, own_nodes
 from playbook.doctor.scripts.notes import Loading, Stack
+from playbook.doctor.scripts.step import Step
 from playbook.doctor.scripts.unit import Unit, make_unit
 
-_POLL_S = 0.02
+_POLL_S, _LOOK_S = 0.02, 10.0
+_CHOICES = ("argmax", "max", "topk", "sort", "eq", "__eq__", "gt", "__gt__", "round", "numpy", "tolist", "__array__")
 _NO_CALLS = {method.__code__ for method in (nn.Module._apply, nn.Module.load_state_dict, nn.Module.state_dict)}
 
 
@@ -126,6 +129,22 @@ def in_training_mode(unit: Unit, model: nn.Module, name: str) -> Finding | None:
     return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
 
 
+def gives_numbers(step: Step, unit: Unit, model: nn.Module) -> bool:
+    """Whether an evaluation makes numbers or choices of what a model gives, and not pictures or sounds alone."""
+    weights = {id(parameter) for parameter in model.parameters()}
+
+    def look() -> bool:
+        with Record() as record:
+            step.validate(unit, unit.first_batch())
+        numbers = [op for op in record.ops if op.name in _CHOICES or any(not out.dim() for out in op.outputs)]
+        return any(not weights.isdisjoint(record.ancestors(leaf)) for op in numbers for leaf in op.inputs)
+
+    try:
+        return bool(sandbox.call(look, _LOOK_S))
+    except sandbox.SandboxError:
+        return True  # as most do
+
+
 def goes_on(reached: Path, limit_s: float) -> bool:
     """Forks: True in a copy, which may let the script go on until it validates; here, False at the copy's end.
 
@@ -135,7 +154,7 @@ def goes_on(reached: Path, limit_s: float) -> bool:
     """
     process = os.fork()
     if process == 0:
-        end_with_parent()
+        sandbox.end_with_parent()
         return True
     end = time.monotonic() + limit_s
     while os.waitpid(process, os.WNOHANG) == (0, 0):

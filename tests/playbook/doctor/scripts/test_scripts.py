@@ -756,6 +756,21 @@ def test_a_loader_that_the_loops_head_makes(tmp_path: Path) -> None:
     assert not [note for note in report.notes if "no DataLoader" in note], report.notes
 
 
+@pytest.mark.slow
+def test_pictures_drawn_with_dropout_are_no_evaluation(tmp_path: Path) -> None:
+    """A network of pictures may have no other noise (Isola et al. 2017, pix2pix, section 3.2)."""
+    drawing = changed(
+        ("    model.eval()\n    correct = 0\n", "    drawn = []\n"),
+        ("correct += (model(inputs).argmax(1) == target).sum().item()", "drawn += [model(inputs)[0]]"),
+        ("    print(epoch, correct)", "    drawn = torch.stack(drawn)"),
+    )
+    assert not reviewed(tmp_path, drawing, only="eval-nondeterminism").findings
+    scoring = drawing.replace("drawn += [model(inputs)[0]]", "drawn += [F.cross_entropy(model(inputs), target)]")
+    assert lines(reviewed(tmp_path, scoring, only="eval-nondeterminism")) == [
+        ("eval-nondeterminism", "for inputs, target in val_loader:")
+    ]
+
+
 SLICES = """
 import torch
 import torch.nn.functional as F
