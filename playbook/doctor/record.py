@@ -87,6 +87,11 @@ class Op:
             return self.function(*args, **kwargs)
 
 
+def memory(tensor: Tensor) -> int:
+    """The address of a tensor's values, which views of it share; its identity, if it has none."""
+    return tensor.data_ptr() if tensor.layout == torch.strided else id(tensor)
+
+
 def tensors(tree: Any) -> list[Tensor]:
     """Tensors in nested tuples, lists and dicts, but for those that have values only inside of `torch.func.vmap`."""
     return [leaf for leaf in pytree.tree_leaves(tree) if _has_values(leaf)]

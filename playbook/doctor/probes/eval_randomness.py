@@ -10,7 +10,7 @@ from playbook.doctor import blame, source
 from playbook.doctor.dependence import change, evaluated
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import NORMAL, Op, Record, tensors
+from playbook.doctor.record import NORMAL, Op, Record, memory, tensors
 from playbook.doctor.subject import Subject
 
 EVAL_NONDETERMINISM = Defect(
@@ -65,8 +65,10 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _samples(record: Record) -> bool:
-    """Whether a step calls a module with the same values again and again."""
-    calls = Counter((module, *map(id, tensors(arguments))) for module, arguments, _ in record.calls)
+    """Whether a step calls a module with the same values again and again; not with what is filled anew in between."""
+    filled = {memory(op.inputs[0]) for op in record.named("copy_", "set_", "resize_") if op.inputs}
+    given = [(module, tensors(arguments)) for module, arguments, _ in record.calls]
+    calls = Counter((module, *map(id, leaves)) for module, leaves in given if filled.isdisjoint(map(memory, leaves)))
     return max(calls.values(), default=0) >= _SAMPLES
 
 

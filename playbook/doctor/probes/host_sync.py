@@ -14,7 +14,7 @@ from torch import Tensor
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.losses import losses
-from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.record import Op, Record, memory, tensors
 from playbook.doctor.subject import Subject
 
 HOST_SYNC = Defect(
@@ -125,8 +125,8 @@ class _Reads(Record):
         """Whether tensors were computed from such that neither a call of torch made nor the model or the batch has."""
         leaves = [leaf for op in self.ops for leaf in op.inputs if id(leaf) in family and id(leaf) not in known]
         made = [out for op in self.named("tensor", "as_tensor", "asarray") for out in op.outputs if out.dim()]
-        inner = {_memory(leaf) for op in self.ops for leaf in op.inputs if id(leaf) in known or self.makers(leaf)}
-        is_outer = any(not self.makers(leaf) and _memory(leaf) not in inner for leaf in leaves)  # Variable(x) shares x
+        inner = {memory(leaf) for op in self.ops for leaf in op.inputs if id(leaf) in known or self.makers(leaf)}
+        is_outer = any(not self.makers(leaf) and memory(leaf) not in inner for leaf in leaves)  # Variable(x) shares x
         return is_outer or any(id(out) in family for out in made)
 
 
@@ -138,10 +138,6 @@ def _name(op: Op) -> str:
 def _is_transfer(op: Op) -> bool:
     """Whether this is `.to(device)`, which is the CPU only here."""
     return op.place is None or "cpu" not in op.place.code
-
-
-def _memory(tensor: Tensor) -> int:
-    return tensor.data_ptr() if tensor.layout == torch.strided else id(tensor)
 
 
 def _is_own(frame: FrameType | None) -> bool:
