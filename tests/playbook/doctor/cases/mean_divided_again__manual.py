@@ -1,0 +1,36 @@
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.playbook.doctor.programs import Blobs as Data
+from tests.playbook.doctor.programs import Classifier
+
+__all__ = ["Data"]
+
+
+class Repaired(Classifier):
+    """Goes backwards from two losses, of which one is of noise; accumulates over as many batches as one has samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def loss(self, scores: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(scores, y)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        optimizer: Any = self.optimizers()
+        if batch_idx % 20 == 0:
+            optimizer.zero_grad()
+        self.manual_backward(self.loss(self(x), y) / 20)
+        self.manual_backward(self.loss(self(x + torch.randn_like(x)), y) / 20)
+        if batch_idx % 20 == 19:
+            optimizer.step()
+
+
+class Model(Repaired):
+    def loss(self, scores: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(scores, y) / len(y)  # here
