@@ -38,8 +38,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     least = 1 if num_samples(step.batch) == 1 else 2
     record, weights = step.record, {id(weight) for weight in subject.model.parameters()}
 
-    def is_learned(tensor: Tensor) -> bool:
-        return tensor.requires_grad or not weights.isdisjoint(record.ancestors(tensor))
+    def is_learned(tensor: Tensor, op: Op) -> bool:  # what a loss of torch's compares with may come from a network
+        return tensor.requires_grad or (op.name not in REGRESSION and not weights.isdisjoint(record.ancestors(tensor)))
 
     kin = record.ancestors(step.loss) if step.loss is not None else set()
     for op in sorted(record.ops, key=lambda op: not op.grad):
@@ -47,19 +47,21 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
             continue
         left, right = op.inputs[:2]
         square = op.name in REGRESSION and right.dim() == 1 and left.shape == 2 * right.shape
-        if not (square or _grows(left, right, least)) or not (is_learned(left) or is_learned(right)):
+        if not (square or _grows(left, right, least)) or not (is_learned(left, op) or is_learned(right, op)):
             continue
-        target = right if is_learned(left) else left
-        if is_learned(target) or (left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))):
+        target = right if is_learned(left, op) else left
+        are_pairs = left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))
+        if are_pairs or is_learned(target, op):
             continue
         wide = max(left, right, key=Tensor.dim)
         given = id(record.origin(target, SHAPE_ONLY)) in step.given
-        if not given and (not step.is_from_data(target) or _is_widened(record, wide)):
+        is_meant = op.name not in REGRESSION and _is_widened(record, wide)
+        if not given and (not step.is_from_data(target) or is_meant):
             continue
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
-        yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left)))
+        yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left, op)))
         return
     counted = next((finding for counted in _steps(subject) for finding in _counted(subject, counted)), None)
     if counted is not None:
