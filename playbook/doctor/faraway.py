@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from playbook.doctor.record import tensors
+from playbook.doctor.record import RECURRENT, tensors
 from playbook.doctor.source import callers, calls, classes_in, definition, is_user, tree
 
 FAR = torch.device("meta")
@@ -29,7 +29,6 @@ _OF_TENSOR = torch.device("cpu", 0)  # where a tensor is, which is no choice of 
 # calls that take tensors of the CPU beside those of an accelerator: copies, and lengths that stay on the CPU
 _COPIES = ("copy_", "_copy_from", "_to_copy")
 _PACKING = ("_pack_padded_sequence", "_pad_packed_sequence")
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _LENGTHS = ("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_ctc_loss")  # which may stay on the CPU
 _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
 
@@ -99,7 +98,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
     leaves = tensors((args, kwargs))
     here = [leaf for leaf in leaves if not isinstance(leaf, FarTensor) and leaf.device.type == "cpu"]
     away = any(isinstance(leaf, FarTensor) for leaf in leaves)
-    if away and here and name not in _COPIES + _PACKING + _RECURRENT:
+    if away and here and name not in _COPIES + _PACKING + RECURRENT:
         strangers = [leaf for leaf in here if leaf.dim() > 0 or (func._schema.is_mutable and leaf is args[0])]
         if name in _INDEXING and isinstance(args[0], FarTensor):  # indices may be on the CPU, values may not
             indices = pytree.tree_leaves(args[1])

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from numbers import Real
+from sys import _getframe
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from playbook.doctor import source
 from playbook.doctor.subject import Subject
 from playbook.doctor.unchanged import redirect_logs
 
@@ -21,29 +23,32 @@ def run_validation(subject: Subject, batches: Iterable[Any], log: Log) -> None:
     Args:
         subject: within its `unchanged` and `evaluating`; all its metrics begin anew.
         batches: of the validation.
-        log: called with the number of the batch, None behind the last one, and with the arguments of `log`, or of
-            each item of `log_dict`.
+        log: called with the number of the batch, None behind the last one, with the line that logs, and with the
+            arguments of `log`, or of each item of `log_dict`.
 
     Raises:
         Exception: whatever a step or a hook raises.
     """
     model = subject.model
 
+    def log_one(index: int | None, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
+        log(index, next(iter(source.callers(_getframe(1))[0]), None), name, value, *args, **kwargs)
+
     def log_dict(index: int | None, dictionary: Any, *args: Any, **kwargs: Any) -> None:
         for name, value in dictionary.items():
-            log(index, name, value, *args, **kwargs)
+            log_one(index, name, value, *args, **kwargs)
 
     for metric in (part for part in model.modules() if isinstance(part, Metric)):
         metric.reset()
     model.on_validation_start()
     model.on_validation_epoch_start()
     for index, batch in enumerate(batches):
-        redirect_logs(model, partial(log, index), partial(log_dict, index))
+        redirect_logs(model, partial(log_one, index), partial(log_dict, index))
         torch.manual_seed(0)
         model.on_validation_batch_start(batch, index, 0)
         output = subject.validate(batch, index)
         model.on_validation_batch_end(output, batch, index, 0)
-    redirect_logs(model, partial(log, None), partial(log_dict, None))
+    redirect_logs(model, partial(log_one, None), partial(log_dict, None))
     model.on_validation_epoch_end()
     model.on_validation_end()
 

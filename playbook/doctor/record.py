@@ -15,6 +15,7 @@ from playbook.doctor.findings import Place
 from playbook.doctor.source import callers
 
 NORMAL = ("randn", "randn_like", "normal", "normal_")  # calls that draw noise with a mean of zero
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CONVOLUTIONS = {  # and their spatial dimensions
     "conv1d": 1,
     "conv2d": 2,

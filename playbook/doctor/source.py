@@ -190,12 +190,10 @@ def classes_of(thing: object) -> list[type]:
 
 
 def files_of(*things: object) -> list[str]:
-    """The files of the user's classes of things, of all parts of modules, and those that a script is made of."""
+    """The files of the user's classes of things, and of all parts of modules."""
     parts = [part for thing in things for part in (thing.modules() if isinstance(thing, nn.Module) else [thing])]
     places = [definition(cls) for part in parts for cls in classes_of(part)]
-    scripts = [vars(thing).get("files") for thing in things if isinstance(thing, nn.Module)]
-    of_scripts = [file for files in scripts if isinstance(files, tuple) for file in files if is_user(str(file))]
-    return sorted({*of_scripts, *(place.file for place in places if place is not None)})
+    return sorted({place.file for place in places if place is not None})
 
 
 def classes_in(model: nn.Module) -> list[type]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from playbook.doctor import sandbox
+from playbook.doctor import sandbox, source
 from playbook.doctor.arrival import arrive
 from playbook.doctor.batches import changes, first, first_positions
 from playbook.doctor.logger import AcceptingLogger
@@ -38,6 +38,20 @@ _SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter seque
 
 
 Notes = TypeVar("Notes", bound="Watch")
+
+
+class Replay(pl.LightningModule):
+    """A script, as a module whose steps replay the script's own.
+
+    Attributes:
+        sources: the files of the step and of the script.
+        files: these, and what the script imports from beside it.
+        carries: whether a step goes on from a state that the one before left.
+    """
+
+    sources: tuple[str, ...]
+    files: tuple[str, ...]
+    carries: bool
 
 
 @dataclass
@@ -273,9 +287,14 @@ class Subject:
         return self.seconds >= _LONG_S
 
     @property
-    def sends_batches(self) -> bool:
-        """Whether whole batches go to the device, as Lightning sends them; scripts send what they like."""
-        return not hasattr(self.model, "replay")
+    def script(self) -> Replay | None:
+        """The model, if it replays a script."""
+        return self.model if isinstance(self.model, Replay) else None
+
+    @property
+    def files(self) -> list[str]:
+        """The files of the model's classes, and those that a script is made of."""
+        return sorted({*source.files_of(self.model), *(self.script.files if self.script else ())})
 
     @property
     def validates(self) -> bool:

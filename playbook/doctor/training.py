@@ -3,10 +3,11 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -93,20 +94,27 @@ def step(subject: Subject, batches: list[Any], index: int) -> float | None:
     return None if seen[0] is None else float(seen[0])
 
 
-def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:
-    """A step that optimises by itself, and the mean of the losses it goes backwards from, or of what it returns."""
-    losses, model = list[Tensor](), subject.model
+@contextmanager
+def noting_losses(model: pl.LightningModule, note: Callable[[Tensor], None]) -> Iterator[None]:
+    """Calls a function with each loss that a step gives to `manual_backward`, before that goes backwards."""
     original = model.manual_backward
 
     def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        losses.append(loss.detach().double().mean())
+        note(loss)
         original(loss, *args, **kwargs)
 
     model.manual_backward = backward
     try:
-        returned = subject.train(batch, index)
+        yield
     finally:
         del model.manual_backward
+
+
+def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:
+    """A step that optimises by itself, and the mean of the losses it goes backwards from, or of what it returns."""
+    losses: list[Tensor] = []
+    with noting_losses(subject.model, lambda loss: losses.append(loss.detach().double().mean())):
+        returned = subject.train(batch, index)
     if not losses and returned is not None:
         losses.append(returned.detach().double().mean())
     return float(torch.stack(losses).mean()) if losses else None

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from sys import _getframe
 from typing import Any
 
 from torchmetrics import Metric
 
-from playbook.doctor import source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import cut
 from playbook.doctor.findings import Finding, Place
@@ -69,8 +67,7 @@ def _logged(subject: Subject, batches: list[Any]) -> Logged:
     objects: dict[str, tuple[Metric, Place | None]] = {}
     numbers: Logged = {}
 
-    def log(index: int | None, name: str, value: Any, *_: Any, **__: Any) -> None:
-        place = next(iter(source.callers(_getframe(1))[0]), None)
+    def log(index: int | None, place: Place | None, name: str, value: Any, *_: Any, **__: Any) -> None:
         if isinstance(value, Metric):
             objects[name] = value, place
         elif index is None and is_number(value):

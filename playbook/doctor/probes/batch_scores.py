@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
-from sys import _getframe
 from typing import Any
 from unittest import mock
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from playbook.doctor import source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.logs import is_number, run_validation
@@ -96,12 +94,14 @@ def _scores(subject: Subject) -> list[_Score]:
             calls.append([])
             yield batch
 
-    def log(index: int | None, name: str, value: Any, *_: Any, on_epoch: bool | None = None, **__: Any) -> None:
+    def log(
+        index: int | None, place: Place | None, name: str, value: Any, *_: Any, on_epoch: bool | None = None, **__: Any
+    ) -> None:
         if isinstance(value, Metric):
             objects.append(value)
         elif index is not None and on_epoch is not False and is_number(value):
             logged[name].append(float(value))
-            places[name] = next(iter(source.callers(_getframe(1))[0]), None)
+            places[name] = place
 
     with subject.unchanged(), subject.evaluating(), suppress(Exception):  # of any step, or of samples together
         with _noting(calls):

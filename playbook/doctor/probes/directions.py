@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.record import Op
+from playbook.doctor.record import RECURRENT, Op
 from playbook.doctor.subject import Subject
 
 UNREAD_DIRECTION = Defect(
@@ -18,7 +18,6 @@ UNREAD_DIRECTION = Defect(
 DEFECTS = (UNREAD_DIRECTION,)
 LIGHT = True
 _FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def directions(subject: Subject) -> Iterator[Finding | str]:

@@ -150,7 +150,7 @@ def _are_copied_later(subject: Subject, names: list[str], notes: _Watch) -> bool
     twins = {(name.partition(".")[2], p.shape) for name, p in notes.parameters.items() if id(p) in notes.optimised}
     if any((name.partition(".")[2], notes.parameters[name].shape) not in twins for name in names):
         return False
-    trees = [source.tree(file) for file in source.files_of(subject.model)]
+    trees = [source.tree(file) for file in subject.files]
     loads = [call for tree in trees for call in source.calls(tree, "load_state_dict")]
     is_loaded = any(next(source.calls(item, "state_dict"), None) for call in loads for item in call.args)
     return is_loaded or any(next(source.calls(tree, "copy_", "lerp_"), None) for tree in trees)

@@ -18,7 +18,7 @@ from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.initial import gain, initialisation
 from playbook.doctor.record import tensors
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import train, weights_of
+from playbook.doctor.training import noting_losses, train, weights_of
 
 _SHOWN_BY = Evidence("measured", "the gradients were measured layer by layer over several batches")
 VANISHING_GRADIENT = Defect(
@@ -139,19 +139,15 @@ def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
 
 def _go_backwards(subject: Subject, batch: Any, weights: set[int]) -> float:
     """Runs a step with its backward passes, and returns the largest loss that these weights have a part in."""
-    model, losses = subject.model, [0.0]
+    losses = [0.0]
 
-    def note(loss: Tensor, *args: Any, **kwargs: Any) -> None:
+    def note(loss: Tensor) -> None:
         if any(id(leaf) in weights for leaf in leaves(nodes(loss.grad_fn))):
             losses.append(abs(float(loss.detach().sum())))
-        LightningModule.manual_backward(model, loss, *args, **kwargs)
 
-    model.manual_backward = note
-    try:
+    with noting_losses(subject.model, note):
         loss = subject.train(batch)
-    finally:
-        del model.manual_backward
-    if model.automatic_optimization and loss is not None and loss.requires_grad:
+    if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
         losses.append(abs(float(loss.detach().sum())))
         loss.sum().backward()
     return max(losses)

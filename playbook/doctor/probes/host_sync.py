@@ -101,7 +101,7 @@ class _Reads(Record):
         weights, given = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
         known = weights | given | {id(leaf) for leaf in subject.model.buffers()}
         moved = {id(leaf) for op in self.named("to", "cuda") for leaf in op.inputs}
-        sent = given if subject.sends_batches else given & moved
+        sent = given & moved if subject.script else given  # Lightning sends whole batches
         measured = {id(loss.op.out) for loss in losses(self)}
         here = {id(op.out) for op in self.ops if _name(op) == "cpu" and not _is_transfer(op)}
         found: dict[Place, list[str]] = {}

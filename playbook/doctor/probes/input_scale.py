@@ -14,7 +14,7 @@ from playbook.doctor import blame, replay, source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, mapped, outputs, predictions
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
-from playbook.doctor.record import CONVOLUTIONS, Op, tensors
+from playbook.doctor.record import CONVOLUTIONS, RECURRENT, Op, tensors
 from playbook.doctor.samples import base, leaves, owner, train_loaders
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
@@ -34,11 +34,10 @@ _NUM_BATCHES = 3
 _LITTLE = 0.3  # change of predictions by half of a batch's values: up to 0.21 where norms follow, else 0.54 and more
 _SAME = 0.01  # of the losses of a batch and a smaller one
 _NEAR, _NEAR_SAMPLE = 1.3, 4.0  # times the scale, so that it is the same data; one sample varies more
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _PRODUCTS = ("matmul", "mm", "addmm", "bmm", "einsum", "multi_head_attention_forward")
 _NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "normalize"}
 _NORMS |= {"norm", "vector_norm", "std", "std_mean", "var", "var_mean", "rsqrt"}  # written by hand
-_LAYERS = {*CONVOLUTIONS, *_RECURRENT, *_PRODUCTS, "linear", "bilinear"}
+_LAYERS = {*CONVOLUTIONS, *RECURRENT, *_PRODUCTS, "linear", "bilinear"}
 
 
 def input_scale(subject: Subject) -> Iterator[Finding | str]:

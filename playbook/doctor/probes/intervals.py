@@ -26,7 +26,7 @@ def intervals(subject: Subject) -> Iterator[Finding | str]:
     of a length are meant.
     """
     nodes = list(source.statements(*source.classes_in(subject.model)))
-    for file in getattr(subject.model, "sources", ()):  # of a script
+    for file in subject.script.sources if subject.script else ():
         nodes += [(Place(file, node.lineno), node) for node in ast.walk(source.tree(file)) if isinstance(node, ast.If)]
     lines = dict.fromkeys(place for place, node in nodes if isinstance(node, ast.If) and _is_inverted(node))
     for place in lines:

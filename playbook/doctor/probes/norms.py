@@ -57,7 +57,7 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
         for part in subject.model.modules()
         if isinstance(part, _LAYERS) and part.bias is not None and part not in cancelled
     }
-    is_read = any(map(_reads_bias, source.files_of(subject.model)))
+    is_read = any(map(_reads_bias, subject.files))
     for layer, number in cancelled.items():
         name, kind, place = owner_of(subject.model, layer), type(layer).__name__, blame.layer(subject.model, layer)
         message = f"{name}: its bias of {number} is subtracted again by the norm that follows"

@@ -10,7 +10,7 @@ from torch import Tensor
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import change, evaluated, first_where, outputs, row_alone
 from playbook.doctor.findings import Defect, Evidence, Finding
-from playbook.doctor.record import Op, tensors
+from playbook.doctor.record import RECURRENT, Op, tensors
 from playbook.doctor.samples import indices, leaves, train_loaders
 from playbook.doctor.subject import Subject
 from playbook.doctor.tokens import filler
@@ -27,9 +27,7 @@ _CHANGED = 1e-3  # of the output's scale; clean programs: at most 4e-7, defectiv
 _LEAST = 4  # positions of padding
 _ITEMS = 8  # samples whose lengths are compared
 _FIXES = {
-    ("lstm", "gru", "rnn_tanh", "rnn_relu"): (
-        "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)"
-    ),
+    RECURRENT: ("nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)"),
     ("softmax", "matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"): (
         "scores.masked_fill(is_padding[:, None, :], -torch.inf)  # or key_padding_mask=is_padding"
     ),

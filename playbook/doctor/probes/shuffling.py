@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
-from playbook.doctor.findings import Defect, Evidence, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.samples import class_leaf, column, copies, leaves, train_loaders
 from playbook.doctor.subject import Subject
 
@@ -68,8 +68,12 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     if isinstance(loaders[0].dataset, IterableDataset):
         fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
     option = "shuffle" if loaders[0].batch_size else "batch_sampler"
-    places = [blame.option(places, option)[0] for _, places in blame.loaders(subject, "train")]
-    yield Finding(TRAIN_NOT_SHUFFLED, next(iter(places), None), message, fix)
+    yield Finding(TRAIN_NOT_SHUFFLED, _place(subject, option), message, fix)
+
+
+def _place(subject: Subject, option: str) -> Place | None:
+    """The line of an option of the training loader."""
+    return next((blame.option(places, option)[0] for _, places in blame.loaders(subject, "train")), None)
 
 
 def _of_stretches(subject: Subject) -> Iterator[Finding]:
@@ -87,8 +91,7 @@ def _of_stretches(subject: Subject) -> Iterator[Finding]:
     message += f", where a random order leaves {1 / len(samples[0]):.0%}"
     impact = "Each step sees one stretch of the data, and the next one another."
     defect = replace(TRAIN_NOT_SHUFFLED, severity="advice", impact=impact)
-    places = [blame.option(places, "shuffle")[0] for _, places in blame.loaders(subject, "train")]
-    yield Finding(defect, next(iter(places), None), message, _FIX)
+    yield Finding(defect, _place(subject, "shuffle"), message, _FIX)
 
 
 def _has_state(subject: Subject) -> bool:
@@ -98,7 +101,7 @@ def _has_state(subject: Subject) -> bool:
         subject.record(subject.batches[1 % len(subject.batches)])
         again = subject.record(subject.batches[0]).loss
     are_equal = first is None or again is None or torch.equal(first, again)
-    return not are_equal or getattr(subject.model, "carries", False)
+    return not are_equal or (subject.script is not None and subject.script.carries)
 
 
 def _is_in_order(loader: DataLoader) -> bool:

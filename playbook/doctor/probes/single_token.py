@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from playbook.doctor.findings import Defect, Finding, Place
-from playbook.doctor.probes.directions import RECURRENT
-from playbook.doctor.record import Op, tensors
+from playbook.doctor.record import RECURRENT, Op, tensors
 from playbook.doctor.softmax import Softmax
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject

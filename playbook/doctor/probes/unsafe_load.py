@@ -128,5 +128,5 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
 
 
 def _files(subject: Subject) -> list[str]:
-    things = [*subject.model.modules(), subject.data, *[loader.dataset for loader in subject.loaders("train")]]
-    return source.files_of(*filter(None, things))
+    things = [subject.data, *(loader.dataset for loader in subject.loaders("train"))]
+    return sorted({*subject.files, *source.files_of(*(thing for thing in things if thing is not None))})

@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.scripts.unit import Unit, names
 
-_FETCH_S = 3.0
-
 
 def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader | list[Any]:
     """The loader that a step goes through, or the first batches; none if it takes no tensors.
@@ -36,7 +34,7 @@ def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader
     batch = {name: unit.value(name) for name in read}
     head = [unit.spot.loop.target] if isinstance(unit.spot.loop, ast.For) else []
     is_fetched = not set(read).isdisjoint(names([*unit.before, *head], ast.Store))
-    return [batch, *(unit.fetched(read, number - 1, _FETCH_S) if is_fetched else [])]
+    return [batch, *(unit.fetched(read, number - 1) if is_fetched else [])]
 
 
 def _is_data(value: Any) -> bool:

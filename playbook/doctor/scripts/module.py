@@ -17,9 +17,10 @@ from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.step import Step
 from playbook.doctor.scripts.unit import Unit
 from playbook.doctor.source import imported
+from playbook.doctor.subject import Replay
 
 
-class Script(pl.LightningModule):
+class Script(Replay):
     """Replays a script's training step on the batches it is given, and its validation step if it has one.
 
     One loss a step is returned, and nothing is optimised. A step with several losses or optimizers optimizes itself, as

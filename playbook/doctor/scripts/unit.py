@@ -80,10 +80,10 @@ class Unit:
         with self._looping(batch, index):
             self._execute(self.after, {})
 
-    def fetched(self, names: list[str], number: int, limit_s: float) -> list[dict[str, Any]]:
+    def fetched(self, names: list[str], number: int) -> list[dict[str, Any]]:
         """Further batches: the variables of these names, after the loop's head and the statements before the step."""
         batches: list[dict[str, Any]] = []
-        end = time.monotonic() + limit_s
+        end = time.monotonic() + _FETCH_S
         if self.spot.loop is None:
             return batches
 
@@ -192,7 +192,7 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     unit = Unit(spot, [], variables, before, [*started, *after], carried)
     if isinstance(spot.loop, ast.For):  # what it gave may have been overwritten since
         given = set(names([spot.loop.target], ast.Store)).intersection(names(after, ast.Store))
-        unit.variables.update(*unit.fetched(sorted(given), 1, _FETCH_S) if given else ())
+        unit.variables.update(*unit.fetched(sorted(given), 1) if given else ())
     return unit
 
 

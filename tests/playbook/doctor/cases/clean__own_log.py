@@ -9,11 +9,12 @@ __all__ = ["Data"]
 
 
 class Model(OneStep):
-    """Keeps results under a name that Lightning has for a method."""
+    """Keeps results under a name that Lightning has for a method, and more under those of a replayed script."""
 
     def __init__(self) -> None:
         super().__init__()
         self.log_dict: Any = {"train": [], "val": []}
+        self.sources, self.replay = 2, ["a", "b"]
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = self.step(batch)
