@@ -97,5 +97,5 @@ def _common(trained: dict[str, Any], others: dict[str, Any], by_index: bool) -> 
         return 0, 0
     if by_index and trained["of"] is not None and trained["of"] == others["of"]:
         return len(set(trained["at"]) & set(others["at"])), len(others["at"])
-    number, of = common(trained["keys"], others["keys"])[1], len(others["keys"])
-    return (number, of) if number > _SHARE * of else (0, of)
+    share, number = common(trained["keys"], others["keys"])
+    return number if share > _SHARE else 0, len(others["keys"])
