@@ -76,6 +76,12 @@ def _with_graph(site: Site) -> list[Edit]:
     return code.without_line(site.line) if is_decorator else []
 
 
+def _uncut(site: Site) -> list[Edit]:
+    """Leaves out `.detach()` or `.data`, unless NumPy or Python take the values."""
+    is_taken = any(site.code.calls_at(site.line, "numpy", "tolist", "item"))
+    return [] if is_taken else _first([Rule("X.detach()", "X"), Rule("X.data", "X")], site)
+
+
 def _as_buffer(site: Site) -> list[Edit]:
     """A tensor that is an attribute of a module as a buffer, which checkpoints made so far need not have."""
     buffer = 'self.register_buffer("N", torch.F(*A), persistent=False)'
@@ -121,13 +127,13 @@ def _only_if(condition: str) -> Repair:
 
 
 def _without_wait(site: Site) -> list[Edit]:
-    """Keeps a tensor on its device, unless its value decides or is written each time, or others than torch take it."""
+    """Keeps a tensor on its device, unless its value decides, is returned or written each time, or is not torch's."""
     statement = site.code.statement_at(site.line)
     function = site.code.function_around(statement) if statement is not None else None
     calls = [node for node in ast.walk(function or site.code.tree) if isinstance(node, ast.Call)]
     takes_value = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy", "str", "math") for call in calls)
     takes_value |= ".cpu()" in site.finding["message"]  # which waits as well
-    if takes_value or isinstance(statement, ast.If | ast.While) or _is_written_beside(site.code, statement):
+    if takes_value or isinstance(statement, ast.If | ast.While | ast.Return) or _is_written_beside(site.code, statement):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
 
@@ -157,10 +163,12 @@ def _decoupled(site: Site) -> list[Edit]:
 
 
 def _tensors_alone(site: Site) -> list[Edit]:
-    """`weights_only=True`, unless the file saves an object as it is, such as a whole module."""
-    saves = [node for node in ast.walk(site.code.tree) if isinstance(node, ast.Call) and name_of(node) == "save"]
-    saves_object = any(call.args and isinstance(call.args[0], ast.Name | ast.Attribute) for call in saves)
-    return [] if saves_object else Option("weights_only", "True", is_given=True)(site)
+    """`weights_only=True`, where the file saves or loads a state_dict, and saves no object as it is."""
+    calls = [node for node in ast.walk(site.code.tree) if isinstance(node, ast.Call)]
+    saves = [call for call in calls if name_of(call) == "save" and call.args]
+    saves_object = any(isinstance(call.args[0], ast.Name | ast.Attribute) for call in saves)
+    has_state = any(name_of(call) in ("state_dict", "load_state_dict", "load_from_checkpoint") for call in calls)
+    return Option("weights_only", "True", is_given=True)(site) if has_state and not saves_object else []
 
 
 def _back_to_training(site: Site) -> list[Edit]:
@@ -310,7 +318,7 @@ REPAIRS: dict[str, list[Repair]] = {
         Rule("Y = F(*A);", "Y = F(*A){permute}", r"x = x(?P<permute>\.permute\([\d, ]+\))  # channels"),
     ],
     "dead-units": _ZERO_BIAS,
-    "detached-graph": [_with_graph, Rule("X.detach()", "X"), Rule("X.data", "X")],
+    "detached-graph": [_with_graph, _uncut],
     "device-unsafe-tensor": [
         _as_buffer,
         _on_device,
@@ -324,7 +332,7 @@ REPAIRS: dict[str, list[Repair]] = {
     ],
     "eval-nondeterminism": [
         Option("training", "self.training", _DROPOUTS),
-        Rule("X.train()", "X", "leave out"),
+        Rule("X.train()", "X", r"no \.train"),
         _only_if("self.training"),
     ],
     "graph-retained": [
@@ -344,7 +352,6 @@ REPAIRS: dict[str, list[Repair]] = {
     "label-out-of-range": [
         *_IGNORED,
         *_value("X - {low}", r"y = y - (?P<low>\d+)"),
-        *_value("X + {low}", r"y = y - -(?P<low>\d+)"),
         *_value("(X > 0).float()", r"y = \(y > 0\)"),
     ],
     "learning-rate-too-high": _RATES,

@@ -82,7 +82,7 @@ def supervised(step: Step, loss: Loss) -> Tensor | None:
     Ignored labels, masks that multiply the loss afterwards and weights of zero all leave scores without a gradient.
     """
     gradient = step.grads.get(id(loss.prediction))
-    if gradient is None or loss.kind != "classes" or loss.target.is_floating_point():
+    if gradient is None or loss.kind != "classes" or loss.target.is_floating_point() or gradient.isnan().any():
         return None
     moved = (gradient != 0).any(1 if gradient.dim() > 1 else 0)
     return moved if moved.shape == loss.target.shape else None

@@ -47,11 +47,17 @@ class Replay(pl.LightningModule):
         sources: the files of the step and of the script.
         files: these, and what the script imports from beside it.
         carries: whether a step goes on from a state that the one before left.
+        optimizes: whether a step lets its optimizers step.
     """
 
     sources: tuple[str, ...]
     files: tuple[str, ...]
     carries: bool
+    optimizes: bool
+
+    def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
+        """Runs a step as the script does, with all that it does to gradients; `note` gets each of its losses."""
+        raise NotImplementedError
 
 
 @dataclass
@@ -106,13 +112,14 @@ class Subject:
 
     def train(self, batch: Any, index: int = 0) -> Tensor | None:
         """The loss of one training step; nothing is optimised, unless the module does so itself."""
-        return _loss(_call(self.model.training_step, self._fresh(batch), index))
+        return _loss(_call(self.model.training_step, self.fresh(batch), index))
 
     def validate(self, batch: Any, index: int = 0) -> Any:
         """The result of one validation step."""
-        return _call(self.model.validation_step, self._fresh(batch), index)
+        return _call(self.model.validation_step, self.fresh(batch), index)
 
-    def _fresh(self, batch: Any) -> Any:
+    def fresh(self, batch: Any) -> Any:
+        """A batch that a step may change."""
         return deepcopy(batch) if self.consumes else batch
 
     def step(self, number: int = 0, training: bool = True) -> Step:
@@ -163,7 +170,7 @@ class Subject:
         """A step on any batch with all its calls of torch, until it ends or raises; its random numbers are the same."""
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
-        batch, loss, error = self._fresh(batch), None, None
+        batch, loss, error = self.fresh(batch), None, None
         with Record() as record:
             try:
                 if training:

@@ -72,6 +72,10 @@ def budget(limit_s: float) -> Callable[[], bool]:
 
 def step(subject: Subject, batches: list[Any], index: int) -> float | None:
     """One step of the user's optimizer over the batches given, and the mean loss before it."""
+    script, losses = subject.script, list[Tensor]()
+    if script is not None and script.optimizes:
+        script.optimize(subject.fresh(batches[0]), index, lambda loss: losses.append(loss.detach().double().mean()))
+        return _mean(losses)
     if not subject.model.automatic_optimization:
         return _manual_step(subject, batches[0], index)
     model, optimizer, seen = subject.model, subject.trainer.optimizers[0], list[Any]()
@@ -117,6 +121,10 @@ def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:
         returned = subject.train(batch, index)
     if not losses and returned is not None:
         losses.append(returned.detach().double().mean())
+    return _mean(losses)
+
+
+def _mean(losses: list[Tensor]) -> float | None:
     return float(torch.stack(losses).mean()) if losses else None
 
 

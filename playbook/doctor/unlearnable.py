@@ -51,6 +51,7 @@ def reordered(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
         now = step(number)
         record, labels = now.record, [leaf for leaf in tensors(now.batch) if leaf.dim() == 1]
         mixing = [op for op in record.named(*_MIXING) if op.name != "__getitem__" or _picks(op)]
+        mixing = [op for op in mixing if now.given.isdisjoint(map(id, op.inputs[1:]))]  # an order comes with the batch
         mixed = {id(out): op for op in mixing for out in op.outputs}
         found = [
             loss

@@ -16,6 +16,7 @@ from playbook.doctor.faraway import FAR, FarTensor, asks_for_cuda, elsewhere
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.held import attributes, held, is_plain
 from playbook.doctor.record import tensors
+from playbook.doctor.sandbox import SandboxError
 from playbook.doctor.subject import Subject
 
 DEVICE_UNSAFE_TENSOR = Defect(
@@ -37,15 +38,16 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     is left out where an option of the program, which nothing here can choose, makes it on CUDA, or a device has a name
     in a program that asks for CUDA. NumPy that reads a tensor of the accelerator fails as well.
     """
+    subject.step()  # may raise what it raises everywhere
     notes = _Notes(_attributes(subject) | _constants(subject))
     try:
         with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized():
             _run_moved(subject)
-    except Exception as error:  # after a meeting of devices, which is what is looked for, or our own fault
+    except Exception as error:  # after a meeting of devices, which is what is looked for, or as it takes other tensors
         if not notes.calls and isinstance(error, AssertionError):  # the program insists on another kind of tensors
             return
         if not notes.calls:
-            raise
+            raise SandboxError(f"the step does not run on a simulated device ({type(error).__name__})") from error
     files = {place.file for place in map(source.definition, source.classes_in(subject.model)) if place is not None}
     asks = any(map(asks_for_cuda, files))  # to choose a device
     told = {

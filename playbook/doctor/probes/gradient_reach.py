@@ -18,6 +18,7 @@ from playbook.doctor import blame, source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.record import Op
+from playbook.doctor.steps import is_scalar
 from playbook.doctor.subject import Subject, Watch
 from playbook.doctor.training import weights_of
 
@@ -271,9 +272,12 @@ def _line(cut: Op) -> Place | None:
 
 
 def _whole_cut(subject: Subject) -> Finding | None:
-    """A finding if the loss has no gradient at all: at the last call that takes something with one, and gives none."""
+    """A finding if there is no loss, or it has no gradient: at the last call that takes one with, and gives none."""
     step = subject.step()
     record, loss = step.record, step.loss
+    if loss is None and any(map(is_scalar, (op.out for op in record.ops))) and all(s.loss is None for s in subject.steps()):
+        message = "training_step returns no loss: Lightning skips the backward pass and the optimizer's step"
+        return Finding(DETACHED_GRAPH, source.definition(type(subject.model).training_step), message, "return loss")
     if loss is None or loss.requires_grad:
         return None
     cuts = [

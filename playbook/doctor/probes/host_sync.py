@@ -180,7 +180,8 @@ def _step(subject: Subject, batch: Any, index: int) -> None:
 
 def _fix(names: list[str], place: Place) -> str:
     stops = [node for node in source.around(place, ast.If) if node.test.lineno == place.line]
-    if any(isinstance(node.body[-1], ast.Raise) for node in stops):
+    is_check = any(next(source.calls(node.test, "isnan", "isinf", "isfinite"), None) for node in stops)
+    if is_check or any(isinstance(node.body[-1], ast.Raise) for node in stops):
         return "# check it every 100 steps"
     if any(isinstance(part, ast.Break | ast.Continue) for node in stops for part in ast.walk(node)):
         return "# a mask over all of them, in place of a branch for each"
@@ -190,4 +191,4 @@ def _fix(names: list[str], place: Place) -> str:
         return "# write it every 50 steps, or once an epoch"
     if len(names) >= _MANY:
         return "values = ….tolist()  # before the loop: one reading in place of many"
-    return "….detach()  # keep the tensor, add it up on the device, and read it when it is written"
+    return "….detach()  # add it up on the device; read, compare or print it every 50 steps, or once an epoch"

@@ -70,7 +70,7 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         place, fix = _cause(subject, record, goal)
         yield Finding(BAD_INITIAL_LOSS, place, message, fix)
         return
-    if math.isfinite(first):
+    if first <= _CLASSES * ignorant:
         yield f"the first loss, {first:.3g}, is not far above {ignorant:.3g}, that of a model that knows nothing"
 
 

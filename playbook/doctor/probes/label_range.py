@@ -35,11 +35,14 @@ def label_range(subject: Subject) -> Iterator[Finding | str]:
     Cross-entropy takes 0 … K - 1 and its ignore_index, one_hot and gather take indices below the size, binary
     cross-entropy takes 0 … 1. Where the target is a leaf of the batch, that leaf is read for the rest of an epoch.
     """
+    number = 0
     for op, labels, high in _all_labels(subject):
         if labels.numel() and (labels.min() < 0 or labels.max() > high):
             yield _finding(subject, op, labels, high)
             return
-    yield "every label is one of the model's classes"
+        number += labels.numel()
+    if number:
+        yield "every label is one of the model's classes"
 
 
 def _all_labels(subject: Subject) -> Iterator[tuple[Op, Tensor, int]]:

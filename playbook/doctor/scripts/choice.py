@@ -24,7 +24,7 @@ _OTHERWISE = (  # the rehearsal looks in place of the first seven; the others ar
 )
 _OF_ANY = ("adam_l2", "registration", "repeated_layers", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
-_OF_SAMPLES = ("batch_mixing", "batch_loop", "padding")
+_OF_SAMPLES = ("batch_mixing", "batch_loop", "divided_mean", "padding")
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
 _OF_WEIGHTS = ("gradient_reach", "gradients", "learning_rate", "overfit", "registration")
 _OF_DENSE = ("device", "finite", "overfit")

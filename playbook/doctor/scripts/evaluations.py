@@ -23,37 +23,40 @@ class Evaluations:
     """
 
     def __init__(self) -> None:
-        self.watched: set[nn.Module] = set()
+        self.models: set[nn.Module] = set()
+        self.parts: set[nn.Module] = set()  # of the models
         self.has_graph = False  # whether a part of the model called now has given a result with one
         self.has_evaluated = False
         self.pending: list[Place | None] = []
         self.counts: Counter[Place | None] = Counter()
 
     def begin(self) -> None:
-        """Watches `torch.autograd.grad` in this process, for good: forces and attacks need a graph."""
+        """Watches modules, and `torch.autograd.grad`, in this process, for good: forces and attacks need a graph.
+
+        Modules get no hooks of their own, which `torch.jit.script` would compile.
+        """
         call_before("grad", self.forget)
+        nn.modules.module.register_module_forward_hook(self._note)
 
     def watch(self, models: list[nn.Module]) -> None:
         """Notes the calls of these models from now on."""
-        for model in set(models) - self.watched:
-            self.watched.add(model)
-            for part in model.modules():
-                part.register_forward_hook(self._note_part)
-            model.register_forward_hook(self._note)
+        self.parts |= {part for model in set(models) - self.models for part in model.modules()}
+        self.models |= set(models)
 
     def forget(self) -> None:
         """To be called as a `backward` begins."""
         self.pending.clear()
 
-    def _note_part(self, part: nn.Module, _: Any, output: Any) -> None:
-        self.has_graph |= any(leaf.requires_grad for leaf in tensors(output))
-
-    def _note(self, model: nn.Module, _: Any, output: Any) -> None:
-        if model.training:
+    def _note(self, module: nn.Module, _: Any, output: Any) -> None:
+        if module in self.parts:
+            self.has_graph |= any(leaf.requires_grad for leaf in tensors(output))
+        if module not in self.models:
+            return
+        if module.training:
             self._count()
         elif self.has_graph:
             self.pending.append(next(iter(source.callers(sys._getframe(1))[0]), None))
-        self.has_evaluated |= not model.training
+        self.has_evaluated |= not module.training
         self.has_graph = False
 
     def _count(self) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import UserList
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Script(Replay):
             batches = UserList(batches)  # which the Trainer does not take for several loaders
         if isinstance(val_batches, list) and val_batches:
             val_batches = DataLoader(val_batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
-        self.carries = bool(step.unit.carried)
+        self.carries, self.optimizes = bool(step.unit.carried), step.optimizes
         self.replay = (step, batches, val_unit, val_batches)  # a tuple, so that nothing in it is registered
 
     def train(self, mode: bool = True) -> "Script":
@@ -64,6 +64,13 @@ class Script(Replay):
             return losses[-1] if losses and self.automatic_optimization else None
         step.optimize(batch, batch_idx, self.manual_backward)
         return None
+
+    def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
+        def backward(loss: Tensor, **options: Any) -> None:
+            note(loss)
+            loss.backward(**options)
+
+        self.replay[0].optimize(batch, index, backward)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         step, _, unit, _ = self.replay

@@ -8,9 +8,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import wraps
+from functools import reduce, wraps
 from itertools import pairwise, takewhile
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from torch import Tensor, nn
@@ -252,8 +253,14 @@ def _keeper(stack: Stack) -> tuple[str, Place | None]:
             target = node.target if isinstance(node, ast.AugAssign) else None
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
                 target = node.func.value
-            value = frame.f_locals.get(target.id) if isinstance(target, ast.Name) else None
+            value = _value(frame, target) if target is not None else None
             parts = value if isinstance(value, list) else [value]
             if target is not None and any(isinstance(part, Tensor) and part.grad_fn is not None for part in parts):
                 return ast.unparse(target), Place(frame.f_code.co_filename, target.lineno)
     return "a tensor", None
+
+
+def _value(frame: FrameType, target: ast.expr) -> Any:
+    """Of a variable of a frame, or an attribute of one."""
+    name, *attributes = ast.unparse(target).split(".")
+    return reduce(lambda owner, attribute: getattr(owner, attribute, None), attributes, frame.f_locals.get(name))

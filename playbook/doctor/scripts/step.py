@@ -43,6 +43,7 @@ class Step:
         self.num_losses = events.count(None)
         self.num_events = len(events)
         self.optimizers = [self.things[number] for number in dict.fromkeys(events) if number is not None]
+        self.optimizes = bool(self.optimizers)
         if not self.optimizers:  # the step is a closure, or a part of an accumulation
             used = set(map(id, leaves))
             self.optimizers = [optimizer for optimizer in self.living_optimizers if used & weights_of(optimizer)]

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import copy
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -129,6 +130,7 @@ class Unit:
         if self._is_file:
             code = compile(ast.Module(statements, []), own.co_filename, "exec")
             return lambda _: exec(code, self.globals)  # noqa: S102  # the script's own statements
+        statements = _mangled(statements, own.co_qualname)
         declared, free = self._declared, own.co_freevars  # among these is the __class__ that super() reads
         order = dict.fromkeys([*own.co_varnames, *known])
         parameters = [name for name in order if name.isidentifier() and name not in {*declared, *free}]
@@ -165,6 +167,18 @@ def _is_begun_at(file: str, lines: set[int]) -> bool:
     """Whether a loader is begun by one of these lines itself."""
     called = stack(sys._getframe(1))[-1:]
     return any(frame.f_code.co_filename == file and line in lines for frame, line in called)
+
+
+def _mangled(statements: list[ast.stmt], function: str) -> list[ast.stmt]:
+    """The statements of a method, with a class's own names (`__name`) as they are outside of it."""
+    owners = re.findall(r"(\w+)\.(?!<)", function)  # but for functions, which "<locals>" follows
+    copies = copy.deepcopy(statements) if owners else statements
+    for node in (node for statement in copies for node in ast.walk(statement) if owners):
+        for name in ("id", "attr"):
+            value = getattr(node, name, "")
+            if value.startswith("__") and not value.endswith("__"):
+                setattr(node, name, f"_{owners[-1].lstrip('_')}{value}")
+    return copies
 
 
 def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:

@@ -20,7 +20,7 @@ from tests.playbook.doctor.scripts.test_scripts import CLEAN
 from tests.playbook.running import Cli, python_path
 
 TEXT = "import torch\n\n\ndef make(p):\n    return torch.optim.Adam(p, weight_decay=0.1)\n"
-LOAD = "x = torch.load(p, weights_only=False)"
+LOAD = "net.load_state_dict(torch.load(p, weights_only=False))"
 
 
 def finding(defect: str, file: Path, line: int, severity: str = "warning", **more: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ SHUFFLES = {"fix": "DataLoader(dataset, batch_size=…, shuffle=True)"}
 MODES = {"fix": "# leave out .eval(), or freeze: .requires_grad_(False)"}
 SIGN = {"fix": "return -loss  # the other sign"}
 AXIS = {"fix": "softmax(dim=-1)  # over what is summed"}
-NO_GRAPH = {"fix": "….detach()  # keep the tensor, add it up on the device, and read it when it is written"}
+NO_GRAPH = {"fix": "….detach()  # add it up on the device; read, compare or print it every 50 steps, or once an epoch"}
 LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("double-softmax", "return self.net(x).softmax(-1)  # why", SOFTMAX, "return self.net(x)  # why"),
     ("double-softmax", "return F.softmax(self.net(x), dim=1)", SOFTMAX, "return self.net(x)"),
@@ -77,12 +77,16 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
         {"fix": "F.dropout(x, p, training=self.training)  # noise: if self.training: …"},
         "if self.training:\n            x = x + torch.randn_like(x)",
     ),
+    ("eval-nondeterminism", "self.net.train()", {"fix": "# leave the modes to Lightning: no .train()"}, "pass"),
+    ("detached-graph", "x = self.net(x.detach())", {}, "x = self.net(x)"),
+    ("detached-graph", "x = torch.from_numpy(x.detach().numpy())", {}, None),
     ("graph-retained", "self.total += x", {}, "self.total += x.detach()"),
     ("graph-retained", "self.mean = 0.9 * self.mean + x", {}, "self.mean = (0.9 * self.mean + x).detach()"),
     ("graph-retained", "self.losses.append(x)", {}, "self.losses.append(x.detach())"),
     ("host-sync", "x = y.cpu().item()", {"fix": "….detach()", "message": ".cpu() and .item() here"}, None),
     ("host-sync", "self.total += x.item()", NO_GRAPH, "self.total += x.detach()"),
     ("host-sync", "self.last = float(x)", NO_GRAPH, "self.last = x.detach()"),
+    ("host-sync", "return y.item()", NO_GRAPH, None),
     ("host-sync", 'print(f"{x.item():.3f}")', NO_GRAPH, None),
     ("inplace-on-graph", "x *= y + 1", {}, "x = x * (y + 1)"),
     ("inplace-on-graph", "y = x.relu_()", {}, "y = x.relu()"),
@@ -136,7 +140,13 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
         {},
         "return F.cross_entropy(x[:, :-1].reshape(-1, 9), y[:, 1:].reshape(-1))",
     ),
-    ("unsafe-load", "x = torch.load(y, weights_only=False)", {}, "x = torch.load(y, weights_only=True)"),
+    (
+        "unsafe-load",
+        "x.load_state_dict(torch.load(y, weights_only=False))",
+        {},
+        "x.load_state_dict(torch.load(y, weights_only=True))",
+    ),
+    ("unsafe-load", "x = torch.load(y, weights_only=False)", {}, None),
     (
         "unregistered-submodule",
         "self.layers = [x, y]",

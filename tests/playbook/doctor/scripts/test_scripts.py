@@ -938,3 +938,73 @@ def test_everything_after_the_script_is_its_own(cli: Cli, workdir: Path) -> None
     assert done.code == 2, done.err
     assert "got ['--debug', '--fix', '-h', '--format', 'json']" in done.err
     assert "Review a model and its data by running them" in cli("doctor", "--fix", "--help", "train.py").out
+
+
+PRIVATE = """
+class Training:
+    def __init__(self, model):
+        self.__model = model
+        self.__unused = model.third = nn.Linear(8, 3)
+        self.__optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def __step(self, inputs, target):
+        return F.cross_entropy(self.__model(inputs), target)
+
+    def fit(self):
+        for inputs, target in train_loader:
+            self.__optimizer.zero_grad()
+            __loss = self.__step(inputs, target)
+            __loss.backward()
+            self.__optimizer.step()
+
+
+Training(Net()).fit()
+"""
+
+
+def test_names_that_are_private_to_a_class(tmp_path: Path) -> None:
+    text = CLEAN[: CLEAN.index("model, losses")] + PRIVATE
+    report = reviewed(tmp_path, text, only="unused-parameter")
+    assert [name for name, _ in lines(report)] == ["unused-parameter"], report
+
+
+@pytest.mark.slow
+def test_a_rate_that_clipping_makes_possible(tmp_path: Path) -> None:
+    """Steep sums of losses, as of whole sequences, are trained with a bound on each step."""
+    steep = ("torch.optim.AdamW(model.parameters(), lr=1e-3)", "torch.optim.SGD(model.parameters(), lr=0.02)")
+    summed = ("F.cross_entropy(model(inputs), target)", "20 * F.cross_entropy(model(inputs), target, reduction='sum')")
+    clipped = (
+        "        loss.backward()\n",
+        "        loss.backward()\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+    )
+    for changes, expected in (((steep, summed), ["learning-rate-too-high"]), ((steep, summed, clipped), [])):
+        report = reviewed(tmp_path, changed(*changes), only="learning-rate-too-high")
+        assert [name for name, _ in lines(report)] == expected, report
+
+
+@pytest.mark.slow
+def test_a_compiled_copy_of_the_model_is_saved(tmp_path: Path) -> None:
+    end = "torch.jit.script(model).save('model.pt')\n"
+    report = reviewed(tmp_path, CLEAN + end, only="crash,graph-in-eval")
+    assert not report.findings, report
+    assert [text for text in report.checked if "runs to its end" in text], report
+
+
+@pytest.mark.slow
+def test_samples_that_tensors_and_tuples_hold_side_by_side(tmp_path: Path) -> None:
+    """Twice the tensors beside the same flags is no batch of the script's."""
+    step = """
+    for start in range(0, 320, 20):
+        inputs, target, flags = x[start : start + 20], y[start : start + 20].float(), (True,) * 20
+        scores = model(inputs)[:, 0]
+        goal = scores.detach().clone()
+        for i in range(len(flags)):
+            goal[i] = target[i]
+        optimizer.zero_grad()
+        loss = F.mse_loss(scores, goal)
+        loss.backward()
+        optimizer.step()
+"""
+    i, j = CLEAN.index("    for inputs, target in train_loader:"), CLEAN.index("    model.eval()")
+    report = reviewed(tmp_path, CLEAN[:i] + step.lstrip("\n") + CLEAN[j:], only="mean-divided-again")
+    assert not report.findings, report
