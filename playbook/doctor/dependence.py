@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from playbook.doctor.batches import num_samples
-from playbook.doctor.record import Op, Record, tensors
+from playbook.doctor.record import Op, Record, memory, tensors
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 from playbook.doctor.unchanged import unchanged
@@ -91,13 +91,23 @@ def change(before: Tensor, after: Tensor) -> Tensor:
 
 
 def first_where(before: Record, after: Record, breaks: Callable[[Op, Op], bool]) -> Op | None:
-    """The first call from the user's lines that breaks a rule, in two runs of the same calls."""
+    """The first call from the user's lines that breaks a rule, in two runs of the same calls.
+
+    What later calls write into is left out, as it is no more what the call made.
+    """
+    writing = (op for op in before.ops if _is_in_place(op.name))
+    writers = {memory(op.inputs[0]): op for op in writing if op.inputs}
     for one, other in zip(before.ops, after.ops, strict=False):
         if one.name != other.name:
             return None
-        if one.place is not None and breaks(one, other):
+        is_whole = all(writers.get(memory(out), one) is one for out in one.outputs)
+        if one.place is not None and is_whole and breaks(one, other):
             return one
     return None
+
+
+def _is_in_place(name: str) -> bool:
+    return name == "__setitem__" or (name.endswith("_") and not name.startswith("_"))
 
 
 def owner_of(model: nn.Module, part: nn.Module) -> str:

@@ -133,7 +133,8 @@ def _without_wait(site: Site) -> list[Edit]:
     calls = [node for node in ast.walk(function or site.code.tree) if isinstance(node, ast.Call)]
     takes_value = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy", "str", "math") for call in calls)
     takes_value |= ".cpu()" in site.finding["message"]  # which waits as well
-    if takes_value or isinstance(statement, ast.If | ast.While | ast.Return) or _is_written_beside(site.code, statement):
+    takes_value |= isinstance(statement, ast.If | ast.While | ast.Return)
+    if takes_value or _is_written_beside(site.code, statement):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
 

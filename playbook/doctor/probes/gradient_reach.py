@@ -275,7 +275,8 @@ def _whole_cut(subject: Subject) -> Finding | None:
     """A finding if there is no loss, or it has no gradient: at the last call that takes one with, and gives none."""
     step = subject.step()
     record, loss = step.record, step.loss
-    if loss is None and any(map(is_scalar, (op.out for op in record.ops))) and all(s.loss is None for s in subject.steps()):
+    scalars = [op for op in record.ops if is_scalar(op.out)]
+    if loss is None and scalars and all(other.loss is None for other in subject.steps()):
         message = "training_step returns no loss: Lightning skips the backward pass and the optimizer's step"
         return Finding(DETACHED_GRAPH, source.definition(type(subject.model).training_step), message, "return loss")
     if loss is None or loss.requires_grad:
