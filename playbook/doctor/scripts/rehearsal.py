@@ -203,6 +203,12 @@ class _Rehearsal:
     def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:
         is_whole = has_ended and not any(isinstance(each, SequentialLR | ChainedScheduler) for each in self.calls)
         per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
+        for optimizer in self.models:
+            if "lr" in vars(optimizer) and type(optimizer).__module__.startswith("torch.optim"):
+                message = f"{type(optimizer).__name__} has no rate of this name: those of its param_groups stay"
+                fix = 'for group in optimizer.param_groups: group["lr"] = …'
+                yield Finding(SCHEDULER_CADENCE, self._assigned("lr"), message, fix)
+                return
         for schedule, calls in self.calls.items():
             place, name = blame.maker(schedule), type(schedule).__name__
             if is_whole and not calls and schedule.optimizer in self.models and not self._is_called(place):
@@ -225,6 +231,15 @@ class _Rehearsal:
                 return
         if self.calls and is_whole:
             yield "schedules are stepped"
+
+    def _assigned(self, attribute: str) -> Place | None:
+        """The first line of the script's that assigns such an attribute of a variable."""
+        for file in source.imported(besides=self.imported_before):
+            for node in ast.walk(source.tree(file)):
+                is_set = isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store)
+                if is_set and ast.unparse(node.value) != "self":
+                    return Place(file, node.lineno)
+        return None
 
     def _is_called(self, place: Place | None) -> bool:
         """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""

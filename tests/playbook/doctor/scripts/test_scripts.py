@@ -1008,3 +1008,9 @@ def test_samples_that_tensors_and_tuples_hold_side_by_side(tmp_path: Path) -> No
     i, j = CLEAN.index("    for inputs, target in train_loader:"), CLEAN.index("    model.eval()")
     report = reviewed(tmp_path, CLEAN[:i] + step.lstrip("\n") + CLEAN[j:], only="mean-divided-again")
     assert not report.findings, report
+
+
+def test_a_rate_that_no_optimizer_reads(tmp_path: Path) -> None:
+    text = changed(("    model.train()\n", "    model.train()\n    optimizer.lr = 1e-3 * 0.5**epoch\n"))
+    report = reviewed(tmp_path, text, only="scheduler-cadence")
+    assert lines(report) == [("scheduler-cadence", "optimizer.lr = 1e-3 * 0.5**epoch")], report
