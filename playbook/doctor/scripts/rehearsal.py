@@ -235,9 +235,9 @@ class _Rehearsal:
     def _assigned(self, attribute: str) -> Place | None:
         """The first line of the script's that assigns such an attribute of a variable."""
         for file in source.imported(besides=self.imported_before):
-            for node in ast.walk(source.tree(file)):
-                is_set = isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store)
-                if is_set and ast.unparse(node.value) != "self":
+            nodes = [node for node in ast.walk(source.tree(file)) if isinstance(node, ast.Attribute)]
+            for node in nodes:
+                if (node.attr, type(node.ctx)) == (attribute, ast.Store) and ast.unparse(node.value) != "self":
                     return Place(file, node.lineno)
         return None
 
