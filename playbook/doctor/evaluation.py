@@ -14,7 +14,6 @@ GRAPH_IN_EVAL = Defect(
     section="Performance",
     shown_by=RUN,
 )
-DEFECTS = (GRAPH_IN_EVAL,)  # Lightning evaluates without gradients; the run of a script looks for it
 
 
 def matters(part: nn.Module) -> bool:

@@ -17,7 +17,6 @@ MISSING_SUPER_INIT = Defect(
     explains=("crash",),
     shown_by=RUN,
 )
-DEFECTS = (MISSING_SUPER_INIT,)
 
 
 def as_finding(error: BaseException) -> Finding:

@@ -19,7 +19,7 @@ from playbook.doctor.repairs import repair
 from playbook.doctor.report import APPLIED, Report
 from playbook.doctor.scripts.folder import Copy
 
-_START = (*(defect.id for defect in failure.DEFECTS), "crash")  # found by running the program at all
+_START = (failure.MISSING_SUPER_INIT.id, "crash")  # found by running the program at all
 _LIMIT_S = 900.0
 
 Write = Callable[[Path, str], None]

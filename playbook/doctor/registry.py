@@ -17,7 +17,7 @@ class Probe:
     """One file of probes/.
 
     Args:
-        defects: that it can find, its `DEFECTS`.
+        defects: that it can find: those that it declares, or imports from another.
         light: whether it trains nothing and waits for nothing, so that others may run after it in the same process;
             its `LIGHT`, False when left out.
         at_start: whether what it finds may be gone after an epoch, as a poor initialisation is; its `AT_START`, False
@@ -62,15 +62,17 @@ def _imported(folders: Iterable[str]) -> Iterator[tuple[str, Probe]]:
             if function.__module__ == module.__name__ and not name.startswith("_")
         ]
         assert len(public) == 1, f"{info.name}: expected one public function, got {len(public)}"
+        defects = tuple(value for value in vars(module).values() if isinstance(value, Defect))
         light, at_start = (getattr(module, name, False) for name in ("LIGHT", "AT_START"))
-        yield info.name, Probe(module.DEFECTS, light, at_start, getattr(module, "WATCH", None), public[0])
+        yield info.name, Probe(defects, light, at_start, getattr(module, "WATCH", None), public[0])
 
 
 @cache
 def _defects(folders: tuple[str, ...]) -> dict[str, Defect]:
     declared = [defect for probe in _probes(folders).values() for defect in probe.defects]
+    declared += [failure.MISSING_SUPER_INIT, evaluation.GRAPH_IN_EVAL]  # of the start, and of a whole script
     defects: dict[str, Defect] = {}
-    for defect in sorted([*failure.DEFECTS, *evaluation.DEFECTS, *declared], key=lambda defect: defect.id):
+    for defect in sorted(declared, key=lambda defect: defect.id):
         same = defects.setdefault(defect.id, defect)
         assert same is defect, f"{defect.id}: declared twice, {same} and {defect}; one file declares, others import it"
     for defect in defects.values():

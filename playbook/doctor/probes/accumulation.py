@@ -20,7 +20,6 @@ UNEQUAL_ACCUMULATION = Defect(
     "Tokens of short batches count for more than those of long ones: the step is not that of one large batch.",
     shown_by=Evidence("experiment", "the gradient was compared with that of one large batch"),
 )
-DEFECTS = (UNEQUAL_ACCUMULATION,)
 _APART = 0.05  # of the gradient; equal batches give 1e-7
 _EXACT = 1e-3  # of how far the losses of two parts are apart
 

@@ -15,7 +15,6 @@ ADAM_L2 = Defect(
     section="Code quality",
     shown_by=Evidence("source", "the options of the optimizer were read"),
 )
-DEFECTS = (ADAM_L2,)
 LIGHT = True
 
 

@@ -20,7 +20,6 @@ AMP_UNSAFE = Defect(
     "Training fails or becomes NaN under mixed precision.",
     shown_by=Evidence("experiment", "a training step was run with the rounding of float16"),
 )
-DEFECTS = (AMP_UNSAFE,)
 _SUMS = ("add", "radd", "iadd", "clamp", "clamp_min", "clip")
 
 

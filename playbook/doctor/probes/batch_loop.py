@@ -18,7 +18,6 @@ PYTHON_LOOP_OVER_BATCH = Defect(
     section="Performance",
     shown_by=Evidence("experiment", "a step was run on a batch and on half of it, calls were counted"),
 )
-DEFECTS = (PYTHON_LOOP_OVER_BATCH,)
 LIGHT = True
 
 _FREE = ("__get__", "size", "dim", "__len__", "__iter__", "unbind", "split", "chunk")  # computes nothing

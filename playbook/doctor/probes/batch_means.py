@@ -13,8 +13,6 @@ from playbook.doctor.logs import is_number, run_validation
 from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
 
-DEFECTS = (METRIC_MISUSE,)
-
 _EXACT = 0.01  # of how far the values of two parts of a batch are apart
 
 

@@ -20,7 +20,6 @@ BATCH_MIXING = Defect(
     explains=("crash", "misordered-targets"),
     shown_by=Evidence("experiment", "one sample was replaced, and the results of the others were compared"),
 )
-DEFECTS = (BATCH_MIXING,)
 LIGHT = True
 _REDUCTIONS = ("mean", "sum", "std", "var", "norm", "max", "min", "amax", "amin", "logsumexp", "prod", "median")
 _CHANGED = 1e-4  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up

@@ -22,7 +22,6 @@ from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
-DEFECTS = (METRIC_MISUSE,)
 _LIBRARIES = ("sklearn.metrics", "torchmetrics.functional", "torchmetrics.functional.classification")
 _KINDS = ("f1score", "fbetascore", "auroc", "rocauc", "precision", "recall", "specificity", "matthewscorr", "kappa")
 _DIFFERENT, _APART = 1e-3, 0.01  # of scores up to 1; from there on the second digit changes

@@ -19,7 +19,6 @@ BAD_BROADCAST = Defect(
     "Every prediction is compared with every target: the optimum is the mean of all targets.",
     explains=("crash", "loss-not-decreasing"),
 )
-DEFECTS = (BAD_BROADCAST,)
 LIGHT = True
 _PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__sub__", "__rsub__", "mul", "eq", "div")
 

@@ -20,7 +20,6 @@ SHIFTED_CAUSAL_MASK = Defect(
     explains=("padding-leak",),
     shown_by=Evidence("experiment", "the same tokens were read in one piece and in several"),
 )
-DEFECTS = (SHIFTED_CAUSAL_MASK,)
 LIGHT = True
 _CHANGED = 1e-3  # of the scores' size; equal sums in another order: below 1e-5
 _SHORTEST = 6  # tokens, for a half, one and three

@@ -21,7 +21,6 @@ CHANNEL_ORDER = Defect(
     "The convolution takes rows for channels, or ends with an error.",
     explains=("crash", "unnormalized-input", *POOR_START),
 )
-DEFECTS = (CHANNEL_ORDER,)
 
 _CASTS = frozenset(["float", "double", "half", "to", "type", "unsqueeze"])
 _NEAR = 0.5  # the correlation of a pixel with the next

@@ -24,7 +24,6 @@ INEFFECTIVE_CLIPPING = Defect(
     "The optimizer takes gradients as they are: clipping does nothing.",
     shown_by=TRAINING,
 )
-DEFECTS = (INEFFECTIVE_CLIPPING,)
 _FIX = "torch.nn.utils.clip_grad_norm_(parameters, 1.0)  # after backward(), before optimizer.step()"
 _LEAST = 4  # steps that a finding needs
 _MOST = 1000  # calls that are remembered

@@ -25,7 +25,6 @@ CONSTANT_LABELS = Defect(
     explains=("input-independent", "train-not-shuffled", *POOR_START),
     shown_by=LOADER,
 )
-DEFECTS = (CONSTANT_LABELS,)
 
 _SECONDS = 0.75
 _ENOUGH, _FEWEST = 1000, 32  # labels of a shuffled loader that stand for all; that tell anything

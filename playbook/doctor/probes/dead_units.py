@@ -21,7 +21,6 @@ DEAD_UNITS = Defect(
     explains=("input-independent", "loss-not-decreasing", "vanishing-gradient"),
     shown_by=Evidence("measured", "the outputs of each ReLU were watched over several batches"),
 )
-DEFECTS = (DEAD_UNITS,)
 LIGHT = True
 
 _MOST, _WIDTH, _SAMPLES = 0.6, 16, 100

@@ -26,7 +26,6 @@ DEVICE_UNSAFE_TENSOR = Defect(
     covers=("host-sync",),
     shown_by=Evidence("experiment", "a step was run with the model and the batch on a simulated device"),
 )
-DEFECTS = (DEVICE_UNSAFE_TENSOR,)
 
 
 def device_unsafe(subject: Subject) -> Iterator[Finding | str]:

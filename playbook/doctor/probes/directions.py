@@ -15,7 +15,6 @@ UNREAD_DIRECTION = Defect(
     "warning",
     "Half of the network's work is lost: what is read knows one step of the sequence, or one direction.",
 )
-DEFECTS = (UNREAD_DIRECTION,)
 LIGHT = True
 _FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
 

@@ -19,7 +19,6 @@ MEAN_DIVIDED_AGAIN = Defect(
     "Gradients shrink with the batch size: the learning rate is divided by it.",
     shown_by=Evidence("experiment", "the losses of a batch given once and twice were compared"),
 )
-DEFECTS = (MEAN_DIVIDED_AGAIN,)
 LIGHT = True
 _DIVISIONS = ("div", "div_", "truediv", "itruediv", "__truediv__", "__itruediv__", "true_divide", "divide")
 _EXACT = 0.002

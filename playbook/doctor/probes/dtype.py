@@ -17,7 +17,6 @@ DTYPE_PROMOTION = Defect(
     "Double precision halves the speed on CPUs and is up to 64 times slower on GPUs.",
     section="Performance",
 )
-DEFECTS = (DTYPE_PROMOTION,)
 
 _ASKED = ("double", "to", "type", "type_as")
 

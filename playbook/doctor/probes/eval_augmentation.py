@@ -20,7 +20,6 @@ EVAL_AUGMENTATION = Defect(
     explains=("eval-nondeterminism",),
     shown_by=Evidence("experiment", "the same validation samples were read twice with other seeds"),
 )
-DEFECTS = (EVAL_AUGMENTATION,)
 
 _ITEMS = 24
 _SHARE = 0.1  # of the samples that change

@@ -20,7 +20,6 @@ EVAL_DROPS_DATA = Defect(
     "Part of the data is never evaluated.",
     shown_by=LOADER,
 )
-DEFECTS = (EVAL_DROPS_DATA,)
 
 _SECONDS = 0.5
 _EPISODES = 8  # batches that are looked at

@@ -19,7 +19,6 @@ EVAL_NONDETERMINISM = Defect(
     "Validation and predictions are noisy, and worse than the model is.",
     shown_by=Evidence("experiment", "the same batch was evaluated twice with other seeds"),
 )
-DEFECTS = (EVAL_NONDETERMINISM,)
 LIGHT = True
 SAME_TWICE = "evaluation gives the same result twice"
 

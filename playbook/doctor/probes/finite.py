@@ -19,7 +19,6 @@ NON_FINITE = Defect(
     explains=(*POOR_START,),
     shown_by=Evidence("measured", "losses and gradients were checked over several batches, call by call"),
 )
-DEFECTS = (NON_FINITE,)
 
 _LIMIT_S = 1.0
 _HUGE = 1e10  # of a weight as training begins

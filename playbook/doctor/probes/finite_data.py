@@ -22,7 +22,6 @@ NON_FINITE_DATA = Defect(
     explains=("non-finite", "unnormalized-input", *POOR_START),
     shown_by=Evidence("measured", "the values of an epoch of batches were checked"),
 )
-DEFECTS = (NON_FINITE_DATA,)
 
 _SECONDS = 0.3
 _SAMPLES, _TOGETHER = 500, 50

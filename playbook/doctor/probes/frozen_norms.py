@@ -16,7 +16,6 @@ FROZEN_NORM_MOVES = Defect(
     "The frozen features shift with every batch, and evaluation uses what the statistics have become.",
     shown_by=Evidence("measured", "running statistics were compared before and after a training step"),
 )
-DEFECTS = (FROZEN_NORM_MOVES,)
 LIGHT = True
 
 

@@ -43,7 +43,6 @@ PARAMETER_NOT_OPTIMIZED = Defect(
     explains=("loss-not-decreasing",),
     shown_by=TRAINING,
 )
-DEFECTS = (DETACHED_GRAPH, UNUSED_PARAMETER, PARAMETER_NOT_OPTIMIZED)
 _EPOCHS, _MANY = 1000, 10**6  # of Lightning, where none are chosen; batches of an endless loader
 _IDLE, _CUT, _UNUSED = "nothing takes the result, and", "used in the step, but", "the loss does not depend on them, and"
 _OPTIONAL = "used in another branch alone, and"

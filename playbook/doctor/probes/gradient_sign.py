@@ -11,7 +11,6 @@ from playbook.doctor.graph import nodes
 from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.subject import Subject
 
-DEFECTS = (LOSS_NOT_DECREASING,)
 LIGHT = True
 
 _STEP, _OPPOSED = 0.01, -0.5

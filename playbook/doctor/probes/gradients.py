@@ -31,7 +31,6 @@ VANISHING_GRADIENT = Defect(
 EXPLODING_GRADIENT = Defect(
     "exploding-gradient", "warning", "A few steps throw the weights far away.", shown_by=_SHOWN_BY
 )
-DEFECTS = (VANISHING_GRADIENT, EXPLODING_GRADIENT)
 
 _VANISHED = 1e-5
 _EXPLODED = 1e3

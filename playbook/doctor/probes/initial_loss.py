@@ -23,7 +23,6 @@ BAD_INITIAL_LOSS = Defect(
     "The first epochs are spent on undoing the initialisation.",
     shown_by=Evidence("experiment", "the first loss was compared with that of a constant prediction"),
 )
-DEFECTS = (BAD_INITIAL_LOSS,)
 AT_START = True
 LIGHT = True
 

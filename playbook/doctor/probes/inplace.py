@@ -20,7 +20,6 @@ INPLACE_ON_GRAPH = Defect(
     explains=("crash",),
     shown_by=Evidence("measured", "backward was run, and the versions of its tensors were noted"),
 )
-DEFECTS = (INPLACE_ON_GRAPH,)
 LIGHT = True
 
 

@@ -23,7 +23,6 @@ INPUT_INDEPENDENT = Defect(
     explains=("loss-not-decreasing", "vanishing-gradient"),
     shown_by=Evidence("experiment", "the samples of a batch changed places, and the predictions did not"),
 )
-DEFECTS = (INPUT_INDEPENDENT,)
 
 _ROUNDING, _FADED = 1e-9, 1e-6
 

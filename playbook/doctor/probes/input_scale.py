@@ -26,7 +26,6 @@ UNNORMALIZED_INPUT = Defect(
     explains=("dead-units", "amp-unsafe", *POOR_START),
     shown_by=Evidence("measured", "the inputs of the first layer were measured"),
 )
-DEFECTS = (UNNORMALIZED_INPUT,)
 
 LARGE = 10.0
 _SMALL = 0.01  # of each channel; pixels of 0 to 1 have 0.1 and more

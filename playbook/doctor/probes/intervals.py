@@ -13,7 +13,6 @@ INVERTED_INTERVAL = Defect(
     "What is meant for every n-th step happens in all the others.",
     shown_by=Evidence("source", "the conditions of the model's classes were read"),
 )
-DEFECTS = (INVERTED_INTERVAL,)
 LIGHT = True
 _AT_INTERVALS = ("load_state_dict", "copy_", "lerp_", "step", "zero_grad", "save", "log", "log_dict")
 _COUNTS = (ast.Name, ast.Attribute, ast.BinOp, ast.Constant, ast.operator, ast.expr_context)  # of a counter

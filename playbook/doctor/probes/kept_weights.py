@@ -20,7 +20,6 @@ KEPT_WEIGHTS_CHANGE = Defect(
     "Loading them changes nothing: the model keeps the weights of its last step.",
     shown_by=TRAINING,
 )
-DEFECTS = (KEPT_WEIGHTS_CHANGE,)
 
 
 def kept_weights(subject: Subject) -> Iterator[Finding | str]:

@@ -23,7 +23,6 @@ LABEL_OUT_OF_RANGE = Defect(
     explains=("crash", "non-finite", *POOR_START),
     shown_by=Evidence("measured", "the targets of each loss were read before it was computed"),
 )
-DEFECTS = (LABEL_OUT_OF_RANGE,)
 
 _SECONDS = 0.3
 _TOLERANCE = 1e-3  # of probabilities that were interpolated

@@ -29,7 +29,6 @@ LEARNING_RATE_TOO_LOW = Defect(
     long=True,
     shown_by=Evidence("measured", "the change of each weight was measured over 30 steps"),
 )
-DEFECTS = (LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW)
 AT_START = True
 
 _QUICK, _LONG, _FEWEST, _RAMP = 30, 100, 20, 5  # steps

@@ -20,7 +20,6 @@ SLOW_LOADER = Defect(
     long=True,
     shown_by=Evidence("measured", "batches and training steps were timed"),
 )
-DEFECTS = (SLOW_LOADER,)
 
 _RATIO, _LEAST_S = 8.0, 0.015
 _TIMES = 6

@@ -17,8 +17,6 @@ from playbook.doctor.steps import Step, is_scalar, last_line
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
-DEFECTS = (LOSS_NOT_DECREASING,)
-
 _OPPOSED, _UPHILL = -0.5, 0.1
 _STEPS, _FAST, _FAR = 100, 10.0, 10.0
 _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")

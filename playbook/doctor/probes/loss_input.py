@@ -31,7 +31,6 @@ ACTIVATION_ON_LOGITS = Defect(
     "Classes cannot get the logits they need, and those that are cut off have no gradient.",
     explains=("loss-not-decreasing", "bad-initial-loss", "dead-units"),
 )
-DEFECTS = (DOUBLE_SOFTMAX, SIGMOID_BEFORE_LOGITS_LOSS, ACTIVATION_ON_LOGITS)
 LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 _SIGMOID = ("sigmoid", "hardsigmoid", "logsigmoid", "expit")

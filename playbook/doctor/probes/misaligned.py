@@ -23,7 +23,6 @@ MISALIGNED_LABELS = Defect(
     long=True,
     shown_by=Evidence("experiment", "simple learners predicted the labels, with other orders of the data"),
 )
-DEFECTS = (MISALIGNED_LABELS,)
 
 _SECONDS = 0.3
 _LISTED = (*ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir", "glob", "rglob", "set")

@@ -17,7 +17,6 @@ STUCK_IN_EVAL = Defect(
     "Dropout is off and batch norms keep their first statistics while the weights change.",
     shown_by=TRAINING,
 )
-DEFECTS = (STUCK_IN_EVAL,)
 AT_START = True
 LIGHT = True
 _INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "setup")

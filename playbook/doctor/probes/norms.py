@@ -26,7 +26,6 @@ NORM_BATCH_SIZE_ONE = Defect(
     explains=("crash",),
     shown_by=Evidence("experiment", "a training step was run with a batch of one sample"),
 )
-DEFECTS = (BIAS_BEFORE_NORM, NORM_BATCH_SIZE_ONE)
 LIGHT = True
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)

@@ -20,7 +20,6 @@ LOSS_NOT_DECREASING = Defect(
     long=True,
     shown_by=Evidence("experiment", "the loss was compared with a plain one, or trained on 8 samples"),
 )
-DEFECTS = (LOSS_NOT_DECREASING,)
 AT_START = True
 
 _STUCK, _LEARNED = 0.65, 0.4

@@ -21,7 +21,6 @@ TRAIN_VAL_OVERLAP = Defect(
     long=True,
     shown_by=Evidence("measured", "the samples of training and validation were compared by content"),
 )
-DEFECTS = (TRAIN_VAL_OVERLAP,)
 
 _MOST = 0.8  # of the windows; where a series is split by time, those next to the border alone share steps
 _SPLITS = ("random_split", "train_test_split", "Subset", "permutation", "randperm", "sample", "iloc")

@@ -21,7 +21,6 @@ PADDING_LEAK = Defect(
     "Results change with the length of the longest sample in the batch.",
     shown_by=Evidence("experiment", "padding was cut off, and the result of the same sample was compared"),
 )
-DEFECTS = (PADDING_LEAK,)
 LIGHT = True
 _CHANGED, _ROUNDED = 1e-3, 1e-5  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
 _LEAST = 4  # positions of padding

@@ -10,7 +10,6 @@ from playbook.doctor.record import Record
 from playbook.doctor.subject import Subject
 
 SAME_POSITION = Defect("same-position", "critical", "The model cannot tell the order of its inputs by their positions.")
-DEFECTS = (SAME_POSITION,)
 LIGHT = True
 _SUMS = ("add", "radd", "iadd")
 _SHAPES = SHAPE_ONLY - {"__getitem__"}

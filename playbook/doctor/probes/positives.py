@@ -13,7 +13,6 @@ from playbook.doctor.probes.overfit import LOSS_NOT_DECREASING
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
-DEFECTS = (LOSS_NOT_DECREASING,)
 LIGHT = True
 _LOOKED_AT = 6
 _STANDS_OUT = 3.0  # the change of a sample's own row, times that of any other

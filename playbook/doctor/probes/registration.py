@@ -16,7 +16,6 @@ UNREGISTERED_SUBMODULE = Defect(
     explains=("crash", "device-unsafe-tensor"),
     shown_by=Evidence("measured", "the attributes of the module were compared with its parameters"),
 )
-DEFECTS = (UNREGISTERED_SUBMODULE,)
 LIGHT = True
 _CONTAINERS = {"list": "nn.ModuleList", "tuple": "nn.ModuleList", "dict": "nn.ModuleDict"}
 

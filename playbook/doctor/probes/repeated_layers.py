@@ -16,7 +16,6 @@ REPEATED_LAYER = Defect(
     "These layers always have the same weights: the model can learn less than its depth suggests.",
     shown_by=Evidence("measured", "the entries of the model's containers were compared"),
 )
-DEFECTS = (REPEATED_LAYER,)
 LIGHT = True
 
 

@@ -23,7 +23,6 @@ GRAPH_RETAINED = Defect(
     explains=("crash",),
     shown_by=Evidence("measured", "the living nodes of autograd's graph were counted after each of six steps"),
 )
-DEFECTS = (GRAPH_RETAINED,)
 _STEPS = 6
 
 

@@ -17,7 +17,6 @@ CRASH = Defect(
     "The program ends with an error.",
     shown_by=RUN,
 )
-DEFECTS = (CRASH,)
 WATCH = Watch
 
 

@@ -7,7 +7,6 @@ from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
 NON_SCALAR_LOSS = Defect("non-scalar-loss", "critical", "Backward ends with an error.", explains=("crash",))
-DEFECTS = (NON_SCALAR_LOSS,)
 LIGHT = True
 
 

@@ -20,7 +20,6 @@ SCHEDULER_CADENCE = Defect(
     explains=("learning-rate-too-low",),
     shown_by=Evidence("measured", "the schedule was compared with the steps of two short epochs"),
 )
-DEFECTS = (SCHEDULER_CADENCE,)
 AT_START = True
 _GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
 _LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs

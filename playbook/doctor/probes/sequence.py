@@ -30,7 +30,6 @@ UNSHIFTED_TARGETS = Defect(
     "The model learns to copy its input instead of predicting what comes next.",
     shown_by=Evidence("experiment", "later tokens were changed, and inputs were compared with targets"),
 )
-DEFECTS = (CAUSAL_LEAK, UNSHIFTED_TARGETS)
 LIGHT = True
 _LEAK = 1e-5  # change before a change of the future; clean: exactly 0, defective: 0.08 and up
 

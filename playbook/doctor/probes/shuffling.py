@@ -22,7 +22,6 @@ TRAIN_NOT_SHUFFLED = Defect(
     "Each step sees few classes and undoes what the last one learned.",
     shown_by=Evidence("measured", "the labels were read in the order of the training loader"),
 )
-DEFECTS = (TRAIN_NOT_SHUFFLED,)
 
 _SECONDS = 0.7
 _DRAWN = 50  # batches

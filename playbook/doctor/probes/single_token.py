@@ -22,7 +22,6 @@ SINGLE_STEP_RECURRENCE = Defect(
     "warning",
     "Nothing recurs: the weights from state to state, a large part of the layer, get no gradient.",
 )
-DEFECTS = (SINGLE_TOKEN_ATTENTION, SINGLE_STEP_RECURRENCE)
 LIGHT = True
 _AXES = {"scaled_dot_product_attention": -2, "multi_head_attention_forward": 0}  # of time, in query and key
 _FIX = "# a sequence (B, T, D) of several elements and batch_first=True, or nn.Linear in place of"

@@ -20,7 +20,6 @@ SOFTMAX_AXIS = Defect(
     explains=("single-token-attention",),
     shown_by=Evidence("experiment", "weighted sums were repeated with values of 1, and with softmax over each axis"),
 )
-DEFECTS = (SOFTMAX_AXIS,)
 LIGHT = True
 _PROBABILITIES = ("softmax", "log_softmax", "gumbel_softmax", "sigmoid", "log", "logsigmoid", "one_hot")
 

@@ -38,7 +38,6 @@ PADDING_IN_LOSS = Defect(
     "The model learns to predict padding: the loss falls without the text being learnt.",
     shown_by=_BY_LABEL,
 )
-DEFECTS = (NO_SUPERVISED_TOKENS, PROMPT_IN_LOSS, PADDING_IN_LOSS)
 _MOST = 0.5  # of the batches' samples, which have no label; of the prompt's places, which have one
 _PADDING = 0.05  # of all labels
 _LENGTHS = 3  # different ones of the sequences in a batch

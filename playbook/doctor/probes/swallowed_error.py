@@ -19,7 +19,6 @@ SWALLOWED_ERROR = Defect(
     section="Code quality",
     shown_by=Evidence("experiment", "an error was raised inside the step, and did not come out"),
 )
-DEFECTS = (SWALLOWED_ERROR,)
 LIGHT = True
 
 

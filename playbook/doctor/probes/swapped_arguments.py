@@ -14,7 +14,6 @@ SWAPPED_LOSS_ARGUMENTS = Defect(
     "The loss takes predictions for labels, and its gradient leads elsewhere.",
     explains=("loss-not-decreasing", "bad-initial-loss", "label-out-of-range"),
 )
-DEFECTS = (SWAPPED_LOSS_ARGUMENTS,)
 LIGHT = True
 
 

@@ -18,7 +18,6 @@ MISORDERED_TARGETS = Defect(
     explains=("loss-not-decreasing",),
     shown_by=Evidence("experiment", "one sample was replaced, and prediction and target were compared"),
 )
-DEFECTS = (MISORDERED_TARGETS,)
 LIGHT = True
 _CHANGED, _LEAST = 1e-6, 0.5
 

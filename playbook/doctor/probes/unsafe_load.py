@@ -17,7 +17,6 @@ UNSAFE_LOAD = Defect(
     section="Code quality",
     shown_by=Evidence("source", "the calls that load files were read"),
 )
-DEFECTS = (UNSAFE_LOAD,)
 LIGHT = True
 
 _CHECKS = ("check_integrity", "_check_integrity", "check_md5", "md5", "sha256")

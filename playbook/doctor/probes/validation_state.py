@@ -23,7 +23,6 @@ VALIDATION_CHANGES_MODEL = Defect(
     "The model learns from the validation data, and scores depend on how often it was validated.",
     shown_by=Evidence("experiment", "state and outputs were compared before and after a validation step"),
 )
-DEFECTS = (VALIDATION_CHANGES_MODEL,)
 _STATISTICS = ("running_mean", "running_var")
 _SAME = 1e-6
 _STEPS, _LIMIT_S = 3, 2.0  # of training

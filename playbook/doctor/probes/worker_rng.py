@@ -21,7 +21,6 @@ DUPLICATE_WORKER_RNG = Defect(
     "Workers repeat each other's augmentation: less variety than is paid for.",
     shown_by=Evidence("experiment", "the same sample was read several times in two worker processes"),
 )
-DEFECTS = (DUPLICATE_WORKER_RNG,)
 
 _DRAWS = 4
 _GENERATORS = (np.random.RandomState, np.random.Generator, torch.Generator, random.Random)

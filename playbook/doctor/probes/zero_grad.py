@@ -19,7 +19,6 @@ from playbook.doctor.training import parameters_of
 MISSING_ZERO_GRAD = Defect(
     "missing-zero-grad", "critical", "Every step follows the sum of all gradients since the start.", shown_by=TRAINING
 )
-DEFECTS = (MISSING_ZERO_GRAD,)
 _LEAST = 3  # steps that a finding needs
 
 

@@ -38,7 +38,7 @@ BATCHES = 8  # of each iteration over a loader
 _GRAPHS = 8  # steps after which living graphs are counted
 _LEAST = 4  # steps that a finding needs
 _WATCHED = (
-    *(*clipping.DEFECTS, *kept_weights.DEFECTS, *zero_grad.DEFECTS),
+    *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, zero_grad.MISSING_ZERO_GRAD),
     *(GRAPH_IN_EVAL, GRAPH_RETAINED, SCHEDULER_CADENCE, STUCK_IN_EVAL),
 )
 

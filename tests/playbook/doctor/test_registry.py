@@ -35,7 +35,6 @@ ODD_WIDTH = Defect("odd-width", "advice", "Kernels are written for even numbers.
 DEEP = Defect(
     "deep", "warning", "Far too many.", section="Code quality", explains=("odd-width", "double-softmax"), long=True
 )
-DEFECTS = (ODD_WIDTH, DEEP)
 LIGHT = True
 _MOST = 3
 
@@ -117,7 +116,7 @@ def test_a_new_probe_takes_part_in_a_review(add_probe: Callable[[str, str], None
 
 DEFECT = """
 from playbook.doctor.findings import Defect
-DEFECTS = (Defect("{id}", "advice", "An impact.", explains=({explains})),)
+FOUND = Defect("{id}", "advice", "An impact.", explains=({explains}))
 def look(subject): yield "fine"
 """
 
@@ -140,7 +139,7 @@ def test_declarations_that_contradict_each_other(
 
 
 def test_a_probe_has_one_public_function(add_probe: Callable[[str, str], None]) -> None:
-    add_probe("added", "DEFECTS = ()\ndef one(subject): ...\ndef two(subject): ...\n")
+    add_probe("added", "def one(subject): ...\ndef two(subject): ...\n")
     with pytest.raises(AssertionError, match="added: expected one public function, got 2"):
         all_probes()
 
