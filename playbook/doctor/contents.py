@@ -1,6 +1,5 @@
 """Which samples two data sets have in common, by their content."""
 
-import time
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import torch
 from torch.utils.data import Subset
 
 from playbook.doctor.arrays import array
-from playbook.doctor.samples import base, indices, leaves, size, whole
+from playbook.doctor.samples import base, in_time, indices, leaves, size, whole
 
 FEWEST = 8  # samples: a graph whose nodes are split by a mask is one sample of both
 _SAMPLES, _ROWS, _SECONDS = 5000, 20000, 0.4
@@ -50,14 +49,13 @@ def keys(dataset: Any) -> list[tuple[int, bool]]:
 
     With it, whether it has four different numbers that are not whole: two such are not equal by chance.
     """
-    tensors, deadline, found = whole(dataset), time.monotonic() + _SECONDS, []
-    for number in indices(dataset, _SAMPLES if tensors is None else 10 * _SAMPLES):
+    tensors, found = whole(dataset), []
+    numbers = indices(dataset, _SAMPLES if tensors is None else 10 * _SAMPLES)
+    for number in in_time(numbers, _SECONDS) if tensors is None else numbers:
         sample = leaves(dataset[number]) if tensors is None else {path: rows[number] for path, rows in tensors.items()}
         found.append(
             _key([(leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy() for leaf in sample.values()])
         )
-        if tensors is None and time.monotonic() > deadline:
-            break
     return found
 
 

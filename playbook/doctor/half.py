@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from sys import _getframe
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ _HALF, _SINGLE = (frozenset(names.split()) for names in _TYPES.values())
 @contextmanager
 def autocast_on_cpu() -> Iterator[list[bool]]:
     """Pretends that autocast is on; gives whether it is still, within the user's own torch.autocast(enabled=…)."""
-    states, kept = [True], (torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__)
+    states = [True]
 
     def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
         self._enabled = enabled  # torch's own name: decorators were made before
@@ -44,11 +45,8 @@ def autocast_on_cpu() -> Iterator[list[bool]]:
     def leave(self: Any, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         states.pop()
 
-    torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__ = init, enter, leave
-    try:
+    with mock.patch.multiple(torch.autocast, __init__=init, __enter__=enter, __exit__=leave):
         yield states
-    finally:
-        torch.autocast.__init__, torch.autocast.__enter__, torch.autocast.__exit__ = kept
 
 
 class Half(TorchDispatchMode):

@@ -1,9 +1,10 @@
 """Which calls of torch in a recorded step are its losses: what is predicted, what it is compared with."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 from torch import Tensor, distributions
 
@@ -68,8 +69,6 @@ def losses(record: Record) -> list[Loss]:
 def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
     found: list[tuple[Tensor, Tensor]] = []
-    kinds: list[Any] = [kind for kind in vars(distributions).values() if isinstance(kind, type)]
-    originals = {kind: vars(kind)["log_prob"] for kind in kinds if "log_prob" in vars(kind)}
 
     def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def log_prob(self: Any, value: Tensor) -> Tensor:
@@ -79,10 +78,8 @@ def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
 
         return log_prob
 
-    for kind, original in originals.items():
-        kind.log_prob = noting(original)
-    try:
+    with ExitStack() as stack:
+        for kind in vars(distributions).values():
+            if isinstance(kind, type) and "log_prob" in vars(kind):
+                stack.enter_context(mock.patch.object(kind, "log_prob", noting(vars(kind)["log_prob"])))
         yield found
-    finally:
-        for kind, original in originals.items():
-            kind.log_prob = original

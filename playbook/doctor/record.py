@@ -16,14 +16,7 @@ from playbook.doctor.source import callers
 
 NORMAL = ("randn", "randn_like", "normal", "normal_")  # calls that draw noise with a mean of zero
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-CONVOLUTIONS = {  # and their spatial dimensions
-    "conv1d": 1,
-    "conv2d": 2,
-    "conv3d": 3,
-    "conv_transpose1d": 1,
-    "conv_transpose2d": 2,
-    "conv_transpose3d": 3,
-}
+CONVOLUTIONS = {f"conv{way}{n}d": n for way in ("", "_transpose") for n in (1, 2, 3)}  # and their dimensions
 _functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]  # torch's stub lacks it
 
 

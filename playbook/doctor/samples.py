@@ -2,12 +2,13 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar, cast
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -16,6 +17,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.losses import Loss
 from playbook.doctor.subject import Subject
+
+T = TypeVar("T")
 
 
 def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
@@ -68,15 +71,21 @@ def alone(loader: DataLoader) -> DataLoader:
     return loader
 
 
+def in_time(items: Iterable[T], limit_s: float) -> Iterator[T]:
+    """The items, until time is up; one at least."""
+    deadline = time.monotonic() + limit_s
+    for item in items:
+        yield item
+        if time.monotonic() > deadline:
+            return
+
+
 def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
     """Training batches as the step gets them, from the start of an epoch until its end or until time is up."""
     for loader in train_loaders(subject):
         alone(loader)
-    deadline = time.monotonic() + limit_s
-    for batch in batches_of(subject.trainer.train_dataloader):
-        yield arrive(subject.trainer, batch)
-        if time.monotonic() > deadline:
-            return
+    batches = batches_of(subject.trainer.train_dataloader)
+    return in_time((arrive(subject.trainer, batch) for batch in batches), limit_s)
 
 
 def column(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
@@ -93,10 +102,13 @@ def size(dataset: Any) -> int | None:
     """The number of samples, if there is one and they can be asked for by index."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return None
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None
+    return sized_len(dataset)
+
+
+def remainder(loader: DataLoader) -> int:
+    """The number of samples in the last batch of an epoch, where that is a shorter one and is not dropped; else 0."""
+    number, batch_size = sized_len(loader.sampler) or 0, loader.batch_size or 0
+    return number % batch_size if number > batch_size > 0 and not loader.drop_last else 0
 
 
 def indices(dataset: Any, limit: int) -> list[int]:

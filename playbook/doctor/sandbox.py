@@ -55,6 +55,14 @@ def call(function: Callable[[], Any], limit_s: float) -> Any:
     return answer
 
 
+def attempt(function: Callable[[], Any], limit_s: float, otherwise: Any = None) -> Any:
+    """The same, or something else where the function does not return in time."""
+    try:
+        return call(function, limit_s)
+    except SandboxError:
+        return otherwise
+
+
 def gather(functions: Sequence[Callable[[], Iterable[Any]]], limit_s: float) -> list[list[Any]]:
     """What each of several functions yields that run at the same time, each in its own copy of the process.
 

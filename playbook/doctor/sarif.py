@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -78,27 +80,19 @@ def _uri(file: str) -> str:
     return quote(path.relative_to(root).as_posix()) if path.is_relative_to(root) else path.as_uri()
 
 
-def _replacements(patch: str) -> list[dict[str, Any]]:
+def _replacements(patch: str) -> Iterator[dict[str, Any]]:
     """The changes of a diff as whole lines that are deleted, and what stands there then."""
-    replacements: list[dict[str, Any]] = []
-    line, start, inserted = 0, 0, None  # of the old text; the change that is being read
-
-    def close() -> None:
-        if inserted is not None:
-            region = {"startLine": start, "startColumn": 1, "endLine": line, "endColumn": 1}
-            replacements.append({"deletedRegion": region, "insertedContent": {"text": inserted}})
-
-    for text in patch.splitlines(keepends=True)[2:]:
-        if hunk := _HUNK.match(text):
-            close()
-            line, inserted = int(hunk[1]) + (hunk[2] == "0"), None
-        elif text[0] in "+-":
-            if inserted is None:
-                start, inserted = line, ""
-            line += text[0] == "-"
-            inserted += text[1:] if text[0] == "+" else ""
-        elif text[0] == " ":
-            close()
-            line, inserted = line + 1, None
-    close()
-    return replacements
+    line = 0  # of the old text
+    lines = [text for text in patch.splitlines(keepends=True)[2:] if not text.startswith("\\")]
+    for kind, group in groupby(lines, key=lambda text: "±" if text[0] in "+-" else text[0]):
+        texts = list(group)
+        if kind == "@" and (hunk := _HUNK.match(texts[-1])):
+            line = int(hunk[1]) + (hunk[2] == "0")
+        elif kind == "±":
+            end = line + sum(text[0] == "-" for text in texts)
+            region = {"startLine": line, "startColumn": 1, "endLine": end, "endColumn": 1}
+            inserted = "".join(text[1:] for text in texts if text[0] == "+")
+            yield {"deletedRegion": region, "insertedContent": {"text": inserted}}
+            line = end
+        else:
+            line += len(texts)

@@ -15,6 +15,8 @@ from unittest import mock
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.fabric.utilities.data import sized_len
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
@@ -103,11 +105,9 @@ class Subject:
     def loaders(self, kind: str) -> list[DataLoader]:
         """Loaders of a kind (train, val, test), built by the user's method, as far as they are torch's."""
         for owner in (self.data, self.model):
-            method = getattr(owner, f"{kind}_dataloader", None)
-            if method is None or getattr(type(owner), f"{kind}_dataloader", None) in _DEFAULTS:
-                continue
-            made = _test_loaders(owner) if kind == "test" else method()
-            return [loader for loader in pytree.tree_leaves(made) if isinstance(loader, DataLoader)]
+            if owner is not None and is_overridden(name := f"{kind}_dataloader", owner):
+                made = _test_loaders(owner) if kind == "test" else getattr(owner, name)()
+                return [loader for loader in pytree.tree_leaves(made) if isinstance(loader, DataLoader)]
         return []
 
     def train(self, batch: Any, index: int = 0) -> Tensor | None:
@@ -340,17 +340,18 @@ class Subject:
                 stack.enter_context(mock.patch.object(thing, "step", idle))
             yield
 
+    def at(self, epoch: int, step: int) -> Any:
+        """A context in which the training is at this epoch and step."""
+        return mock.patch.multiple(pl.Trainer, current_epoch=epoch, global_step=step)
+
     @contextmanager
     def not_trained(self) -> Iterator[list[Tensor]]:
         """Steps that go backwards by themselves do not, and change no weight; their losses are gathered."""
         losses: list[Tensor] = []
         self.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
-        self.model.manual_backward = lambda loss, *_, **__: losses.append(loss)
-        try:
-            with self.not_optimized():
-                yield losses
-        finally:
-            del self.model.manual_backward
+        note = mock.patch.object(self.model, "manual_backward", lambda loss, *_, **__: losses.append(loss))
+        with note, self.not_optimized():
+            yield losses
 
     def arrived(self, batch: Any) -> Any:
         """A validation batch after the hooks on its way to the device, which may ask whether this is training."""
@@ -374,13 +375,6 @@ class Subject:
                 self.model.on_validation_model_train()
             for part, training in modes.items():
                 part.training = training
-
-
-_DEFAULTS = [
-    getattr(owner, f"{kind}_dataloader", None)
-    for owner in (pl.LightningModule, pl.LightningDataModule)
-    for kind in ("train", "val", "test")
-]
 
 
 def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
@@ -408,9 +402,7 @@ class Watch(pl.Callback):
 
 def _validates_longer(subject: Subject) -> bool:
     """Whether a rehearsal leaves out validation batches, and a longer one would not."""
-    with suppress(TypeError):  # a stream of samples has no length
-        return NUM_VAL < max(map(len, subject.loaders("val")), default=0) <= _MANY_VAL
-    return False
+    return NUM_VAL < max((sized_len(each) or 0 for each in subject.loaders("val")), default=0) <= _MANY_VAL
 
 
 def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
@@ -458,11 +450,7 @@ def _test_loaders(owner: Any) -> Any:
 
 def _ends_well(act: Callable[[], object], limit_s: float) -> bool:
     """Whether a copy of this process does it without an error and in time."""
-    try:
-        sandbox.call(lambda: act() is None, limit_s)  # what a step returns may not leave its process
-    except sandbox.SandboxError:
-        return False
-    return True
+    return sandbox.attempt(lambda: [act()] != [], limit_s, False)  # what a step returns may not leave its process
 
 
 def _first_step(subject: Subject) -> tuple[float, bool]:

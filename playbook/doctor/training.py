@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from unittest import mock
 
 import lightning.pytorch as pl
 import torch
@@ -107,11 +108,8 @@ def noting_losses(model: pl.LightningModule, note: Callable[[Tensor], None]) -> 
         note(loss)
         original(loss, *args, **kwargs)
 
-    model.manual_backward = backward
-    try:
+    with mock.patch.object(model, "manual_backward", backward):
         yield
-    finally:
-        del model.manual_backward
 
 
 def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:

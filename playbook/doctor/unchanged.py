@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 
 from playbook.doctor.held import is_plain
 
@@ -15,7 +15,7 @@ CONTAINERS = (list, deque, dict, set, defaultdict, OrderedDict, Counter)
 
 
 @contextmanager
-def unchanged(module: LightningModule) -> Iterator[None]:
+def unchanged(module: nn.Module) -> Iterator[None]:
     """Restores weights, buffers, metrics, counters and lists of a module on exit, also those in its plain objects.
 
     What it logs meanwhile is discarded.
@@ -29,7 +29,8 @@ def unchanged(module: LightningModule) -> Iterator[None]:
         for attributes in (submodule._buffers, submodule.__dict__, *plain):
             states.append((attributes, {name: (value, _copy(value)) for name, value in attributes.items()}))
             inner += [(container, container.copy()) for container in _nested(attributes)]
-    log_nothing(module)  # until it is deleted below
+    if isinstance(module, LightningModule):
+        log_nothing(module)  # until it is deleted below
     try:
         yield
     finally:

@@ -1,7 +1,6 @@
 """Windows of one series that overlap each other, in two data sets."""
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from playbook.doctor.samples import indices, leaves
+from playbook.doctor.samples import in_time, indices, leaves
 
 _TRAIN, _VAL, _SECONDS = 3000, 64, 0.5  # windows that are read; for those of the training
 _VALUES, _TOKENS = 8, 16  # at least, of the steps that are compared as one: real numbers; whole ones may recur
@@ -25,12 +24,10 @@ def overlapping(train: Any, val: Any) -> tuple[int, int]:
     """
     found = (0, 0)
     for turn in (False, True):  # (steps, values), or (values, steps)
-        known, deadline = defaultdict[int, set[int]](set), time.monotonic() + _SECONDS
-        for window in _windows(train, _TRAIN, turn):
+        known = defaultdict[int, set[int]](set)
+        for window in in_time(_windows(train, _TRAIN, turn), _SECONDS):
             for position, step in _steps(window):
                 known[hash(step.tobytes())].add(position)
-            if time.monotonic() > deadline:
-                break
         windows = list(_windows(val, _VAL, turn)) if known else []
         found = max(found, (sum(_is_shared(window, known) for window in windows), len(windows)))
     return found

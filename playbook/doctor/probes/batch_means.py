@@ -1,7 +1,6 @@
 """Averages over a validation that count its shorter last batch as much as the others."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 from torchmetrics import Metric
@@ -11,6 +10,7 @@ from playbook.doctor.dependence import cut
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.logs import is_number, run_validation
 from playbook.doctor.probes.metrics import METRIC_MISUSE
+from playbook.doctor.samples import remainder
 from playbook.doctor.subject import Subject
 
 _EXACT = 0.01  # of how far the values of two parts of a batch are apart
@@ -24,7 +24,7 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
     step logs as objects count with what they compute in the end; plain numbers that it logs do not: Lightning weighs
     these by the batches' sizes. Sums, counts, extremes and settings are no means.
     """
-    if not subject.validates or not _is_uneven(subject):
+    if not subject.validates or not any(map(remainder, subject.loaders("val")[:1])):
         return
     are_plain: dict[str, list[bool]] = {}
     places: dict[str, Place | None] = {}
@@ -76,13 +76,3 @@ def _logged(subject: Subject, batches: list[Any]) -> Logged:
         computed = {name: (metric.compute(), place) for name, (metric, place) in objects.items()}
     ready = {name: (float(value), place) for name, (value, place) in computed.items() if is_number(value)}
     return numbers | ready
-
-
-def _is_uneven(subject: Subject) -> bool:
-    """Whether the last validation batch is a shorter one."""
-    for loader in subject.loaders("val")[:1]:
-        with suppress(TypeError):  # of a sampler without a length
-            size: Any = loader.batch_size or 0
-            number = len(loader.sampler)  # type: ignore[arg-type]  # tried
-            return number > size > 0 and number % size > 0 and not loader.drop_last
-    return False

@@ -37,7 +37,7 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     is left out where an option of the program, which nothing here can choose, makes it on CUDA, or a device has a name
     in a program that asks for CUDA. NumPy that reads a tensor of the accelerator fails as well.
     """
-    subject.step()  # may raise what it raises everywhere
+    fails_here = subject.attempt().error is not None
     notes = _Notes(_attributes(subject) | _constants(subject))
     try:
         with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized():
@@ -45,6 +45,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     except Exception as error:  # after a meeting of devices, which is what is looked for, or as it takes other tensors
         if not notes.calls and isinstance(error, AssertionError):  # the program insists on another kind of tensors
             return
+        if not notes.calls and fails_here:
+            raise
         if not notes.calls:
             raise SandboxError(f"the step does not run on a simulated device ({type(error).__name__})") from error
     files = {place.file for place in map(source.definition, source.classes_in(subject.model)) if place is not None}

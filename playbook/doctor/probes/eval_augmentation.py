@@ -91,16 +91,17 @@ def _augmented(subject: Subject, first: list[Sample], second: list[Sample]) -> t
         return None
     main = max(inputs, key=lambda path: sample[path].numel())
     stays = {path: leaf for path, leaf in sample.items() if not changes[path]}
-    pictures = [path for path in inputs if not _is_mask(sample[path])]
+    real = [path for path in inputs if sample[path].is_floating_point()]
+    pictures = [path for path in real if len(sample[path].unique()) > _NUM_MASK_VALUES]  # no masks
     images = [sample[path].shape for path in pictures]
     are_views = len(set(images)) < len(images) and not _turn_together([pairs[path] for path in pictures])
     is_restored = any(leaf.is_floating_point() and 2 * leaf.numel() >= sample[main].numel() for leaf in stays.values())
     if are_views or is_restored:
         return None
-    is_augmented = all(_is_mirrored(a, b) for a, b in pairs[main]) or (
-        _is_label_used(subject, stays) and (_is_image(sample[main]) or _are_mostly_kept(pairs[main]))
-    )
-    return (main, changes[main]) if is_augmented else None
+    is_image = main in real or sample[main].dtype == torch.uint8
+    are_mirrored = all(a.dim() > 1 and any(_is_equal(turned, b) for turned in _turns(a)) for a, b in pairs[main])
+    is_changed = are_mirrored or (_is_label_used(subject, stays) and (is_image or _are_mostly_kept(pairs[main])))
+    return (main, changes[main]) if is_changed else None
 
 
 def _is_equal(one: Tensor, two: Tensor) -> bool:
@@ -109,18 +110,6 @@ def _is_equal(one: Tensor, two: Tensor) -> bool:
 
 def _are_same(one: Sample, two: Sample) -> bool:
     return all(path in two and _is_equal(leaf, two[path]) for path, leaf in one.items())
-
-
-def _is_mask(leaf: Tensor) -> bool:
-    return not leaf.is_floating_point() or len(leaf.unique()) <= _NUM_MASK_VALUES
-
-
-def _is_image(leaf: Tensor) -> bool:
-    return leaf.is_floating_point() or leaf.dtype == torch.uint8
-
-
-def _is_mirrored(one: Tensor, two: Tensor) -> bool:
-    return one.dim() > 1 and any(_is_equal(turned, two) for turned in _turns(one))
 
 
 def _turns(leaf: Tensor) -> list[Tensor]:
@@ -153,11 +142,6 @@ def _is_label_used(subject: Subject, stays: Sample) -> bool:
     return any(step.record.takers(leaf) for path, leaf in leaves(step.batch).items() if path in stays)
 
 
-def _is_shared(subject: Subject, loader: DataLoader) -> bool:
-    """Whether the data are parts of the same data set as the training data."""
-    return any(base(item.dataset) is base(loader.dataset) for item in train_loaders(subject))
-
-
 def _place(
     subject: Subject, loader: DataLoader, places: list[Place], through: str, read: Callable[[], Any]
 ) -> Place | None:
@@ -171,6 +155,6 @@ def _place(
 def _fix(subject: Subject, loader: DataLoader, through: str) -> str:
     if through == "hook":
         return "if self.trainer.training:  # only then augment"
-    if through == "dataset" and _is_shared(subject, loader):
+    if through == "dataset" and any(base(item.dataset) is base(loader.dataset) for item in train_loaders(subject)):
         return "# validation on a data set of its own, without augmentation: Subset(plain, val.indices)"
     return "# give the validation data the transform without random parts: resize, to tensor, normalize"

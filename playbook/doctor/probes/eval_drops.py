@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
@@ -24,21 +23,7 @@ EVAL_DROPS_DATA = Defect(
 _SECONDS = 0.5
 _EPISODES = 8  # batches that are looked at
 
-
-class LeftOut(NamedTuple):
-    """Samples that an epoch of a loader misses.
-
-    Args:
-        missing: how many.
-        number: of all samples.
-        option: of the loader that leaves them out.
-        reason: how.
-    """
-
-    missing: int
-    number: int
-    option: str
-    reason: str
+LeftOut = tuple[int, int, str, str]  # samples that an epoch misses, all of them, the option that does it, and how
 
 
 def eval_drops(subject: Subject) -> Iterator[Finding | str]:
@@ -53,15 +38,15 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
             found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
-            if found is None or not found.missing:
+            if found is None or not found[0]:
                 complete += loader.batch_sampler is not None  # else batches come as they are
                 continue
             dropping += 1
-            message = f"{found.missing} of {found.number} samples of the {kind} loader are not evaluated in an epoch"
-            kept = ", drop_last=False" if found.option == "drop_last" else ""
+            missing, number, option, reason = found
+            message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
+            kept = ", drop_last=False" if option == "drop_last" else ""
             fix = f"DataLoader(dataset, batch_size=…{kept})"
-            place = blame.option(places, found.option)[0]
-            yield Finding(EVAL_DROPS_DATA, place, f"{message}: {found.reason}", fix)
+            yield Finding(EVAL_DROPS_DATA, blame.option(places, option)[0], message, fix)
     if complete and not dropping:
         yield f"the validation {'and test loaders leave' if complete > 1 else 'loader leaves'} nothing out"
 
@@ -74,7 +59,7 @@ def _of_stream(loader: DataLoader) -> LeftOut | None:
         number += 1
         if time.monotonic() > deadline:
             return None
-    return LeftOut(number % loader.batch_size, number, "drop_last", f"drop_last with batches of {loader.batch_size}")
+    return number % loader.batch_size, number, "drop_last", f"drop_last with batches of {loader.batch_size}"
 
 
 def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
@@ -84,11 +69,11 @@ def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
         missing = asked - sum(len(batch) for batch in batches or [])
         if missing > 0:
             reason = f"drop_last with batches of {loader.batch_size or 'several sizes'}"
-            return LeftOut(missing, asked, "drop_last", reason)
+            return missing, asked, "drop_last", reason
     if isinstance(sampler, WeightedRandomSampler | RandomSampler):
         missing = number - len({index for batch in batches or [] for index in batch})
         way = "with replacement" if sampler.replacement else "only a part"
-        return LeftOut(missing, number, "sampler", f"{type(sampler).__name__} draws {way}")
+        return missing, number, "sampler", f"{type(sampler).__name__} draws {way}"
     if batches is None or type(batches).__module__.startswith(("torch.", "lightning.")) or _draws_episodes(loader):
         return None
     seen: set[int] = set()
@@ -102,7 +87,7 @@ def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
                 return None
             seen |= indices
     reason = f"its batch_sampler, {type(batches).__name__}, leaves them out"
-    return LeftOut(number - len(seen), number, "batch_sampler", reason)
+    return number - len(seen), number, "batch_sampler", reason
 
 
 def _draws_episodes(loader: DataLoader) -> bool:

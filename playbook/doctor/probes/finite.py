@@ -1,6 +1,5 @@
 """NaN and Inf in losses and gradients."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from playbook.doctor import source
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding
 from playbook.doctor.record import Op, tensors
+from playbook.doctor.samples import in_time
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -48,8 +48,7 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
     If they are not, the step is recorded: the first call that makes NaN or Inf, in the forward or the backward pass,
     of finite values is named. −inf that only masks does no harm and is not looked at by itself.
     """
-    deadline = time.monotonic() + _LIMIT_S
-    for number, batch in enumerate(subject.batches):
+    for number, batch in in_time(enumerate(subject.batches), _LIMIT_S):
         if not _are_finite(tensors(batch)):
             return  # the data's own
         step = subject.backward(batch)
@@ -65,8 +64,6 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
                 fix = f"nn.init.normal_(self.{weight}, std=0.02)"
             yield Finding(NON_FINITE, place, message, fix)
             return
-        if time.monotonic() > deadline:
-            break
     yield "losses and gradients are finite"
 
 

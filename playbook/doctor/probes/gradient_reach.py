@@ -3,11 +3,10 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
-from unittest import mock
 
 import lightning.pytorch as pl
 import torch
@@ -207,14 +206,9 @@ def _owners(name: str) -> list[str]:
 def _reached_later(subject: Subject) -> set[int]:
     """Parameters that get a gradient in the training's last epoch, by identity: a part of a loss may begin late."""
     model, epoch = subject.model, (subject.settings.get("max_epochs") or _EPOCHS) - 1
-    at_end = {"current_epoch": epoch, "global_step": epoch * int(min(subject.trainer.num_training_batches, _MANY))}
+    at_end = subject.at(epoch, epoch * int(min(subject.trainer.num_training_batches, _MANY)))
     reached: set[int] = set()
-    with ExitStack() as stack:
-        stack.enter_context(subject.unchanged())
-        stack.enter_context(subject.not_optimized())
-        for name, value in at_end.items():
-            stack.enter_context(mock.patch.object(pl.Trainer, name, value))
-        stack.enter_context(suppress(Exception))
+    with subject.unchanged(), subject.not_optimized(), at_end, suppress(Exception):
         model.on_train_epoch_start()  # may raise whatever it likes, as a step may, after so many epochs
         for index, batch in enumerate(subject.batches[:2]):
             loss = subject.train(batch, index)

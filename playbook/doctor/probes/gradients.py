@@ -164,10 +164,7 @@ def _stays(subject: Subject, weights: set[int]) -> bool:
             return math.nan
         return _norms(subject, subject.batches[0], weights).ratio
 
-    try:
-        return 0 < sandbox.call(later, 18.0) < 10 * _VANISHED
-    except sandbox.SandboxError:
-        return False
+    return 0 < sandbox.attempt(later, 18.0, math.nan) < 10 * _VANISHED
 
 
 def _clips(subject: Subject) -> bool:

@@ -96,10 +96,7 @@ def _is_soon_mended(subject: Subject) -> bool:
         train(subject, _STEPS, 3.0)
         return max(map(_excess, goals(subject.record(subject.batches[0]))), default=1.0)
 
-    try:
-        return bool(sandbox.call(later, 12.0) < 0.5)
-    except sandbox.SandboxError:
-        return False
+    return bool(sandbox.attempt(later, 12.0, math.inf) < 0.5)
 
 
 def _restores(record: Record, goal: Goal) -> bool:

@@ -1,6 +1,5 @@
 """Labels that name a class which the model does not have."""
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 from playbook.doctor import replay
 from playbook.doctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
-from playbook.doctor.samples import column, copies, leaves, size, train_loaders
+from playbook.doctor.samples import column, copies, in_time, leaves, size, train_loaders
 from playbook.doctor.steps import Step
 from playbook.doctor.subject import Subject
 
@@ -118,11 +117,8 @@ def _made(subject: Subject, values: set[float], bad: set[float]) -> Place | None
 
 def _read(subject: Subject, bad: set[float]) -> Place | None:
     """Where the first sample gets its label that has one out of range."""
-    deadline = time.monotonic() + 2 * _SECONDS
     for loader in train_loaders(subject)[:1]:
-        for number in range(size(loader.dataset) or 0):
-            if time.monotonic() > deadline:
-                return None
+        for number in in_time(range(size(loader.dataset) or 0), 2 * _SECONDS):
             whole_numbers = [leaf for leaf in leaves(loader.dataset[number]).values() if not leaf.is_floating_point()]
             if any(bad & _values(leaf.numpy()) for leaf in whole_numbers):
                 wanted = bad - {float(number)}  # the index may be equal to the label

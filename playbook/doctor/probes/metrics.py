@@ -114,10 +114,7 @@ class _Watch(Watch):
             self.subject.validate(batch, index)
             return _state(self.model)
 
-        try:
-            return sandbox.call(run, _STEP_S)
-        except sandbox.SandboxError:
-            return None
+        return sandbox.attempt(run, _STEP_S)
 
 
 WATCH = _Watch

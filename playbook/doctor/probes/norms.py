@@ -3,7 +3,6 @@
 import linecache
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 
 from torch import nn
 
@@ -11,6 +10,7 @@ from playbook.doctor import blame, source
 from playbook.doctor.batches import num_samples
 from playbook.doctor.dependence import mapped, owner_of
 from playbook.doctor.findings import Defect, Evidence, Finding
+from playbook.doctor.samples import remainder
 from playbook.doctor.subject import Subject
 
 BIAS_BEFORE_NORM = Defect(
@@ -74,7 +74,7 @@ def _reads_bias(file: str) -> bool:
 
 def _alone(subject: Subject) -> Iterator[Finding | str]:
     normalizations = [module for module in subject.model.modules() if isinstance(module, _NORMS)]
-    batch, rest = subject.batches[0], _remainder(subject)
+    batch, rest = subject.batches[0], next(map(remainder, subject.loaders("train")), 0)
     has_one = num_samples(batch) is not None and 1 in (num_samples(batch), rest)
     if has_one:
         batch = mapped(batch, lambda leaf: leaf[:1])
@@ -94,12 +94,3 @@ def _alone(subject: Subject) -> Iterator[Finding | str]:
         message = f"the step gives its norm one row: {error}"
         fix = "nn.LayerNorm(…)  # or more samples a step"
         yield Finding(NORM_BATCH_SIZE_ONE, source.raised_at(error), message, fix)
-
-
-def _remainder(subject: Subject) -> int | None:
-    """The number of samples in the last batch of an epoch, if they are not dropped."""
-    for loader in subject.loaders("train")[:1]:
-        with suppress(TypeError):  # a sampler or data set without a length
-            size = loader.batch_size
-            return len(loader.sampler) % size if size and not loader.drop_last else None  # type: ignore[arg-type]  # idem
-    return None

@@ -73,10 +73,7 @@ def _set_up(keeper: Any, stage: str, kind: str, rank: int, seed: int | None = No
         keeper.setup(stage)
         return _contents(getattr(getattr(keeper, f"{kind}_dataloader")(), "dataset", None))
 
-    try:
-        return sandbox.call(run, _SETUP_S)
-    except sandbox.SandboxError:
-        return {}
+    return sandbox.attempt(run, _SETUP_S, {})
 
 
 def _contents(dataset: Any) -> dict[str, Any]:

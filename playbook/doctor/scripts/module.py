@@ -2,8 +2,7 @@
 
 import sys
 from collections import UserList
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +108,3 @@ def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
     inner = {id(child) for module in modules for child in module._modules.values()}
     outermost = [module for module in modules if id(module) not in inner]
     return [root for root in outermost if not wanted.isdisjoint(map(id, nn.Module.parameters(root)))]
-
-
-@contextmanager
-def weights_kept(parts: dict[str, nn.Module]) -> Iterator[None]:
-    """Gives the models the weights, buffers and modes back that they have now."""
-    tensors = [tensor for part in parts.values() for tensor in (*part.parameters(), *part.buffers())]
-    values = [(tensor, tensor.detach().clone()) for tensor in tensors]
-    modes = [(module, module.training) for part in parts.values() for module in part.modules()]
-    yield
-    for tensor, value in values:
-        tensor.data.copy_(value)
-    for module, mode in modes:
-        module.training = mode

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from lightning.fabric.utilities.data import sized_len
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, SequentialLR
@@ -202,7 +203,7 @@ class _Rehearsal:
 
     def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:
         is_whole = has_ended and not any(isinstance(each, SequentialLR | ChainedScheduler) for each in self.calls)
-        per_epoch = max((_length(loader) for loader, _ in notes.iterations), default=0)
+        per_epoch = max((sized_len(loader) or 0 for loader, _ in notes.iterations), default=0)
         for optimizer in self.models:
             if "lr" in vars(optimizer) and type(optimizer).__module__.startswith("torch.optim"):
                 message = f"{type(optimizer).__name__} has no rate of this name: those of its param_groups stay"
@@ -252,13 +253,6 @@ class _Rehearsal:
 
 def _last_name(node: ast.expr) -> str:
     return ast.unparse(node).rpartition(".")[2]
-
-
-def _length(loader: Any) -> int:
-    try:
-        return len(loader)
-    except TypeError:
-        return 0
 
 
 def _keeper(stack: Stack) -> tuple[str, Place | None]:

@@ -25,7 +25,7 @@ from playbook.doctor.scripts.choice import choose_probes
 from playbook.doctor.scripts.findings import of_script
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.hold import Held
-from playbook.doctor.scripts.module import Script, find_parts, weights_kept
+from playbook.doctor.scripts.module import Script, find_parts
 from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.step import Step
@@ -33,6 +33,7 @@ from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import ValidationWatch, gives_numbers, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 from playbook.doctor.training import parameters_of
+from playbook.doctor.unchanged import unchanged
 
 _VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
 _VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine
@@ -96,7 +97,8 @@ def _look(held: Held, request: Request) -> None:
     batches = batches_of(unit, NUM_TRAIN, lambda: step.losses({}, 0))
     reached, kept = request.answer.with_name("reached"), ExitStack()
     kept.enter_context(isolate_rng(include_cuda=False))
-    kept.enter_context(weights_kept(parts))
+    for part in parts.values():
+        kept.enter_context(unchanged(part))
 
     def review(val_unit: Unit | None = None, mode: Finding | None = None) -> NoReturn:
         with torch.inference_mode(False), torch.enable_grad():
