@@ -104,7 +104,6 @@ class _Rehearsal:
         self.graphs: list[int] = []  # their living nodes, at each step
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
-        self.early: dict[LRScheduler, Place | None] = {}  # the lines that step them before any optimizer's step
         self.imported_before = set(sys.modules) - {"__main__"}
 
     def begin(self) -> None:
@@ -137,8 +136,6 @@ class _Rehearsal:
         def step(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
             calls = self.calls.setdefault(schedule, [])
             calls += [self.num_steps] if self.num_steps else []  # it calls itself when it is made
-            if not self.num_steps and getattr(schedule, "_step_count", 0) and not args and not kwargs:
-                self.early.setdefault(schedule, next(iter(source.callers(sys._getframe(1))[0]), None))
             original(schedule, *args, **kwargs)
 
         return step
@@ -219,16 +216,6 @@ class _Rehearsal:
             if isinstance(schedule, OneCycleLR) and gap > 1 and schedule.total_steps > max(per_epoch, 50):
                 message = f"{name} is stepped once in {gap} steps or more: its cycle takes {schedule.total_steps}"
                 yield Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
-                return
-        for schedule, place in self.early.items():
-            if schedule.optimizer in self.models:
-                defect = replace(
-                    SCHEDULER_CADENCE, severity="advice", impact="The first rate of the schedule is left out."
-                )
-                message = f"{type(schedule).__name__} is stepped before its optimizer's first step"
-                yield Finding(
-                    defect, place, message, "scheduler.step()  # behind optimizer.step(), or as an epoch ends"
-                )
                 return
         if self.calls and is_whole:
             yield "schedules are stepped"

@@ -257,17 +257,6 @@ def test_weights_that_an_object_keeps_to_stop_early(tmp_path: Path) -> None:
     assert not report.findings, report
 
 
-def test_a_schedule_that_is_stepped_first(tmp_path: Path) -> None:
-    made = "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
-    text = changed(
-        ("for epoch", f"{made}for epoch"), ("    model.train()\n", "    schedule.step()\n    model.train()\n")
-    )
-    [finding] = reviewed(tmp_path, text, only="scheduler-cadence").findings
-    assert (finding["severity"], finding["code"]) == ("advice", "schedule.step()")
-    late = changed(("for epoch", f"{made}for epoch"), ("    print(", "    schedule.step()\n    print("))
-    assert not reviewed(tmp_path, late, only="scheduler-cadence").findings
-
-
 def test_a_schedule_that_another_file_steps_later(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text("def finish(schedule, epoch):\n    if epoch > 9:\n        schedule.step()\n")
     made = "from loop import finish\nschedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
