@@ -45,7 +45,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if op.name not in _PAIRED or len(op.inputs) < 2 or not (op.grad or id(op.out) in kin):
             continue
         left, right = op.inputs[:2]
-        square = op.name in REGRESSION and right.dim() == 1 and left.shape == 2 * right.shape
+        square = op.name in REGRESSION and right.dim() == 1 < len(right) and left.shape == 2 * right.shape
         if not (square or _grows(left, right, least)) or not (is_learned(left, op) or is_learned(right, op)):
             continue
         target = right if is_learned(left, op) else left

@@ -27,10 +27,12 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
     A tensor of dimension > 0 in float64 promotes what it meets (PyTorch's documentation of type promotion); the
     tensor's own origin is a NumPy array, whose default is float64. What was asked for by `.double()` is left alone.
     """
-    record = subject.step().record
+    step = subject.step()
+    record = step.record
+    used = record.ancestors(step.loss) if step.loss is not None else set()
     for op in record.ops:
         promoted = _promotion(record, op)
-        if promoted is not None:
+        if promoted is not None and (not used or id(op.out) in used):
             single, double = promoted
             name = _name(subject, double)
             message = (

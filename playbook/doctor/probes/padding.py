@@ -32,6 +32,7 @@ _FIXES = {
     ),
     ("mean", "sum"): "x.masked_fill(is_padding[..., None], 0).sum(1) / lengths[:, None]",
     ("max", "amax"): "x.masked_fill(is_padding[..., None], -torch.inf).amax(1)",
+    ("__getitem__", "select"): "x[torch.arange(len(x)), lengths - 1]  # the last step of each sample",
 }
 _ANY_FIX = "x.masked_fill(is_padding[..., None], 0)  # before this call, with True where padding stands"
 _LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that there is some padding next to them

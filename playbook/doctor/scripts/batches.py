@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from playbook.doctor.held import is_plain
 from playbook.doctor.record import Record, tensors
 from playbook.doctor.scripts.unit import Unit, names
 
@@ -31,10 +32,11 @@ def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader
     read = [name for name in read if not used.isdisjoint(map(id, tensors(unit.value(name))))]
     if not read:
         return []
-    batch = {name: unit.value(name) for name in read}
     head = [unit.spot.loop.target] if isinstance(unit.spot.loop, ast.For) else []
-    is_fetched = not set(read).isdisjoint(names([*unit.before, *head], ast.Store))
-    return [batch, *(unit.fetched(read, number - 1) if is_fetched else [])]
+    fetched = set(names([*unit.before, *head], ast.Store))
+    beside = [name for name in names(unit.after, ast.Load) if name in fetched and is_plain(unit.value(name))]
+    batch = {name: unit.value(name) for name in dict.fromkeys([*read, *beside])}
+    return [batch, *(unit.fetched([*batch], number - 1) if fetched.intersection(read) else [])]
 
 
 def _is_data(value: Any) -> bool:

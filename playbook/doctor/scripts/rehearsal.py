@@ -196,7 +196,7 @@ class _Rehearsal:
             return
         name, place = self.keeper
         counts = f"{self.graphs[1]} nodes at step 2, {self.graphs[-1]} at step {len(self.graphs)}"
-        yield Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.item()")
+        yield Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.detach()")
 
     def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:
         is_whole = has_ended and not any(isinstance(each, SequentialLR | ChainedScheduler) for each in self.calls)

@@ -1003,3 +1003,28 @@ def test_a_rate_that_no_optimizer_reads(tmp_path: Path) -> None:
     text = changed(("    model.train()\n", "    model.train()\n    optimizer.lr = 1e-3 * 0.5**epoch\n"))
     report = reviewed(tmp_path, text, only="scheduler-cadence")
     assert lines(report) == [("scheduler-cadence", "optimizer.lr = 1e-3 * 0.5**epoch")], report
+
+
+def test_objects_that_come_with_the_tensors_of_a_step(tmp_path: Path) -> None:
+    """A sentence and its tree, one a step: each tree has the places of its own sentence."""
+    trees = """
+class Tree:
+    def __init__(self, places):
+        self.places = places
+
+
+sentences = [torch.randn(3 + i % 5, 8) for i in range(60)]
+trees = [Tree(list(range(len(sentence)))) for sentence in sentences]
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for i in range(60):
+    sentence, tree = sentences[i], trees[i]
+    optimizer.zero_grad()
+    rows = [sentence[place] for place in tree.places]
+    loss = F.cross_entropy(model(torch.stack(rows)).sum(0, keepdim=True), y[i : i + 1])
+    loss.backward()
+    optimizer.step()
+"""
+    report = reviewed(tmp_path, CLEAN[: CLEAN.index("model, losses")] + trees, only="non-finite,unused-parameter")
+    assert not report.findings, report
+    assert not [note for note in report.notes if "IndexError" in note], report.notes
