@@ -1013,7 +1013,7 @@ class Tree:
         self.places = places
 
 
-sentences = [torch.randn(3 + i % 5, 8) for i in range(60)]
+sentences = [torch.randn(7 - i % 5, 8) for i in range(60)]
 trees = [Tree(list(range(len(sentence)))) for sentence in sentences]
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
