@@ -1020,8 +1020,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for i in range(60):
     sentence, tree = sentences[i], trees[i]
     optimizer.zero_grad()
-    rows = [sentence[place] for place in tree.places]
-    loss = F.cross_entropy(model(torch.stack(rows)).sum(0, keepdim=True), y[i : i + 1])
+    loss = F.cross_entropy(model(sentence[tree.places]).sum(0, keepdim=True), y[i : i + 1])
     loss.backward()
     optimizer.step()
 """
