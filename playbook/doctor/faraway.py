@@ -33,7 +33,8 @@ _LENGTHS = ("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "_cudnn_ctc_loss")  
 _INDEXING = ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index")
 
 
-_readers: list[Callable[[], None]] = []  # called when NumPy reads a tensor elsewhere, which CUDA's refuse
+NUMPY, PACKING = "NumPy", "pack_padded_sequence"  # take no tensors of CUDA, as the values and as the lengths
+_readers: list[Callable[[str], None]] = []  # called when one of them gets a tensor elsewhere
 
 
 class FarTensor(Tensor):
@@ -64,7 +65,7 @@ class FarTensor(Tensor):
 
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         for read in _readers:
-            read()
+            read(NUMPY)
         return self.near.numpy()
 
     def tolist(self) -> Any:
@@ -72,7 +73,7 @@ class FarTensor(Tensor):
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         for read in _readers:
-            read()
+            read(NUMPY)
         return self.near.__array__(*args, **kwargs)
 
     def __repr__(self, *args: Any, **kwargs: Any) -> str:
@@ -107,6 +108,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
             strangers = [leaf for leaf in strangers if not any(leaf is length for length in args[2:4])]
         if strangers:
             meeting(name, strangers)
+    for read in _readers if name == "_pack_padded_sequence" and isinstance(args[1], FarTensor) else ():
+        read(PACKING)
     if device is not None:
         kwargs = kwargs | {"device": _CPU}
     near_args, near_kwargs = pytree.tree_map_only(FarTensor, lambda leaf: leaf.near, (args, kwargs))
@@ -232,14 +235,14 @@ class _Generator(torch.Generator):
 
 
 @contextmanager
-def elsewhere(meeting: Meeting, made: Made, read: Callable[[], None] = lambda: None) -> Iterator[None]:
+def elsewhere(meeting: Meeting, made: Made, read: Callable[[str], None] = lambda _: None) -> Iterator[None]:
     """While it lasts, tensors can be sent to FAR.
 
     Args:
         meeting: called when a call gets tensors of the CPU beside others: with its name and those of the CPU. The
             call then goes on as if they had been sent along.
         made: called with every tensor that is made on the CPU, and the arguments that it is made from.
-        read: called when NumPy reads a tensor that is elsewhere.
+        read: called when what takes tensors of the CPU alone, NUMPY or PACKING, gets one that is elsewhere.
     """
     enter = torch.autocast.__init__
 

@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from playbook.doctor import source
-from playbook.doctor.faraway import FAR, FarTensor, asks_for_cuda, elsewhere
+from playbook.doctor.faraway import FAR, NUMPY, PACKING, FarTensor, asks_for_cuda, elsewhere
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.held import attributes, held, is_plain
 from playbook.doctor.record import tensors
@@ -26,6 +26,16 @@ DEVICE_UNSAFE_TENSOR = Defect(
     covers=("host-sync",),
     shown_by=Evidence("experiment", "a step was run with the model and the batch on a simulated device"),
 )
+_READERS = {  # message and fix
+    NUMPY: (
+        "NumPy reads a tensor of the model's device here, which is a TypeError on CUDA",
+        "torch.…  # in place of NumPy; or ….detach().cpu() before it, where the result meets no tensor",
+    ),
+    PACKING: (
+        "pack_padded_sequence gets lengths on the model's device here, which is a RuntimeError on CUDA",
+        "nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), …)",
+    ),
+}
 
 
 def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
@@ -35,7 +45,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     lengths and tensors without dimensions (PyTorch's documentation of torch.device and type promotion). What counts is
     a tensor that the user's own lines make: in a step, as an attribute of a module, or as a constant of their file. It
     is left out where an option of the program, which nothing here can choose, makes it on CUDA, or a device has a name
-    in a program that asks for CUDA. NumPy that reads a tensor of the accelerator fails as well.
+    in a program that asks for CUDA. NumPy that reads a tensor of the accelerator fails as well, and so do packing
+    lengths on it.
     """
     fails_here = subject.attempt().error is not None
     notes = _Notes(_attributes(subject) | _constants(subject))
@@ -58,10 +69,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     }
     for (place, attribute), call in told.items():
         yield _finding(place, call, attribute)
-    for place in dict.fromkeys(notes.reads):
-        message = "NumPy reads a tensor of the model's device here, which is a TypeError on CUDA"
-        fix = "torch.…  # in place of NumPy; or ….detach().cpu() before it, where the result meets no tensor"
-        yield Finding(DEVICE_UNSAFE_TENSOR, place, message, fix)
+    for place, reader in dict.fromkeys(notes.reads):
+        yield Finding(DEVICE_UNSAFE_TENSOR, place, *_READERS[reader])
     if not told and not notes.reads:
         yield "every tensor follows the model to its device"
 
@@ -77,7 +86,7 @@ class _Notes:
         self.origins = origins
         self.alive: list[Tensor] = []  # so that an identity is not given twice
         self.calls: dict[tuple[Place, str], str] = {}  # that meet a tensor, by where it is made and its attribute
-        self.reads: list[Place] = []  # by NumPy
+        self.reads: list[tuple[Place, str]] = []  # and what reads there
 
     def made(self, tensor: Tensor, args: Any) -> None:
         """A tensor of the CPU has been made from these arguments."""
@@ -96,12 +105,12 @@ class _Notes:
             if id(tensor) in self.origins and not isinstance(tensor, nn.Parameter):
                 self.calls.setdefault(self.origins[id(tensor)], name.strip("_"))
 
-    def read(self) -> None:
-        """NumPy reads a tensor that is elsewhere."""
+    def read(self, reader: str) -> None:
+        """What takes tensors of the CPU alone gets one that is elsewhere."""
         places, is_direct = source.callers(_getframe(1))
         function = source.function_at(places[0]) if is_direct else None
         if function is not None and "cuda" not in ast.unparse(function):  # which would ask first
-            self.reads.append(places[0])
+            self.reads.append((places[0], reader))
 
 
 def _run_moved(subject: Subject) -> None:

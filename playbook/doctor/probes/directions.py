@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.record import RECURRENT, Op
+from playbook.doctor.record import RECURRENT, Op, Record
 from playbook.doctor.subject import Subject
 
 UNREAD_DIRECTION = Defect(
@@ -16,6 +16,7 @@ UNREAD_DIRECTION = Defect(
     "Half of the network's work is lost: what is read knows one step of the sequence, or one direction.",
 )
 LIGHT = True
+_STEPWISE = ("linear", "dropout", "relu", "gelu", "tanh", "layer_norm")
 _FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
 
 
@@ -34,7 +35,7 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
         if len(op.args) != 9 or not op.args[7] or op.out is None:  # packed ones have other arguments
             continue
         is_found, axis, states = True, int(bool(op.args[8])), op.outputs[0]
-        takers = [taker for taker in record.takers(states) if taker.outputs]
+        takers = list(_readers(record, states))
         if states.shape[axis] > 1 and takers and all(_takes_last(taker, axis, states.shape[axis]) for taker in takers):
             half = states.shape[2] // 2
             message = (
@@ -62,6 +63,15 @@ def _unlearnt(subject: Subject) -> Finding | None:
                 places = [taker.place for taker in record.takers(op.outputs[1]) if taker.name == "__getitem__"]
                 return Finding(UNREAD_DIRECTION, next(iter(places), op.place), message, _FIX)
     return None
+
+
+def _readers(record: Record, states: Tensor) -> Iterator[Op]:
+    """The calls that take states, or what is computed of each step alone."""
+    for op in record.takers(states):
+        if op.name in _STEPWISE and op.outputs[0].shape[:2] == states.shape[:2]:
+            yield from _readers(record, op.outputs[0])
+        elif op.outputs:
+            yield op
 
 
 def _takes_last(op: Op, axis: int, length: int) -> bool:

@@ -45,7 +45,7 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
     """Measures the gradient of the loss at the output of every layer with weights, in the order of the calls.
 
     Vanishing: its norm at the first layer is below 1e-5 of that at the last, and still so after 30 steps: what starts
-    near zero has grown by then if the optimizer copes with it. Cells with gates count by the step that reaches them
+    near zero has grown by then if the optimizer copes with it. With gates, layers count by the step that reaches them
     best. Clean programs stay above 7e-3.
     Exploding: the gradients' norm over the weights exceeds 1000, and 100 times the loss or the norm at the first layer
     exceeds 1000 times that at the last, with no clipping. A large sum as a loss is not enough. Clean programs stay
@@ -131,9 +131,17 @@ def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
         hook.remove()
     subject.model.zero_grad()
     layers = max(([(name, max(norms)) for name, norms in each if any(norms)] for each in passes), key=_size)
-    if any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in names):  # made to forget: the best of all steps
+    if _has_gates(subject):  # made to forget: the best of all steps
         layers = list({name: max(norm for own, norm in layers if own == name) for name, _ in layers}.items())
     return _Norms(layers, math.hypot(*of_weights), loss)
+
+
+def _has_gates(subject: Subject) -> bool:
+    """Whether there are cells with gates, of torch or by hand: products with results of sigmoid."""
+    record = subject.attempt().record
+    gates = [taker for op in record.named("sigmoid", "sigmoid_") for taker in record.takers(op.out)]
+    is_by_hand = any(taker.name in ("mul", "__mul__", "__rmul__") for taker in gates)
+    return is_by_hand or any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in subject.model.modules())
 
 
 def _go_backwards(subject: Subject, batch: Any, weights: set[int]) -> float:

@@ -58,13 +58,10 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
 
 
 def _is_only_used(subject: Subject, part: nn.Module) -> bool:
-    """Whether a step computes with a part's weights, and none of them gets a gradient."""
-    step, weights = subject.attempt(), list(part.parameters())
-    if step.error is not None or not any(step.record.takers(weight) for weight in weights):
-        return False
+    """Whether a step gives none of a part's weights a gradient: it is a teacher, or another defect."""
     with suppress(Exception):  # another probe tells
         subject.backward(subject.batches[0])
-        return all(weight.grad is None for weight in weights)
+        return all(weight.grad is None for weight in part.parameters())
     return False
 
 

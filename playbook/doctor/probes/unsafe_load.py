@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -46,6 +47,8 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
         modules = set[str]() if any(source.calls(source.tree(file), *_CHECKS)) else _unpickling(source.tree(file))
         for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "_Unpickler", "read_pickle"):
             place, name = Place(file, call.lineno), ast.unparse(call.func)
+            if _is_of_other_python(place):
+                continue
             if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
                 fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
                 findings.append(Finding(UNSAFE_LOAD, place, f"{name} with weights_only=False", fix + _TENSORS))
@@ -62,6 +65,16 @@ def _unpickling(tree: ast.AST) -> set[str]:
     """The names that a file has for modules that unpickle."""
     names = (alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names)
     return {alias.asname or alias.name for alias in names if alias.name in _UNPICKLES} | _UNPICKLES
+
+
+def _is_of_other_python(place: Place) -> bool:
+    """Whether a line is in a branch for other versions of Python than this one."""
+    for node in source.around(place, ast.If):
+        test = ast.unparse(node.test)
+        if re.fullmatch(r"sys\.version_info[\[\]\w., ()<>=!]*", test):
+            is_body = node.body[0].lineno <= place.line <= (node.body[-1].end_lineno or 0)
+            return is_body != bool(eval(test, {"sys": sys}))  # noqa: S307  # a comparison of the version
+    return False
 
 
 def _scope(place: Place) -> ast.AST:

@@ -35,7 +35,7 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
     passed = {"parameter-not-optimized"} if _is_optimised(model, step) else set()
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
     kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
-    latent = [not re.search(_OF_LATER.get(item["id"], ""), text) for item in kept]
+    latent = [not re.search(_OF_LATER.get(item["id"], ""), text) or _is_once_an_epoch(item, model) for item in kept]
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
     fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in kept]
     return [
@@ -59,6 +59,13 @@ def _placed(item: dict[str, Any], step: Step) -> dict[str, Any]:
     if item["id"] in _OF_LOADER:
         place = option([place], _OF_LOADER[item["id"]])[0] or place
     return item | {"file": place.file, "line": place.line, "code": place.code}
+
+
+def _is_once_an_epoch(item: dict[str, Any], model: Script) -> bool:
+    """Whether values are read in steps of which each is an epoch: a loop in which all have the same batch."""
+    step, batches = model.replay[:2]
+    is_whole = step.unit.spot.loop is not None and not step.unit.loaders and len(batches) == 1
+    return item["id"] == "host-sync" and is_whole
 
 
 def _is_of_device(item: dict[str, Any]) -> bool:
