@@ -1,6 +1,7 @@
 """What an error means that a program raises before its first training step."""
 
 import ast
+import re
 import traceback
 from types import FunctionType
 
@@ -28,7 +29,8 @@ def as_finding(error: BaseException) -> Finding:
         error: with its traceback.
     """
     place = source.raised_at(error)
-    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    plain = re.sub(r"\x1b\[[\d;]*m", "", str(error))  # without colours
+    text = f"{type(error).__name__}: {' '.join(plain.split())[:300]}"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     owners = [getattr(error, "obj", None), *(frame.f_locals.get("self") for frame in frames)]
     modules = [owner for owner in owners if isinstance(owner, nn.Module) and "_parameters" not in vars(owner)]

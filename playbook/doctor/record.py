@@ -17,6 +17,7 @@ from playbook.doctor.source import callers
 NORMAL = ("randn", "randn_like", "normal", "normal_")  # calls that draw noise with a mean of zero
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CONVOLUTIONS = {f"conv{way}{n}d": n for way in ("", "_transpose") for n in (1, 2, 3)}  # and their dimensions
+_CASTS = {"to", "type", "float", "double", "half", "bfloat16", "long", "int", "bool", "contiguous", "cpu", "cuda"}
 _functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]  # torch's stub lacks it
 
 
@@ -174,7 +175,7 @@ class Record(TorchFunctionMode):
     def index(self) -> None:
         """Prepares the search for makers and takers, which do so themselves otherwise."""
         for op in self.ops[self._indexed :]:
-            for out in op.outputs:
+            for out in op.outputs if op.name not in _CASTS or op.out is not op.args[0] else ():
                 self._makers.setdefault(id(out), []).append(op)
             for leaf in op.inputs:
                 self._takers.setdefault(id(leaf), []).append(op)

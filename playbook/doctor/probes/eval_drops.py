@@ -9,6 +9,7 @@ from itertools import chain, islice
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from playbook.doctor import blame
+from playbook.doctor.batches import first, num_samples
 from playbook.doctor.findings import LOADER, Defect, Finding
 from playbook.doctor.samples import leaves, size
 from playbook.doctor.subject import Subject
@@ -38,7 +39,8 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
             found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
-            if found is None or not found[0]:
+            is_needed = found is not None and kind == "val" and found[2] == "drop_last" and not _takes_fewer(subject)
+            if found is None or not found[0] or is_needed:
                 complete += loader.batch_sampler is not None  # else batches come as they are
                 continue
             dropping += 1
@@ -88,6 +90,13 @@ def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
             seen |= indices
     reason = f"its batch_sampler, {type(batches).__name__}, leaves them out"
     return number - len(seen), number, "batch_sampler", reason
+
+
+def _takes_fewer(subject: Subject) -> bool:
+    """Whether a validation step runs on half of the samples of a batch, or there is none to try it."""
+    batch = subject.val_batches[0] if subject.validates else None
+    half = first(batch, (num_samples(batch) or 0) // 2) if batch is not None else None
+    return half is None or subject.takes(half, training=False)
 
 
 def _draws_episodes(loader: DataLoader) -> bool:

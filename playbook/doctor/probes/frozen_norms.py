@@ -55,6 +55,8 @@ def frozen_norms(subject: Subject) -> Iterator[Finding | str]:
     fix = f"{owners[0]}.requires_grad_(False).eval()"
     if len(owners) > 1:
         fix = f"for part in ({', '.join(owners)}): part.eval()"
+    if subject.script is not None:
+        fix += "  # after each call of train()"
     call = calls.get(parts[moved[0]])
     place = _place(subject) or (source.without_gradients(call.places) if call else None)
     yield Finding(FROZEN_NORM_MOVES, place, message, fix)

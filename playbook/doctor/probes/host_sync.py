@@ -13,7 +13,7 @@ from torch import Tensor
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.losses import losses
+from playbook.doctor.losses import SHAPE_ONLY, losses
 from playbook.doctor.record import Op, Record, memory, tensors
 from playbook.doctor.subject import Subject
 
@@ -43,6 +43,7 @@ _READS = {
     "equal": "torch.equal",
     "allclose": "torch.allclose",
 }
+_DRAWS = ("multinomial", "bernoulli", "normal", "poisson", "binomial")
 _MANY = 8  # readings of one line in a step, which one .tolist() replaces
 _BRANCHES = ("__bool__", "is_nonzero", "equal", "allclose")
 _METHODS = ("_tensor.py", "overrides.py")  # of torch, through which a tensor's own methods go
@@ -53,8 +54,8 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
 
     What is read must come from the model, or be a fraction or a branch on the batch: whole numbers of a batch alone
     are lengths and counts that shapes need, unless a line reads many one by one. Answers to what the step takes from
-    outside, as the actions that an environment waits for, must be read and are spared, but not what is computed from a
-    loss. What is computed from tensors that a step has brought to the CPU is there.
+    outside, as the actions that an environment waits for, must be read and are spared, as are samples of distributions,
+    but not what is computed from a loss. What is computed from tensors that a step has brought to the CPU is there.
     Source: PyTorch's performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
     """
     rounds: list[dict[Place, list[str]]] = []
@@ -107,7 +108,7 @@ class _Reads(Record):
         for name, op, place in self.reads:
             tensor = op.inputs[0]
             family = self.ancestors(tensor)
-            if family & here:
+            if family & here or self._is_drawn(tensor):
                 continue
             if tensor.requires_grad or family & weights:
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
@@ -118,6 +119,11 @@ class _Reads(Record):
             if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place):
                 found.setdefault(place, []).append(name)
         return found
+
+    def _is_drawn(self, tensor: Tensor) -> bool:
+        """Whether this is a sample of a distribution, as of actions, which what is outside waits for."""
+        maker = self.producer(tensor, SHAPE_ONLY | {"detach"})
+        return maker is not None and maker.name in _DRAWS
 
     def _takes_others(self, family: set[int], known: set[int]) -> bool:
         """Whether tensors were computed from such that neither a call of torch made nor the model or the batch has."""

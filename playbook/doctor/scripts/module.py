@@ -102,9 +102,18 @@ def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
 
 
 def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
-    """The outermost modules that own parameters."""
+    """The outermost modules that own parameters: as few as hold all of them, the largest share first.
+
+    A network may live on beside another one that is made of its layers.
+    """
     wanted = set(map(id, parameters))
     modules: list[nn.Module] = [module for module in notes.living(nn.Module) if "_parameters" in vars(module)]
     inner = {id(child) for module in modules for child in module._modules.values()}
     outermost = [module for module in modules if id(module) not in inner]
-    return [root for root in outermost if not wanted.isdisjoint(map(id, nn.Module.parameters(root)))]
+    owned = {root: set(map(id, nn.Module.parameters(root))) for root in outermost}
+    found: list[nn.Module] = []
+    for root in sorted(outermost, key=lambda root: (-len(owned[root] & wanted), len(owned[root]))):
+        if not wanted.isdisjoint(owned[root]):
+            found.append(root)
+            wanted -= owned[root]
+    return [root for root in outermost if root in found]

@@ -101,6 +101,7 @@ class _Rehearsal:
         self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
         self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
         self.eval_places: dict[int, Place] = {}
+        self.stuck_at: dict[Optimizer, Place] = {}  # which `eval` came before its last step in evaluation mode
         self.graphs: list[int] = []  # their living nodes, at each step
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
@@ -149,6 +150,9 @@ class _Rehearsal:
         models = self.models[optimizer]
         is_evaluating = bool(models) and not any(model.training for model in models)
         self.evaluating.setdefault(optimizer, []).append(is_evaluating)
+        places = [self.eval_places[id(model)] for model in models if id(model) in self.eval_places]
+        if is_evaluating and places:
+            self.stuck_at[optimizer] = places[0]
         if len(self.graphs) < _GRAPHS:
             gc.collect()
             self.graphs.append(len({node for tensor in notes.living(Tensor) for node in nodes(tensor.grad_fn)}))
@@ -176,8 +180,7 @@ class _Rehearsal:
     def _modes(self) -> Iterator[Finding | str]:
         for optimizer, evaluating in self.evaluating.items():
             last = len(list(takewhile(bool, reversed(evaluating))))
-            models = self.models[optimizer]
-            place = next((self.eval_places[id(m)] for m in models if id(m) in self.eval_places), None)
+            models, place = self.models[optimizer], self.stuck_at.get(optimizer)
             if last < _LEAST or place is None:
                 continue
             defect, message = STUCK_IN_EVAL, f"the last {last} of {len(evaluating)} steps ran in evaluation mode"

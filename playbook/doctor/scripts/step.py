@@ -92,9 +92,14 @@ class Step:
             self._run(batch, index)
 
     def validate(self, unit: Unit, batch: Any, index: int = 0) -> None:
-        """Runs a validation step of the same script; nothing is optimised."""
+        """Runs a validation step of the same script; nothing is optimised, nor is what it freezes around it."""
+        trained = [parameter for parameter in self.owned if parameter.requires_grad]
         with torch.set_grad_enabled(unit.gradients), silenced(self.things, lambda *_, **__: None, lambda _: None):
-            unit.run(batch, index)
+            try:
+                unit.run(batch, index)
+            finally:
+                for parameter in trained:
+                    parameter.requires_grad_()
 
     def _run(self, batch: Any, index: int) -> None:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # this is no call of the script's

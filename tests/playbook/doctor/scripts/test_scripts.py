@@ -1027,3 +1027,34 @@ for i in range(60):
     report = reviewed(tmp_path, CLEAN[: CLEAN.index("model, losses")] + trees, only="non-finite,unused-parameter")
     assert not report.findings, report
     assert not [note for note in report.notes if "IndexError" in note], report.notes
+
+
+@pytest.mark.slow
+def test_a_teacher_that_is_frozen_once_it_has_learned(tmp_path: Path) -> None:
+    """What stands around the evaluation freezes the weights, and a student goes on from there."""
+    end = """
+def fit(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for turn in range(30):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[:320]), y[:320])
+        loss.backward()
+        optimizer.step()
+
+
+for turn in range(2):
+    model = Net()
+    fit(model)
+    model.eval()
+    print((model(x[320:]).argmax(1) == y[320:]).float().mean())
+    for weight in model.parameters():
+        weight.requires_grad = False
+    student = Net()
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3)
+    loss = F.mse_loss(student(x), model(x))
+    loss.backward()
+    optimizer.step()
+"""
+    text = CLEAN[: CLEAN.index("model, losses")].replace(*DEFECTS["double-softmax"]) + end
+    report = reviewed(tmp_path, text, only="double-softmax,detached-graph")
+    assert [name for name, _ in lines(report)] == ["double-softmax"], report
