@@ -79,13 +79,21 @@ def _living_tensors() -> list[Tensor]:
 
 def _holder(subject: Subject) -> tuple[str, Place | None]:
     """The attribute that holds tensors with a graph, and the line outside of __init__ that gives it them."""
-    known: list[object] = [*subject.model.modules(), *([subject.data] if subject.data is not None else [])]
-    beside = [thing for owner in known for thing in vars(owner).values() if is_plain(thing)]
-    for owner in (*known, *beside):
+    known: list[tuple[str, object]] = [*subject.model.named_modules()]
+    known += [("", subject.data)] if subject.data is not None else []
+    beside = [(path, thing) for path, owner in known for thing in vars(owner).values() if is_plain(thing)]
+    for path, owner in (*known, *beside):
         for name, value in vars(owner).items():
             if not name.startswith("_") and any(tensor.grad_fn is not None for tensor in tensors(value)):
                 given = (place for place, node in source.in_methods(owner) if _gives(node, name))
-                return name, next(given, None) or source.assignment(owner, name)
+                place = next(given, None) or source.assignment(owner, name)
+                if place is not None or not path:
+                    return name, place
+                calls = (
+                    (place, node) for place, node in source.in_methods(subject.model) if isinstance(node, ast.Call)
+                )
+                used = (place for place, node in calls if ast.unparse(node.func).startswith(f"self.{path}"))
+                return path, next(used, None)  # a metric of a library's
     return "", source.definition(type(subject.model).training_step)
 
 

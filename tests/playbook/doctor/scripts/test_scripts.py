@@ -1058,3 +1058,31 @@ for turn in range(2):
     text = CLEAN[: CLEAN.index("model, losses")].replace(*DEFECTS["double-softmax"]) + end
     report = reviewed(tmp_path, text, only="double-softmax,detached-graph")
     assert [name for name, _ in lines(report)] == ["double-softmax"], report
+
+
+def test_a_value_that_is_read_once_an_epoch(tmp_path: Path) -> None:
+    """The whole graph or table is one batch, so that a step is an epoch."""
+    loop = "device = 'cuda' if torch.cuda.is_available() else 'cpu'\nfor epoch in range(30):\n"
+    loop += "    loss = F.cross_entropy(model(x), y)\n    optimizer.zero_grad()\n    loss.backward()\n"
+    loop += "    losses.append(loss.item())\n    optimizer.step()\n"
+    text = CLEAN[: CLEAN.index("for epoch")] + loop
+    report = reviewed(tmp_path, text, only="host-sync")
+    assert [item["severity"] for item in report.findings] == ["advice"], report
+
+
+def test_a_network_of_layers_of_another(tmp_path: Path) -> None:
+    whole = (
+        "nets = {'whole': Net()}\nmodel, losses = nn.Sequential(nets['whole'].first, nn.ReLU(), nn.Linear(32, 3)), []"
+    )
+    report = reviewed(tmp_path, changed(("model, losses = Net(), []", whole)), only="unused-parameter")
+    assert not report.findings, report
+
+
+def test_the_line_that_left_the_model_in_evaluation_mode(tmp_path: Path) -> None:
+    text = changed(
+        ("for epoch in range(3):\n    model.train()\n", "for epoch in range(3):\n"),
+        ("    print(epoch, correct)\n", "    print(epoch, correct)\n\nmodel.eval()\n"),
+    )
+    report = reviewed(tmp_path, text, only="stuck-in-eval")
+    [finding] = report.findings
+    assert finding["line"] == 1 + text[: text.index("    model.eval()")].count("\n"), report
