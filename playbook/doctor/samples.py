@@ -18,7 +18,7 @@ from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.losses import Loss
 from playbook.doctor.subject import Subject
 
-T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
@@ -71,7 +71,7 @@ def alone(loader: DataLoader) -> DataLoader:
     return loader
 
 
-def in_time(items: Iterable[T], limit_s: float) -> Iterator[T]:
+def in_time(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
     """The items, until time is up; one at least."""
     deadline = time.monotonic() + limit_s
     for item in items:

@@ -89,10 +89,9 @@ def _holder(subject: Subject) -> tuple[str, Place | None]:
                 place = next(given, None) or source.assignment(owner, name)
                 if place is not None or not path:
                     return name, place
-                calls = (
-                    (place, node) for place, node in source.in_methods(subject.model) if isinstance(node, ast.Call)
-                )
-                used = (place for place, node in calls if ast.unparse(node.func).startswith(f"self.{path}"))
+                methods = source.in_methods(subject.model)
+                calls = ((place, ast.unparse(node.func)) for place, node in methods if isinstance(node, ast.Call))
+                used = (place for place, called in calls if called.startswith(f"self.{path}"))
                 return path, next(used, None)  # a metric of a library's
     return "", source.definition(type(subject.model).training_step)
 
