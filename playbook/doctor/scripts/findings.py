@@ -1,5 +1,6 @@
 """What of the probes' findings holds for a script, and where."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,10 @@ def _is_of_device(item: dict[str, Any]) -> bool:
         return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
     if item["id"] != "device-unsafe-tensor":
         return False
-    function = source.function_at(Place(item["file"], item["line"]))
-    named = any(word in item["code"] for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
+    place = Place(item["file"], item["line"])
+    function, statement = source.function_at(place), source.around(place, ast.stmt)[-1:]
+    text = "".join(map(ast.unparse, statement))  # of all its lines
+    named = any(word in text for word in ("device", ".to(", "_like(", ".new_", "cuda", "Tensor("))
     if named or function is None or function.name != "forward":
         return True
     return not any(call.lineno == item["line"] for call in source.calls(function, *_FACTORIES))

@@ -400,6 +400,10 @@ def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, se
         ("model, losses =", f"{first}\nmodel, losses ="),
     )
     assert not reviewed(tmp_path, recurrent, only="device-unsafe-tensor").findings
+    if move:  # a device that has a name, on another line of the call
+        chosen = "return self.second(x) + torch.zeros(\n            len(x), 3, device=device\n        )"
+        chosen = recurrent.replace("return self.second(x)", chosen)
+        assert not reviewed(tmp_path, chosen, only="device-unsafe-tensor").findings
     spoiled = recurrent.replace("return self.second(x)", "return self.second(x) + torch.zeros(len(x), 3)")
     found = reviewed(tmp_path, spoiled, only="device-unsafe-tensor").findings
     assert [(item["id"], item["severity"]) for item in found] == [("device-unsafe-tensor", severity)]
