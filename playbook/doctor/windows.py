@@ -20,16 +20,19 @@ def overlapping(train: Any, val: Any) -> tuple[int, int]:
     """How many validation windows have half of their steps in training windows too, and how many were looked at.
 
     A step counts if it stands at other positions there, and nowhere at its own: what does, as a grid of places or
-    times, belongs to every sample.
+    times, belongs to every sample. Where samples have real targets, most of these must be in training samples too: what
+    is known of the past when a forecast begins may have been trained on.
     """
     found = (0, 0)
     for turn in (False, True):  # (steps, values), or (values, steps)
-        known = defaultdict[int, set[int]](set)
-        for window in in_time(_windows(train, _TRAIN, turn), _SECONDS):
+        known, values = defaultdict[int, set[int]](set), set[float]()
+        for window, targets in in_time(_windows(train, _TRAIN, turn), _SECONDS):
+            values |= {*targets.tolist(), *window.flatten().tolist()}
             for position, step in _steps(window):
                 known[hash(step.tobytes())].add(position)
         windows = list(_windows(val, _VAL, turn)) if known else []
-        found = max(found, (sum(_is_shared(window, known) for window in windows), len(windows)))
+        leaks = [window for window, targets in windows if np.mean([x in values for x in targets.tolist()] or 1) > 0.5]
+        found = max(found, (sum(_is_shared(window, known) for window in leaks), len(windows)))
     return found
 
 
@@ -40,14 +43,18 @@ def _is_shared(window: np.ndarray, known: dict[int, set[int]]) -> bool:
     return len(steps) >= _FEWEST and 2 * same >= len(steps)
 
 
-def _windows(dataset: Any, most: int, turn: bool) -> Iterator[np.ndarray]:
-    """The largest tensor of each sample as (steps, values), if it holds numbers."""
+def _windows(dataset: Any, most: int, turn: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The largest tensor of each sample as (steps, values), if it holds numbers, and the real numbers of the others."""
     for number in indices(dataset, most):
-        largest = max(leaves(dataset[number]).values(), key=lambda leaf: leaf.numel(), default=None)
+        parts = list(leaves(dataset[number]).values())
+        largest = max(parts, key=lambda leaf: leaf.numel(), default=None)
         if largest is None or not largest.dim() or (turn and largest.dim() != 2) or largest.dtype in _BYTES:
             return
         rows = largest.T if turn else largest.reshape(len(largest), -1)
-        yield (rows.float() if rows.is_floating_point() else rows).contiguous().numpy()
+        real = [leaf for leaf in parts if leaf is not largest and leaf.is_floating_point()]
+        others = [leaf.float().flatten() for leaf in real if len(leaf.unique()) != 2]  # no masks
+        targets = torch.cat([torch.zeros(0), *others]).numpy()
+        yield (rows.float() if rows.is_floating_point() else rows).contiguous().numpy(), targets
 
 
 def _steps(window: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

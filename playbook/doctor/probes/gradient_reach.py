@@ -177,7 +177,7 @@ def _stuck(
         cuts = [op for op in calls if not op.grad] or [op for op in calls if op.name in _CUTS]
         cuts = cuts or [op for op in calls if not any(out.requires_grad for out in op.outputs)]
         if not cuts:
-            yield name, _IDLE, calls[0].place
+            yield name, _OPTIONAL if _is_read_in_branch(calls[0].place) else _IDLE, calls[0].place
         elif not _matters(subject, parameter):
             unused.append(name)
         elif not _goes_on(calls, parameter):
@@ -186,6 +186,18 @@ def _stuck(
         if not _is_of_helper(name, notes):
             part = _whole(name, unused, trainable)
             yield name, _OPTIONAL if _is_optional(subject.model, part) else _UNUSED, _made(subject.model, part)
+
+
+def _is_read_in_branch(place: Place | None) -> bool:
+    """Whether what a line assigns is read in a branch of its function alone, which an option may choose."""
+    function = source.function_at(place) if place is not None else None
+    if place is None or function is None:
+        return False
+    assigned = [node for node in source.around(place, ast.Assign) if node.lineno == place.line]
+    names = {ast.unparse(target) for node in assigned for target in node.targets}
+    branches = [node for node in ast.walk(function) if isinstance(node, ast.If)]
+    parts = [part for branch in branches for part in (*branch.body, *branch.orelse)]
+    return any(isinstance(node, ast.Name) and node.id in names for part in parts for node in ast.walk(part))
 
 
 def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:

@@ -44,6 +44,7 @@ _READS = {
     "allclose": "torch.allclose",
 }
 _DRAWS = ("multinomial", "bernoulli", "normal", "poisson", "binomial")
+_TOLD = ("print", "warn", "warning", "error", "info", "debug")
 _MANY = 8  # readings of one line in a step, which one .tolist() replaces
 _BRANCHES = ("__bool__", "is_nonzero", "equal", "allclose")
 _METHODS = ("_tensor.py", "overrides.py")  # of torch, through which a tensor's own methods go
@@ -116,7 +117,7 @@ class _Reads(Record):
             else:
                 is_single = tensor.is_floating_point() or name in _BRANCHES or places[place] >= _MANY
                 counts = bool(family & sent) and is_single
-            if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place):
+            if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place) and not _is_first(place):
                 found.setdefault(place, []).append(name)
         return found
 
@@ -160,6 +161,14 @@ def _asserts(place: Place) -> bool:
     return any(isinstance(node, ast.Assert) and node.lineno <= place.line <= (node.end_lineno or 0) for node in nodes)
 
 
+def _is_first(place: Place) -> bool:
+    """Whether a line sets what it is asked for not being set: `if mean is None: mean = loss.item()`."""
+    assigned = [node for node in source.around(place, ast.Assign) if node.lineno == place.line]
+    names = {ast.unparse(target) for node in assigned for target in node.targets}
+    tests = [node.test for node in source.around(place, ast.If)]
+    return any(f"{name} is None" == ast.unparse(test) for name in names for test in tests)
+
+
 def _step(subject: Subject, batch: Any, index: int) -> None:
     model = subject.model
     model.on_train_batch_start(batch, index)
@@ -176,7 +185,8 @@ def _step(subject: Subject, batch: Any, index: int) -> None:
 def _fix(names: list[str], place: Place) -> str:
     stops = [node for node in source.around(place, ast.If) if node.test.lineno == place.line]
     is_check = any(next(source.calls(node.test, "isnan", "isinf", "isfinite"), None) for node in stops)
-    if is_check or any(isinstance(node.body[-1], ast.Raise) for node in stops):
+    is_told = any(isinstance(part, ast.Expr) and any(source.calls(part, *_TOLD)) for s in stops for part in s.body[-1:])
+    if is_check or is_told or any(isinstance(node.body[-1], ast.Raise) for node in stops):
         return "# check it every 100 steps"
     if any(isinstance(part, ast.Break | ast.Continue) for node in stops for part in ast.walk(node)):
         return "# a mask over all of them, in place of a branch for each"

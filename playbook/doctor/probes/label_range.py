@@ -49,7 +49,9 @@ def _all_labels(subject: Subject) -> Iterator[tuple[Op, Tensor, int]]:
     numbers += [(number, False) for number in range(len(subject.val_batches) if subject.validates else 0)]
     for number, training in numbers:
         yield from _labels(subject.attempt(number, training))
-    for loss in subject.attempt().losses:
+    steps = [subject.attempt(number) for number in range(len(subject.batches))]
+    numbers_of_classes = {tuple(loss.num_classes for loss in step.losses) for step in steps}
+    for loss in subject.attempt().losses if len(numbers_of_classes) == 1 else ():  # else each sample has its own
         if loss.kind == "classes" and not loss.target.is_floating_point():
             for path in copies(loss, subject.batches[0])[:1]:
                 for labels in column(subject, path, _SECONDS):

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from playbook.doctor.held import is_plain
@@ -34,9 +35,15 @@ def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader
         return []
     head = [unit.spot.loop.target] if isinstance(unit.spot.loop, ast.For) else []
     fetched = set(names([*unit.before, *head], ast.Store))
-    beside = [name for name in names(unit.after, ast.Load) if name in fetched and is_plain(unit.value(name))]
+    beside = [name for name in names(unit.after, ast.Load) if name in fetched and _is_sample(unit.value(name))]
     batch = {name: unit.value(name) for name in dict.fromkeys([*read, *beside])}
     return [batch, *(unit.fetched([*batch], number - 1) if fetched.intersection(read) else [])]
+
+
+def _is_sample(value: Any) -> bool:
+    """Whether a value without tensors may be a part of a sample, as a tree or a list of words."""
+    parts = pytree.tree_leaves(value) if isinstance(value, list | tuple | dict) else [value]
+    return all(isinstance(part, str | int | float) or is_plain(part) for part in parts)
 
 
 def _is_data(value: Any) -> bool:

@@ -93,6 +93,10 @@ def execute(script: Path, arguments: list[str]) -> None:
     """Runs a file as __main__ in this process."""
     sys.argv = [script.name, *arguments]
     sys.path[0] = str(script.parent)
+    own = {path.stem for path in script.parent.iterdir()} - {"playbook"}
+    for name in [name for name in sys.modules if name.partition(".")[0] in own]:  # as another `src`
+        if source.is_user(getattr(sys.modules[name], "__file__", None) or ""):
+            del sys.modules[name]
     main = ModuleType("__main__")  # it stays when the script has ended, unlike that of runpy
     vars(main).update({"__file__": str(script), "__builtins__": builtins, "__cached__": None})
     sys.modules["__main__"] = main

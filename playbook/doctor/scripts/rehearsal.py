@@ -252,6 +252,8 @@ def _keeper(stack: Stack) -> tuple[str, Place | None]:
             target = node.target if isinstance(node, ast.AugAssign) else None
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
                 target = node.func.value
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in map(ast.unparse, ast.walk(node.value)):
+                target = node.targets[0]  # a running average
             value = _value(frame, target) if target is not None else None
             parts = value if isinstance(value, list) else [value]
             if target is not None and any(isinstance(part, Tensor) and part.grad_fn is not None for part in parts):

@@ -58,3 +58,14 @@ def test_tokens() -> None:
 def test_whole_numbers_may_be_the_same_by_chance(dtype: torch.dtype) -> None:
     tokens = torch.randint(5, (NUM, 2 * LENGTH), generator=torch.Generator().manual_seed(0))
     assert overlapping(*at_random(tokens.to(dtype)))[0] <= 3
+
+
+@pytest.mark.parametrize("is_split", [True, False])
+def test_forecasts_from_what_was_trained_on(is_split: bool) -> None:
+    """Many series, of each the last 6 steps to be forecast: those before them are known, and may be trained on."""
+    series = torch.randn(40, 60, generator=torch.Generator().manual_seed(0)).cumsum(1)
+    starts = range(29 if is_split else 34)
+    pairs = [(series[:, s : s + LENGTH], series[:, s + LENGTH : s + LENGTH + 6]) for s in starts]
+    train = TensorDataset(*(torch.cat(parts) for parts in zip(*pairs, strict=True)))
+    val = TensorDataset(series[:, -6 - LENGTH : -6], series[:, -6:])
+    assert overlapping(train, val) == ((0 if is_split else 40), 40)

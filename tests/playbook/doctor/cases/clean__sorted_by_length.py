@@ -19,7 +19,7 @@ class Model(OneStep):
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         lengths, order = lengths.sort(descending=True)
-        _, hidden = self.encoder(pack_padded_sequence(x[order], lengths, batch_first=True))
+        _, hidden = self.encoder(pack_padded_sequence(x[order], lengths.cpu(), batch_first=True))
         return self.net(hidden[0])[order.argsort()], hidden[0]
 
     def step(self, batch: Any) -> Tensor:
