@@ -1090,3 +1090,72 @@ def test_the_line_that_left_the_model_in_evaluation_mode(tmp_path: Path) -> None
     report = reviewed(tmp_path, text, only="stuck-in-eval")
     [finding] = report.findings
     assert finding["line"] == 1 + text[: text.index("    model.eval()")].count("\n"), report
+
+
+def test_a_package_of_the_scripts_own_with_the_name_of_a_loaded_one(tmp_path: Path) -> None:
+    """`tests` is loaded here, as the template's `src` is where it reviews a script with a folder of that name."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    net = CLEAN[CLEAN.index("class Net") : CLEAN.index("model, losses")]
+    (tmp_path / "tests" / "nets.py").write_text(f"import torch.nn.functional as F\nfrom torch import nn\n\n\n{net}")
+    report = reviewed(tmp_path, CLEAN.replace(net, "from tests.nets import Net\n"), only="crash,unused-parameter")
+    assert not report.findings, report
+    assert [text for text in report.checked if "runs to its end" in text], report
+
+
+def test_a_value_that_is_read_when_it_is_not_set_yet(tmp_path: Path) -> None:
+    text = changed(
+        ("for epoch", "device = 'cuda' if torch.cuda.is_available() else 'cpu'\nmean = None\nfor epoch"),
+        (
+            "        loss.backward()\n",
+            "        loss.backward()\n        if mean is None:\n            mean = loss.item()\n",
+        ),
+    )
+    assert not reviewed(tmp_path, text, only="host-sync").findings
+
+
+def test_classes_that_are_the_places_of_each_sample(tmp_path: Path) -> None:
+    """Words and their heads, one sentence a step: a sentence has as many classes as words."""
+    sentences = """
+class Word:
+    def __init__(self, code):
+        self.code = code
+
+
+lengths = [4 + i % 5 for i in range(60)]
+sentences = [[Word(torch.randn(8)) for _ in range(length)] for length in lengths]
+heads = [torch.randint(0, length, (length,)) for length in lengths]
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for words, goal in zip(sentences, heads):
+    optimizer.zero_grad()
+    codes = model(torch.stack([word.code for word in words]))
+    loss = F.cross_entropy(codes @ codes.T, goal)
+    loss.backward()
+    optimizer.step()
+"""
+    text = CLEAN[: CLEAN.index("model, losses")] + sentences
+    report = reviewed(tmp_path, text, only="label-out-of-range,non-finite")
+    assert not report.findings, report
+    assert not [note for note in report.notes if "ValueError" in note], report.notes
+
+
+def test_a_running_average_that_keeps_graphs(tmp_path: Path) -> None:
+    line = "mean = 0.9 * mean + 0.1 * loss"
+    text = changed(
+        ("for epoch", "mean = torch.zeros(())\nfor epoch"),
+        ("        loss.backward()\n", f"        {line}\n        loss.backward(retain_graph=True)\n"),
+    )
+    report = reviewed(tmp_path, text, only="graph-retained")
+    assert lines(report) == [("graph-retained", line)], report
+
+
+def test_weights_of_which_an_option_takes_the_result(tmp_path: Path) -> None:
+    end = "        if is_scaled:\n            return gain * self.second(x)\n        return self.second(x)"
+    text = changed(
+        ("self.second = nn.Linear(32, 3)", "self.second, self.gain = nn.Linear(32, 3), nn.Parameter(torch.ones(3))"),
+        ("def forward(self, x):\n", "def forward(self, x, is_scaled=False):\n        gain = self.gain.exp()\n"),
+        ("        return self.second(x)", end),
+    )
+    [finding] = reviewed(tmp_path, text, only="unused-parameter").findings
+    assert finding["severity"] == "advice", finding
