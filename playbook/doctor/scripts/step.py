@@ -98,8 +98,9 @@ class Step:
             try:
                 unit.run(batch, index)
             finally:
-                for parameter in trained:
-                    parameter.requires_grad_()
+                with torch._C.DisableTorchFunction():  # this is no call of the script's
+                    for parameter in trained:
+                        parameter.requires_grad_()
 
     def _run(self, batch: Any, index: int) -> None:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # this is no call of the script's
