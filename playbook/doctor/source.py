@@ -120,6 +120,12 @@ def around(place: Place, *kinds: type[_Node]) -> list[_Node]:
     return [node for node in nodes if node.lineno <= place.line <= (node.end_lineno or 0)]
 
 
+def assigned_at(place: Place) -> set[str]:
+    """What the statements that begin at a line assign: variables, attributes, entries."""
+    assigned = [node for node in around(place, ast.Assign) if node.lineno == place.line]
+    return {ast.unparse(target) for node in assigned for target in node.targets}
+
+
 @cache
 def function_at(place: Place) -> ast.FunctionDef | None:
     """The innermost function around a line."""

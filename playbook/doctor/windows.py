@@ -31,9 +31,15 @@ def overlapping(train: Any, val: Any) -> tuple[int, int]:
             for position, step in _steps(window):
                 known[hash(step.tobytes())].add(position)
         windows = list(_windows(val, _VAL, turn)) if known else []
-        leaks = [window for window, targets in windows if np.mean([x in values for x in targets.tolist()] or 1) > 0.5]
+        leaks = [window for window, targets in windows if _are_known(targets, values)]
         found = max(found, (sum(_is_shared(window, known) for window in leaks), len(windows)))
     return found
+
+
+def _are_known(targets: np.ndarray, values: set[float]) -> bool:
+    """Whether most targets are among these values, or there are none."""
+    are_known = [target in values for target in targets.tolist()]
+    return not are_known or 2 * sum(are_known) > len(are_known)
 
 
 def _is_shared(window: np.ndarray, known: dict[int, set[int]]) -> bool:

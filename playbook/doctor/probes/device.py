@@ -54,11 +54,11 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized():
             _run_moved(subject)
     except Exception as error:  # after a meeting of devices, which is what is looked for, or as it takes other tensors
-        if not notes.calls and isinstance(error, AssertionError):  # the program insists on another kind of tensors
-            return
-        if not notes.calls and fails_here:
-            raise
         if not notes.calls:
+            if isinstance(error, AssertionError):  # the program insists on another kind of tensors
+                return
+            if fails_here:
+                raise
             raise SandboxError(f"the step does not run on a simulated device ({type(error).__name__})") from error
     files = {place.file for place in map(source.definition, source.classes_in(subject.model)) if place is not None}
     asks = any(map(asks_for_cuda, files))  # to choose a device

@@ -39,12 +39,11 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     for kind in ("val", "test"):
         for loader, places in blame.loaders(subject, kind):
             found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
-            is_needed = found is not None and kind == "val" and found[2] == "drop_last" and not _takes_fewer(subject)
-            if found is None or not found[0] or is_needed:
+            missing, number, option, reason = found or (0, 0, "", "")
+            if not missing or (kind == "val" and option == "drop_last" and not _takes_fewer(subject)):
                 complete += loader.batch_sampler is not None  # else batches come as they are
                 continue
             dropping += 1
-            missing, number, option, reason = found
             message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
             kept = ", drop_last=False" if option == "drop_last" else ""
             fix = f"DataLoader(dataset, batch_size=…{kept})"

@@ -189,12 +189,11 @@ def _stuck(
 
 
 def _is_read_in_branch(place: Place | None) -> bool:
-    """Whether what a line assigns is read in a branch of its function alone, which an option may choose."""
+    """Whether what a line assigns is read in a branch of its function, which an option may choose."""
     function = source.function_at(place) if place is not None else None
     if place is None or function is None:
         return False
-    assigned = [node for node in source.around(place, ast.Assign) if node.lineno == place.line]
-    names = {ast.unparse(target) for node in assigned for target in node.targets}
+    names = source.assigned_at(place)
     branches = [node for node in ast.walk(function) if isinstance(node, ast.If)]
     parts = [part for branch in branches for part in (*branch.body, *branch.orelse)]
     return any(isinstance(node, ast.Name) and node.id in names for part in parts for node in ast.walk(part))

@@ -163,10 +163,8 @@ def _asserts(place: Place) -> bool:
 
 def _is_first(place: Place) -> bool:
     """Whether a line sets what it is asked for not being set: `if mean is None: mean = loss.item()`."""
-    assigned = [node for node in source.around(place, ast.Assign) if node.lineno == place.line]
-    names = {ast.unparse(target) for node in assigned for target in node.targets}
-    tests = [node.test for node in source.around(place, ast.If)]
-    return any(f"{name} is None" == ast.unparse(test) for name in names for test in tests)
+    tests = {ast.unparse(node.test) for node in source.around(place, ast.If)}
+    return not tests.isdisjoint(f"{name} is None" for name in source.assigned_at(place))
 
 
 def _step(subject: Subject, batch: Any, index: int) -> None:

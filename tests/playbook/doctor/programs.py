@@ -74,6 +74,21 @@ class Blobs(pl.LightningDataModule):
         return DataLoader(self.val_set, batch_size=20)
 
 
+class Sequences(Blobs):
+    """Sequences of 3 to 10 steps, (10, 4) with zeros behind their ends, with their lengths and 3 classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        y = torch.randint(0, 3, (500,), generator=generator)
+        lengths = torch.randint(3, 11, (500,), generator=generator)
+        x = torch.randn(500, 10, 4, generator=generator)
+        x[:, :, :3] += F.one_hot(y, 3)[:, None]
+        x *= (torch.arange(10) < lengths[:, None])[:, :, None]
+        self.train_set = TensorDataset(x[:400], lengths[:400], y[:400])
+        self.val_set = TensorDataset(x[400:], lengths[400:], y[400:])
+
+
 def scaled_positions(number: int, scale: Tensor) -> Tensor:
     """Positions that are made on the CPU, whatever the scale's device, and sent there in the end."""
     positions = torch.arange(number)
