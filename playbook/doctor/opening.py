@@ -13,7 +13,9 @@ from torch.nn.parameter import is_lazy
 
 from playbook.doctor.arrival import arrive, batches_of
 from playbook.doctor.record import tensors
-from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject, trainer
+from playbook.doctor.rehearsal import rehearse, trainer
+from playbook.doctor.shortening import shorten
+from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 from playbook.doctor.unchanged import log_nothing, unchanged
 
 
@@ -50,7 +52,7 @@ def look_later(begun: Subject, look: Callable[[Subject], None]) -> None:
     later = _AtFirstBatch(look, begun.settings, epoch=1)
     later.unset = begun.unset
     with suppress(_Enough):
-        begun.rehearse([lambda _: later])
+        rehearse(begun, [lambda _: later])
 
 
 class _AtFirstBatch(pl.Callback):
@@ -85,7 +87,7 @@ class _AtFirstBatch(pl.Callback):
         subject.unset = [(module, name) for module, name in self.unset if isinstance(vars(module).get(name), Tensor)]
         _give_shapes(subject)
         _keep_what_validation_makes(subject)
-        subject.shorten()
+        shorten(subject)
         self.look(subject)
         raise _Enough
 

@@ -9,7 +9,8 @@ from pkgutil import iter_modules
 
 from playbook.doctor import evaluation, failure, probes
 from playbook.doctor.findings import Defect, Finding
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch
+from playbook.doctor.subject import Subject
 
 
 @dataclass(frozen=True)

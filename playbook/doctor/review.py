@@ -18,6 +18,7 @@ from playbook.doctor.logger import make_folders_below
 from playbook.doctor.machine import num_cores
 from playbook.doctor.opening import look_later, open_subject
 from playbook.doctor.registry import Probe, all_defects, all_probes
+from playbook.doctor.rehearsal import rehearse
 from playbook.doctor.report import Report, select_findings
 from playbook.doctor.subject import Subject
 
@@ -163,7 +164,7 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
 
     jobs = [
         partial(_run_together, light, begun, deadline, share_s),
-        partial(_run_together, rehearsing, begun, deadline, share_s, rehearse=True),
+        partial(_run_together, rehearsing, begun, deadline, share_s, rehearsed=True),
         *(partial(run_alone, name) for name in others),
     ]
     queue, writer = os.pipe()
@@ -181,7 +182,7 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
 
 
 def _run_together(
-    some: dict[str, Probe], begun: Subject, deadline: float, share_s: float, rehearse: bool = False
+    some: dict[str, Probe], begun: Subject, deadline: float, share_s: float, rehearsed: bool = False
 ) -> Iterator[tuple[str, Result]]:
     """Results of probes that run one after another in one copy of the process, until one of them ends it or time is up.
 
@@ -190,15 +191,15 @@ def _run_together(
         begun: what they look at.
         deadline: of the whole review.
         share_s: seconds for them.
-        rehearse: whether a rehearsal, which must run through, comes first; else each finds the subject as it was.
+        rehearsed: whether a rehearsal, which must run through, comes first; else each finds the subject as it was.
     """
 
     def run() -> Iterator[tuple[str, Result]]:
-        if rehearse:
-            begun.rehearse({probe.watch for probe in some.values() if probe.watch is not None})
+        if rehearsed:
+            rehearse(begun, {probe.watch for probe in some.values() if probe.watch is not None})
         for name, probe in some.items():
             try:
-                with nullcontext() if rehearse else begun.unchanged():
+                with nullcontext() if rehearsed else begun.unchanged():
                     result = _collect_findings(probe.look(begun))
             except Exception as error:  # of one probe; the others go on
                 result = {"error": sandbox.describe(error)}

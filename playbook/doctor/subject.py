@@ -1,21 +1,18 @@
 """What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
 
 import inspect
-import math
 import random
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from unittest import mock
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -23,23 +20,15 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor import sandbox, source
 from playbook.doctor.arrival import arrive
-from playbook.doctor.batches import changes, first, first_positions
-from playbook.doctor.logger import AcceptingLogger
+from playbook.doctor.batches import first, first_positions
 from playbook.doctor.losses import likelihoods
-from playbook.doctor.record import Record, tensors
+from playbook.doctor.record import Record
 from playbook.doctor.steps import Step
-from playbook.doctor.unchanged import log_nothing, unchanged
+from playbook.doctor.unchanged import unchanged
 
-NUM_TRAIN, NUM_VAL, _FEW = 8, 3, 3  # batches that the probes look at; those of a rehearsal where steps take long
-_STEPS, _MANY_VAL = 6, 50  # of a rehearsal: steps at least, validation batches if it needs all
-_MANY_STEPS = 50  # which no rehearsal takes
-_MAX_EPOCHS = 1000  # of a training for which the user chose none
+NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
+LONG_S, LONGEST_S = 0.25, 10.0  # a step that takes longer is slow; one that takes so long is ended
 _KEPT_BYTES, _KEPT_S = 2**28, 3.0  # of the tensors of recorded steps, which stay alive; for recording them
-_LONG_S, _LONGEST_S, _LEAST = 0.25, 10.0, 4  # a step that takes longer is looked at with fewer samples
-_SLOW_S, _POSITIONS = 3.0, 64  # and one that takes this long with shorter sequences
-
-
-Notes = TypeVar("Notes", bound="Watch")
 
 
 class Replay(pl.LightningModule):
@@ -77,6 +66,7 @@ class Subject:
         positions: that each sequence is cut to, where it still is.
         consumes: whether a step changes the batch that it gets, so that each step gets a copy.
         unset: attributes of modules that hooks gave a tensor as the training began, and were None before.
+        watches: the notes of rehearsals, by the class that took them.
     """
 
     model: pl.LightningModule
@@ -90,7 +80,7 @@ class Subject:
     consumes: bool = False
     unset: list[tuple[nn.Module, str]] = field(default_factory=list)
     _steps: dict[tuple[int, bool], Step] = field(default_factory=dict, init=False)
-    _watches: dict[Any, Any] = field(default_factory=dict, init=False)
+    watches: dict[Any, Any] = field(default_factory=dict, init=False)
     _lists: list[tuple[list[Any], list[Any]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +138,7 @@ class Subject:
 
     def record_steps(self) -> None:
         """Records the steps on the first batches, which copies of this process then have."""
-        if not self.seconds or (self.seconds >= _LONGEST_S and not self.limits):
+        if not self.seconds or (self.seconds >= LONGEST_S and not self.limits):
             return  # it fails, ends its process or hangs
         deadline = time.monotonic() + _KEPT_S
         numbers = [(number, True) for number in range(len(self.batches))]
@@ -200,74 +190,11 @@ class Subject:
             step.go_backwards()
         return step
 
-    def rehearse(self, kinds: Iterable[Callable[["Subject"], pl.Callback]]) -> None:
-        """Runs two epochs of a few batches with Lightning's Trainer; the model is trained from then on.
-
-        An error may come from what is left out: the end of a validation may need all its batches, and gets them then.
-
-        Args:
-            kinds: make callbacks that take notes.
-
-        Raises:
-            Exception: whatever the program raises.
-        """
-        self._steps.clear()  # of weights that change
-        kinds = list(kinds)
-        for number in (NUM_VAL, _MANY_VAL):
-            watches = {kind: kind(self) for kind in kinds}
-            for outputs, contents in self._lists:  # gathered by steps outside of an epoch, or by one that failed
-                outputs[:] = contents
-            try:
-                _rehearse(self, list(watches.values()), number)
-                break
-            except Exception:
-                if number == _MANY_VAL or not _validates_longer(self):
-                    raise
-        self._watches |= watches
-
-    def watch(self, kind: type[Notes]) -> Notes:
-        """The notes of a rehearsal, which this runs unless it has been run with such a watch.
-
-        Raises:
-            Exception: whatever the program raises.
-        """
-        if kind not in self._watches:
-            self.rehearse([kind])
-        return self._watches[kind]
-
-    def shorten(self) -> None:
-        """Keeps fewer samples of each batch where a step with all of them takes long, and shorter sequences."""
-        try:
-            self.seconds, self.consumes = sandbox.call(lambda: _first_step(self), _LONGEST_S)
-        except sandbox.SandboxError as error:  # if it raises, a probe will tell
-            self.seconds = _LONGEST_S if "took more" in str(error) else 0.0
-        if not self.is_slow:
-            return
-        size = max([len(leaf) for leaf in tensors(self.batches[0]) if leaf.dim()], default=0)
-        number = max(_LEAST, int(size * _LONG_S / self.seconds))
-        if self._cut(lambda batch: first(batch, number)):
-            self.samples = number
-        if self.seconds > _SLOW_S and self._cut(lambda batch: first_positions(batch, _POSITIONS)):
-            self.positions = _POSITIONS
-
-    def _cut(self, cut: Callable[[Any], Any]) -> bool:
-        """Whether all batches can be cut so, and a step runs on them; they are then."""
-        shorter = [cut(batch) for batch in (*self.batches, *self.val_batches)]
-        is_possible = all(batch is not None for batch in shorter) and self._trains_on(shorter[: len(self.batches)][:2])
-        if is_possible:
-            self.batches, self.val_batches = shorter[: len(self.batches)], shorter[len(self.batches) :]
-        return is_possible
-
-    def _trains_on(self, batches: list[Any]) -> bool:
-        """Whether steps run on these batches one after another: a step may keep as many samples as the loader gives."""
-
-        def run() -> None:
-            for number, batch in enumerate(batches):
-                loss = self.train(batch, number)
-                if self.model.automatic_optimization and loss is not None:
-                    loss.backward()
-
-        return _ends_well(run, 2 * _LONGEST_S)
+    def forget_steps(self) -> None:
+        """Steps will be recorded anew, and what steps gathered in lists of the modules is gone: weights will change."""
+        self._steps.clear()
+        for outputs, contents in self._lists:  # gathered outside of an epoch, or by a step that failed
+            outputs[:] = contents
 
     def shortened(self, batch: Any) -> Any:
         """Another batch, cut as those of the subject are, where it can be."""
@@ -279,19 +206,19 @@ class Subject:
     @property
     def limits(self) -> list[str]:
         """What the review left out of each step, as notes."""
-        takes = f"a whole step takes {self.seconds:.1f} s" if self.seconds < _LONGEST_S else "a whole step takes long"
+        takes = f"a whole step takes {self.seconds:.1f} s" if self.seconds < LONGEST_S else "a whole step takes long"
         parts = [(self.samples, "samples of a batch"), (self.positions, "positions of a sequence")]
         return [f"all but the first {number} {name}: {takes}" for number, name in parts if number is not None]
 
     def takes(self, batch: Any, training: bool = True) -> bool:
         """Whether a step runs on this batch: some need a certain number of samples."""
         step = self.train if training else self.validate
-        return _ends_well(lambda: step(batch), _LONGEST_S)
+        return sandbox.attempt(lambda: [step(batch)] != [], LONGEST_S, False)  # its results may not leave the copy
 
     @property
     def is_slow(self) -> bool:
         """Whether a step with all samples takes so long that few are run."""
-        return self.seconds >= _LONG_S
+        return self.seconds >= LONG_S
 
     @property
     def script(self) -> Replay | None:
@@ -377,68 +304,6 @@ class Subject:
                 part.training = training
 
 
-def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
-    """Lightning's Trainer on the CPU, with the user's settings and nothing that writes or prints."""
-    quiet = {
-        "logger": AcceptingLogger(settings.get("default_root_dir") or tempfile.gettempdir()),
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    fixed = {"accelerator": "cpu", "devices": 1, "num_sanity_val_steps": 0, "barebones": False}
-    return pl.Trainer(**{"max_epochs": _MAX_EPOCHS, **settings, **quiet, **fixed, **more})
-
-
-class Watch(pl.Callback):
-    """Takes notes in a rehearsal.
-
-    Args:
-        subject: before it begins.
-    """
-
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-
-
-def _validates_longer(subject: Subject) -> bool:
-    """Whether a rehearsal leaves out validation batches, and a longer one would not."""
-    return NUM_VAL < max((sized_len(each) or 0 for each in subject.loaders("val")), default=0) <= _MANY_VAL
-
-
-def _rehearse(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
-    """A real training of a few steps, in place of the one that the subject is at the beginning of."""
-    for name in ("log", "log_dict"):
-        if callable(vars(subject.model).get(name)):  # not what the user has there
-            delattr(subject.model, name)
-    if subject.limits:
-        move = subject.model._apply_batch_transfer_handler
-        setattr(subject.model, move.__name__, lambda batch, **where: subject.shortened(move(batch, **where)))
-    for owner in filter(None, (subject.model, subject.data)):
-        owner.setup = owner.prepare_data = lambda *_, **__: None  # done already, and perhaps only once
-    most = subject.settings.get("max_steps") or -1
-    limits = {
-        "max_steps": most if most > _MANY_STEPS else -1,  # of the schedules that end with the training
-        "limit_train_batches": _FEW if subject.is_slow else NUM_TRAIN,
-        "limit_val_batches": num_val,
-    }
-    num_epochs = max(2, math.ceil(_STEPS / subject.trainer.num_training_batches))
-    limits["max_epochs"] = max(num_epochs, subject.settings.get("max_epochs") or _MAX_EPOCHS)
-    short = trainer(subject.settings | limits, callbacks=[*watches, _End(num_epochs)], log_every_n_steps=1)
-    with mock.patch.object(pl.Trainer, "estimated_stepping_batches", subject.trainer.estimated_stepping_batches):
-        short.fit(subject.model, datamodule=subject.data)
-    log_nothing(subject.model)
-
-
-class _End(pl.Callback):
-    """Ends a training after so many epochs, of which warm-ups that are a share of the whole must not see."""
-
-    def __init__(self, num_epochs: int) -> None:
-        self.num_epochs = num_epochs
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.should_stop |= trainer.current_epoch + 1 >= self.num_epochs
-
-
 def _test_loaders(owner: Any) -> Any:
     """What test_dataloader returns, after the set-up for tests if need be; nothing without test data."""
     for prepare in (lambda: None, lambda: owner.setup("test")):
@@ -446,22 +311,6 @@ def _test_loaders(owner: Any) -> Any:
             prepare()
             return owner.test_dataloader()
     return []
-
-
-def _ends_well(act: Callable[[], object], limit_s: float) -> bool:
-    """Whether a copy of this process does it without an error and in time."""
-    return sandbox.attempt(lambda: [act()] != [], limit_s, False)  # what a step returns may not leave its process
-
-
-def _first_step(subject: Subject) -> tuple[float, bool]:
-    """How long a training step computes, and whether it or a validation step changes its batch."""
-    start = time.process_time()  # other work on the machine does not count
-    consumes = changes(subject.batches[0], subject.train)
-    seconds = time.process_time() - start
-    if subject.validates and not consumes and seconds < _SLOW_S:
-        with subject.evaluating():
-            consumes = changes(subject.val_batches[0], subject.validate)
-    return seconds, consumes
 
 
 def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:

@@ -16,7 +16,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.graph import call_before
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch, watched
+from playbook.doctor.subject import Subject
 
 INEFFECTIVE_CLIPPING = Defect(
     "ineffective-clipping",
@@ -38,7 +39,7 @@ def clipping(subject: Subject) -> Iterator[Finding | str]:
     itself (Abadi et al. 2016, "Deep Learning with Differential Privacy"), or a scaler has skipped the step. Weights
     that another line clips in time are not reported, nor are networks that are clipped in turns.
     """
-    yield from subject.watch(_Watch).look()
+    yield from watched(subject, _Watch).look()
 
 
 @dataclass(eq=False)

@@ -17,8 +17,9 @@ from playbook.doctor import blame, source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.record import Op
+from playbook.doctor.rehearsal import Watch, watched
 from playbook.doctor.steps import is_scalar
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.subject import Subject
 from playbook.doctor.training import weights_of
 
 DETACHED_GRAPH = Defect(
@@ -68,7 +69,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
         return
-    notes = subject.watch(_Watch)
+    notes = watched(subject, _Watch)
     if not notes.steps:
         return
     trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}

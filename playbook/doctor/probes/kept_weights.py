@@ -12,7 +12,8 @@ from torch import nn
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.kept import KeptStates, State, own_weights
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch, watched
+from playbook.doctor.subject import Subject
 
 KEPT_WEIGHTS_CHANGE = Defect(
     "kept-weights-change",
@@ -29,7 +30,7 @@ def kept_weights(subject: Subject) -> Iterator[Finding | str]:
     them restores nothing. Weights that are loaded at once are not reported, nor weights that the program itself has
     written since the last step.
     """
-    yield from subject.watch(_Watch).look()
+    yield from watched(subject, _Watch).look()
 
 
 class _Watch(Watch):

@@ -10,7 +10,8 @@ from torchmetrics import Metric
 
 from playbook.doctor import sandbox, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch, watched
+from playbook.doctor.subject import Subject
 from playbook.doctor.unchanged import log_nothing
 
 METRIC_MISUSE = Defect(
@@ -34,7 +35,7 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.validates:
         return
-    problems = [*_hidden(subject), *subject.watch(_Watch).problems]
+    problems = [*_hidden(subject), *watched(subject, _Watch).problems]
     seen: dict[str, Problem] = {}
     for problem in problems:
         seen.setdefault(problem[0], problem)

@@ -14,7 +14,8 @@ from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.held import is_plain
 from playbook.doctor.record import tensors
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch, watched
+from playbook.doctor.subject import Subject
 
 GRAPH_RETAINED = Defect(
     "graph-retained",
@@ -32,7 +33,7 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
     Graphs that do not lead to a weight, as of inputs that were optimised, hold nothing of the step.
     """
-    watch = subject.watch(_Watch)
+    watch = watched(subject, _Watch)
     counts = watch.counts[1:]  # the first step makes what lasts
     if len(counts) < 3:
         return

@@ -8,8 +8,9 @@ from torch.utils.data import BatchSampler, DataLoader
 from playbook.doctor import source
 from playbook.doctor.arrival import arrive
 from playbook.doctor.findings import RUN, Defect, Finding
+from playbook.doctor.rehearsal import Watch, watched
 from playbook.doctor.samples import alone, size, train_loaders
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.subject import Subject
 
 CRASH = Defect(
     "crash",
@@ -29,7 +30,7 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     if loss is not None and not loss.requires_grad:  # which gradient_reach tells
         return
     try:
-        subject.watch(Watch)
+        watched(subject, Watch)
     except Exception as error:  # whatever the program raises is the finding
         yield Finding(CRASH, source.raised_at(error), _text(error), "")
         return

@@ -11,7 +11,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch, watched
+from playbook.doctor.subject import Subject
 
 SCHEDULER_CADENCE = Defect(
     "scheduler-cadence",
@@ -197,7 +198,7 @@ def _is_never_stepped(subject: Subject) -> bool:
     groups = [group for optimizer in subject.trainer.optimizers for group in optimizer.param_groups]
     if not any("initial_lr" in group for group in groups):  # which schedules write
         return False
-    counts = subject.watch(_Watch).counts
+    counts = watched(subject, _Watch).counts
     return all(count == counts[0] for count in counts)
 
 

@@ -13,7 +13,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.graph import call_before
-from playbook.doctor.subject import Subject, Watch
+from playbook.doctor.rehearsal import Watch, watched
+from playbook.doctor.subject import Subject
 from playbook.doctor.training import parameters_of
 
 MISSING_ZERO_GRAD = Defect(
@@ -29,7 +30,7 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str]:
     zeroed before the own one (GANs), are not reported. If they are not, they are where they come from the round before:
     within a round, losses that share a network may add up on purpose.
     """
-    yield from subject.watch(_Watch).look(source.definition(type(subject.model).optimizer_zero_grad))
+    yield from watched(subject, _Watch).look(source.definition(type(subject.model).optimizer_zero_grad))
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from playbook.doctor import replay, subject
+from playbook.doctor import rehearsal, replay, subject
 from playbook.doctor.opening import open_subject
 from playbook.doctor.samples import owner
 from playbook.doctor.subject import Subject
@@ -73,7 +73,7 @@ def test_slow_steps_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     step = seen.model.training_step
     seen.model.training_step = lambda batch, batch_idx: sizes.append(len(batch[0])) or step(batch, batch_idx)
-    seen.watch(subject.Watch)
+    rehearsal.watched(seen, rehearsal.Watch)
     assert sizes == [seen.samples] * 6  # in two epochs
 
 
@@ -99,7 +99,7 @@ def test_slow_steps_on_bare_tensors_see_fewer_samples(monkeypatch: pytest.Monkey
     assert seen.samples is not None
     monkeypatch.setattr(_Slow, "seconds", 0.0)
     sizes.clear()
-    seen.watch(subject.Watch)
+    rehearsal.watched(seen, rehearsal.Watch)
     assert set(sizes) == {seen.samples}
 
 
