@@ -39,7 +39,7 @@ class Step:
         self.unit = unit
         self.leaves, self.living_optimizers = leaves, notes.living(Optimizer)
         self.things: list[Any] = [*self.living_optimizers, *notes.living(LRScheduler)]
-        events = _events(unit, self.things) or [None]
+        events, self.emptied = _events(unit, self.things)
         self.num_losses = events.count(None)
         self.num_events = len(events)
         self.optimizers = [self.things[number] for number in dict.fromkeys(events) if number is not None]
@@ -90,6 +90,7 @@ class Step:
         event = self._counting()
         with silenced(self.things, really, event, real=True):
             self._run(batch, index)
+        _fill(parameters_of(self.things[number] for number in self.emptied), is_zero=False)  # by what comes after
 
     def validate(self, unit: Unit, batch: Any, index: int = 0) -> None:
         """Runs a validation step of the same script; nothing is optimised, nor is what it freezes around it."""
@@ -133,21 +134,25 @@ def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
             parameter.grad = torch.zeros_like(parameter) if is_zero else None
 
 
-def _events(unit: Unit, things: list[Any]) -> list[Event]:
-    """What a step does: a usual one, or the first of a loop if only that steps all optimizers."""
+def _events(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
+    """What a step does, as `_watched` tells: a usual one, or the first of a loop if only that steps all optimizers."""
     usual = sandbox.call(lambda: _watched(unit, things), _EVENTS_S)
-    unused = [number for number, thing in enumerate(things) if isinstance(thing, Optimizer) and number not in usual]
+    unused = [number for number, thing in enumerate(things) if isinstance(thing, Optimizer) and number not in usual[0]]
     if unit.loaders and unused:
         unit.turn = 0
         first = sandbox.call(lambda: _watched(unit, things), _EVENTS_S)
-        if len(set(first)) > len(set(usual)):
+        if len(set(first[0])) > len(set(usual[0])):
             return first
         unit.turn = None
     return usual
 
 
-def _watched(unit: Unit, things: list[Any]) -> list[Event]:
-    """What one real run of a step does, until it ends, fails, or nothing happens any more."""
+def _watched(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
+    """What one real run of a step does, until it ends, fails, or nothing happens any more.
+
+    Returns:
+        What happened, and the numbers of optimizers that stepped and whose gradients are zeroed then.
+    """
     events: list[Event] = []
     numbers = {id(thing): number for number, thing in enumerate(things)}
     start = time.monotonic()
@@ -172,4 +177,10 @@ def _watched(unit: Unit, things: list[Any]) -> list[Event]:
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return events
+    stepped = [number for number in dict.fromkeys(events) if number is not None]
+    emptied = [number for number in stepped if not any(map(_has_gradient, parameters_of([things[number]])))]
+    return events or [None], emptied
+
+
+def _has_gradient(parameter: Tensor) -> bool:
+    return parameter.grad is not None and bool(parameter.grad.any())

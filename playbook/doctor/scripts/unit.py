@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import numpy as np
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
@@ -202,12 +203,25 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, loaders, variables, [], _body(spot), carried)
     before, after = _split(_body(spot), spot.first)
     states = carried.intersection(names(after, ast.Load))
-    started = [part for part in before if _begins(part, states, variables | spot.frame.f_globals)]
+    started = [part for part in before if _begins(part, states, variables | spot.frame.f_globals) or _zeroes(part)]
     unit = Unit(spot, [], variables, before, [*started, *after], carried)
-    if isinstance(spot.loop, ast.For):  # what it gave may have been overwritten since
-        given = set(names([spot.loop.target], ast.Store)).intersection(names(after, ast.Store))
-        unit.variables.update(*unit.fetched(sorted(given), 1) if given else ())
+    target = [spot.loop.target] if isinstance(spot.loop, ast.For) else []
+    made = set(names([*target, *before], ast.Store))
+    if overwritten := made.intersection(names(after, ast.Store)):  # since: what belongs together is fetched anew
+        beside = [name for name in made.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
+        unit.variables.update(*unit.fetched(sorted({*overwritten, *beside}), 1))
     return unit
+
+
+def _zeroes(statement: ast.stmt) -> bool:
+    """Whether a statement zeroes gradients, which may come before what a step begins with."""
+    return any(isinstance(node, ast.Attribute) and node.attr == "zero_grad" for node in ast.walk(statement))
+
+
+def _is_value(value: Any) -> bool:
+    """Whether a value holds tensors, arrays, numbers and words alone, and may be copied."""
+    kinds = Tensor | np.ndarray | str | int | float | None
+    return all(isinstance(leaf, kinds) for leaf in pytree.tree_leaves(value))
 
 
 def _begins(statement: ast.stmt, states: frozenset[str], scope: dict[str, Any]) -> bool:

@@ -801,6 +801,84 @@ for epoch in range(2):
 """
 
 
+IN_TURN = """
+import torch
+from torch import nn
+
+
+class Product(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 32))
+        self.right = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 32))
+
+    def forward(self, x):
+        return (self.left(x) * self.right(x)).sum(1, keepdim=True)
+
+
+torch.manual_seed(0)
+x = torch.randn(256, 8)
+y = x[:, :1] * x[:, 1:2]
+models = {"first": Product(), "second": Product()}
+optimizers = {name: torch.optim.Adam(model.parameters(), lr=3e-3) for name, model in models.items()}
+for step in range(60):
+    rows = torch.randint(0, 256, (32,))
+    for name, model in models.items():
+        optimizer = optimizers[name]
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_after", [False, True])
+def test_gradients_that_are_zeroed_before_the_step_begins_and_after_its_end(tmp_path: Path, is_after: bool) -> None:
+    zeroing, text = "        optimizer.zero_grad()\n", IN_TURN
+    if is_after:
+        text = text.replace(zeroing, "") + zeroing
+    report = reviewed(tmp_path, text, only="learning-rate-too-high,learning-rate-too-low")
+    assert not report.findings, report
+    assert any("the loss stays finite" in text for text in report.checked), report
+
+
+OVERWRITTEN = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+sentences = [torch.randint(0, 12, (length,)) for length in torch.randint(4, 9, (120,)).tolist()]
+
+
+def batches():
+    for start in range(0, 120, 20):
+        some = sentences[start:start + 20]
+        yield [words.tolist() + [0] * (8 - len(words)) for words in some]
+
+
+embedding, net, head = nn.Embedding(12, 16), nn.LSTM(16, 32), nn.Linear(32, 12)
+optimizer = torch.optim.Adam([*embedding.parameters(), *net.parameters(), *head.parameters()])
+for epoch in range(3):
+    for number, words in enumerate(batches()):
+        source = torch.LongTensor(words).transpose(0, 1)
+        target = source.clone()
+        optimizer.zero_grad()
+        steps, _ = net(embedding(target[:-1]))
+        target = target[1:].reshape(-1)
+        loss = nn.functional.cross_entropy(head(steps).flatten(0, 1), target, ignore_index=0)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_target_that_the_step_overwrites(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, OVERWRITTEN, only="missing-zero-grad,bad-broadcast,activation-on-logits")
+    assert not report.findings, report
+    assert not any("the step" in note for note in report.notes), report
+    assert "losses over logits get logits" in report.checked
+
+
 @pytest.mark.slow
 def test_a_state_that_each_step_sets_and_a_batch_that_it_overwrites(tmp_path: Path) -> None:
     report = reviewed(tmp_path, SLICES, only="unused-parameter,vanishing-gradient,learning-rate-too-high")
