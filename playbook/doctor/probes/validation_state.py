@@ -67,10 +67,14 @@ def _validated(subject: Subject) -> Step:
 
 
 def _saved(model: LightningModule) -> dict[str, Tensor]:
-    """Floating-point tensors of the model's state, except those of metrics."""
-    metrics = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, Metric))
+    """Floating-point tensors of the model's state, except those of metrics, and of rows that each look shortens."""
+    own = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, Metric) or _shortens(part))
     state = model.state_dict(keep_vars=True).items()
-    return {name: value for name, value in state if value.is_floating_point() and not name.startswith(metrics)}
+    return {name: value for name, value in state if value.is_floating_point() and not name.startswith(own)}
+
+
+def _shortens(part: nn.Module) -> bool:
+    return isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None
 
 
 def _is_other(before: Tensor, after: Tensor) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from torch.utils import _pytree as pytree
 
-_LARGEST, _ALL_BYTES, _ALL_FILES = 2**25, 2**28, 5000  # of what is copied; links stand for the rest
+_BYTES, _FILES = 2**28, 5000  # that are copied; links, which cannot be written to, stand for the rest
 _LEVELS, _SIBLINGS = 3, 1000  # folders above whose content is linked: scripts read ../data
 _ALONE = ("__pycache__", "node_modules")
 _NETWORK = "the review blocks the network"
@@ -71,13 +71,13 @@ class Copy:
 
     def _stays(self, folder: Path) -> bool:
         """Whether a folder is linked as a whole: environments, repositories, and what comes after too many files."""
-        full = self.files >= _ALL_FILES
+        full = self.files >= _FILES
         return folder.name in _ALONE or folder.name[0] == "." or (folder / "pyvenv.cfg").exists() or full
 
     def _fits(self, size: int) -> bool:
-        self.files += 1
-        self.bytes += size
-        return size <= _LARGEST and self.bytes <= _ALL_BYTES and self.files <= _ALL_FILES
+        fits = self.bytes + size <= _BYTES and self.files < _FILES
+        self.bytes, self.files = self.bytes + fits * size, self.files + fits
+        return fits
 
     def restored(self, tree: Any) -> Any:
         """Texts in lists and dicts, with the original folder's name in place of the copy's."""

@@ -70,7 +70,10 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
         elif error is None:
             content["notes"].append(f"the script's end: it runs for more than {limit_s:g} s")
         elif is_forbidden(error):
-            content["notes"].append(f"what follows {failure.as_finding(error).place}: {' '.join(str(error).split())}")
+            place = failure.as_finding(error).place
+            where = f"{Path(place.file).name}:{place.line}" if place is not None else "a call"
+            text = " ".join(str(error).split())
+            content["notes"].append(f"what follows {where}, which the review refuses: {text}")
         else:
             content["crash"] = failure.as_finding(error).as_dict() | {"probe": "rehearsal"}
         answer.write_text(json.dumps(content), encoding="utf-8")

@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -131,7 +132,8 @@ def _review(
 ) -> dict[str, Any]:
     """What the probes say of a script's step, as Report's fields."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
-    val_batches, unvalidated = _val_batches(step, val_unit)
+    with _evaluating(parts):
+        val_batches, unvalidated = _val_batches(step, val_unit)
     has_batches = batches != []
     if not has_batches:
         answer["notes"].append("what needs a batch: the step takes no tensors from a loader or a variable")
@@ -156,6 +158,19 @@ def _review(
     open_subject(model, None, {}, look)
     answer["findings"] = of_script(answer["findings"], model, step)
     return answer
+
+
+@contextmanager
+def _evaluating(parts: dict[str, nn.Module]) -> Iterator[None]:
+    """Networks in evaluation mode: a validation that is replayed changes no modes itself."""
+    modes = {module: module.training for part in parts.values() for module in part.modules()}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:

@@ -46,7 +46,8 @@ class Step:
         self.optimizes = bool(self.optimizers)
         if not self.optimizers:  # the step is a closure, or a part of an accumulation
             used = set(map(id, leaves))
-            self.optimizers = [optimizer for optimizer in self.living_optimizers if used & weights_of(optimizer)]
+            of_loss = [optimizer for optimizer in self.living_optimizers if used & weights_of(optimizer)]
+            self.optimizers = of_loss or self.living_optimizers  # the loss may reach no weight of a network
 
     @property
     def owned(self) -> list[Tensor]:

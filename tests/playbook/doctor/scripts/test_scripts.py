@@ -1170,10 +1170,12 @@ def test_the_line_that_left_the_model_in_evaluation_mode(tmp_path: Path) -> None
     assert finding["line"] == 1 + text[: text.index("    model.eval()")].count("\n"), report
 
 
-def test_a_package_of_the_scripts_own_with_the_name_of_a_loaded_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [["__init__.py"], []])
+def test_a_package_of_the_scripts_own_with_the_name_of_a_loaded_one(tmp_path: Path, files: list[str]) -> None:
     """`tests` is loaded here, as the template's `src` is where it reviews a script with a folder of that name."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "__init__.py").touch()
+    for name in files:
+        (tmp_path / "tests" / name).touch()
     net = CLEAN[CLEAN.index("class Net") : CLEAN.index("model, losses")]
     (tmp_path / "tests" / "nets.py").write_text(f"import torch.nn.functional as F\nfrom torch import nn\n\n\n{net}")
     report = reviewed(tmp_path, CLEAN.replace(net, "from tests.nets import Net\n"), only="crash,unused-parameter")
