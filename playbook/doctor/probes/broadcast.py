@@ -31,7 +31,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1), unless
     one of the two got a dimension for it. What the loss is made of counts without gradients too, as an advantage. A
     prediction that is (B, B) already, of (B,) and (B, 1), is reported where a loss of torch's compares it with the
-    batch's (B,). Comparisons with the batch that a metric counts, in training or validation, are a warning.
+    batch's (B,). Comparisons with the batch that a metric counts, in training or validation, are a warning, and so are
+    several predictions of a sample (B, N) that a loss of torch's, which warns of it, compares with one target (B, 1).
     """
     step = subject.step()
     least = 1 if num_samples(step.batch) == 1 else 2
@@ -62,9 +63,9 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
         yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left, op)))
         return
-    counted = next((finding for counted in _steps(subject) for finding in _counted(subject, counted)), None)
-    if counted is not None:
-        yield counted
+    milder = [*_repeated(step), *(finding for counted in _steps(subject) for finding in _counted(subject, counted))]
+    if milder:
+        yield milder[0]
         return
     if all(loss.kind != "regression" or loss.prediction.shape == loss.target.shape for loss in step.losses):
         yield "predictions and targets have the same shape in the loss"
@@ -74,6 +75,20 @@ def _steps(subject: Subject) -> Iterator[Step]:
     yield subject.step()
     if subject.validates:
         yield subject.attempt(training=False)
+
+
+def _repeated(step: Step) -> Iterator[Finding]:
+    """Findings of predictions (B, N) that a loss compares with targets (B, 1) of the batch."""
+    for loss in step.losses:
+        left, right, op = loss.prediction, loss.target, loss.op
+        if loss.kind != "regression" or not op.grad or id(step.record.origin(right, SHAPE_ONLY)) not in step.given:
+            continue
+        if left.dim() == right.dim() > 1 and len(left) == len(right) > 1 and right[0].numel() == 1 < left[0].numel():
+            impact = "Each target stands for all predictions of its sample."
+            defect = replace(BAD_BROADCAST, severity="warning", impact=impact)
+            shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
+            message = f"{op.name} of {shapes} compares {left[0].numel()} predictions with each target"
+            yield Finding(defect, op.place, message, "prediction[:, -1:]  # the one that the target belongs to")
 
 
 def _counted(subject: Subject, step: Step) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     as they are: what is frozen, what is not optimised and used without gradients, or with a part that is (a teacher),
     what begins as a copy of what is optimised (a target network), what changes all the same (a moving average), and
     what gets a gradient in the last epoch (an adversary that begins late). So is what is in evaluation mode and used
-    without gradients.
+    without gradients. Advice is that of a network that comes trained, and of which a head alone is optimised.
     """
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
@@ -81,7 +81,11 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         fix = "torch.optim.…(self.parameters(), …)"
         if len(subject.trainer.optimizers) > 1:
             fix = "torch.optim.…([*one.parameters(), *other.parameters()], …)  # in the optimizer of their network"
-        yield Finding(PARAMETER_NOT_OPTIMIZED, _optimizer(subject), message, fix)
+        defect = PARAMETER_NOT_OPTIMIZED
+        if not notes.trained.isdisjoint(name.rpartition(".")[0] for name in forgotten):
+            defect = replace(defect, severity="advice", impact="Gradients are computed that nothing takes.")
+            fix = "part.requires_grad_(False)  # it came trained, and stays as it is"
+        yield Finding(defect, _optimizer(subject), message, fix)
     stuck: dict[tuple[str, Place | None], list[str]] = defaultdict(list)
     for name, problem, place in _stuck(subject, notes, trainable):
         stuck[problem, place].append(name)
@@ -97,6 +101,7 @@ class _Watch(Watch):
         super().__init__(subject)
         self.parameters = dict(subject.model.named_parameters())
         self.before = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.trained = _trained_norms(subject.model)
         self.uses = _uses(subject)
         self.reached: set[str] = set()
         self.optimised: set[int] = set()
@@ -122,6 +127,14 @@ class _Watch(Watch):
 
 
 WATCH = _Watch
+
+
+def _trained_norms(model: nn.Module) -> set[str]:
+    """Norms that do not begin as torch makes them, with means or shifts of zero: their network comes trained."""
+    batch_norm = nn.modules.batchnorm._BatchNorm
+    norms = [item for item in model.named_modules() if isinstance(item[1], batch_norm | nn.LayerNorm | nn.GroupNorm)]
+    values = {name: getattr(norm, "running_mean" if isinstance(norm, batch_norm) else "bias") for name, norm in norms}
+    return {name for name, value in values.items() if value is not None and bool(value.any())}
 
 
 def _uses(subject: Subject) -> dict[int, list[Op]]:

@@ -1,4 +1,4 @@
-"""Batch norms: biases that they cancel, batches that are too small for them."""
+"""Batch norms: biases that they cancel, batches that are too small for them, an epsilon that is no epsilon."""
 
 import linecache
 import re
@@ -26,19 +26,43 @@ NORM_BATCH_SIZE_ONE = Defect(
     explains=("crash",),
     shown_by=Evidence("experiment", "a training step was run with a batch of one sample"),
 )
+NORM_EPSILON = Defect(
+    "norm-epsilon",
+    "warning",
+    "The norm hardly normalises: what passes it shrinks from layer to layer.",
+    shown_by=Evidence("measured", "the variance of the norm's input was compared with its epsilon"),
+)
 LIGHT = True
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+_USUAL, _NORMAL = 1e-2, 0.9  # an epsilon that networks have at most; a deviation that is nearly 1
 
 
 def norms(subject: Subject) -> Iterator[Finding | str]:
     """Looks at what the norms get in a step, and at a step with one sample if an epoch has one.
 
     A layer's bias is cancelled if its very output is the input of a norm that subtracts each channel's mean (Ioffe and
-    Szegedy 2015, section 3.2). One value a channel has no variance: torch refuses it, but not in evaluation mode.
+    Szegedy 2015, section 3.2). One value a channel has no variance: torch refuses it, but not in evaluation mode. The
+    second argument of a norm is its epsilon, which is added to the variance, and not its momentum.
     """
     yield from _cancelled(subject)
     yield from _alone(subject)
+    yield from _shrinking(subject)
+
+
+def _shrinking(subject: Subject) -> Iterator[Finding]:
+    places = set()
+    for op in subject.attempt().record.named("batch_norm"):
+        epsilon, x, part = op.argument(7, "eps", 0.0), op.inputs[0], op.module
+        deviation = x.transpose(0, 1).flatten(1).var(1).detach()
+        left = float((deviation / (deviation + epsilon)).sqrt().mean()) if epsilon > _USUAL else 1.0
+        if not left < _NORMAL or part is None or (place := blame.layer(subject.model, part)) in places:
+            continue
+        places.add(place)
+        name = owner_of(subject.model, part)
+        message = f"{name}: eps={epsilon:g} is added to the variance, so that the deviation is {left:.2g} and not 1"
+        fix = f"nn.{type(part).__name__}(…, momentum={epsilon:g})  # if that was meant; eps is 1e-5"
+        yield Finding(NORM_EPSILON, place, message, fix)
 
 
 def _cancelled(subject: Subject) -> Iterator[Finding | str]:

@@ -16,7 +16,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-import playbook
 from playbook.doctor import source
 from playbook.doctor.graph import leaves, nodes
 from playbook.doctor.scripts import notes
@@ -95,7 +94,7 @@ def execute(script: Path, arguments: list[str]) -> None:
     sys.argv = [script.name, *arguments]
     sys.path[0] = str(script.parent)
     own = {path.stem for path in script.parent.iterdir()} - {"playbook"}
-    root = Path(playbook.__path__[0]).parent
+    root = Path(__file__).resolve().parents[3]
     if any((root / name / "__init__.py").exists() for name in own):  # it would hide a folder of that name without one
         sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != root]
     for name in [name for name in sys.modules if name.partition(".")[0] in own]:  # as another `src`

@@ -71,6 +71,7 @@ ADVICE = (
     "train_not_shuffled__series",
     *("unnormalized_input__before_norm", "unnormalized_input__before_relu", "unnormalized_input__bytes_before_norm"),
     "padding_leak__fixed_length",
+    "parameter_not_optimized__pretrained",
     "unnormalized_input__small",
     "unused_parameter__option",
 )
