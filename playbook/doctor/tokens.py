@@ -33,20 +33,23 @@ def shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
         num, length, *rest = ours.shape
         if length < 4 or read.is_sparse or loss.target.is_floating_point() != read.is_floating_point():
             continue
+        pad = filler(ours) if ours.dim() == 2 and ours.dtype == torch.int64 else None
+        is_word = torch.ones_like(ours, dtype=torch.bool) if pad is None else ours != pad
         for steps in (length, length - 1):
             shape = [num, *rest, steps] if axis == -1 else [num, steps, *rest]
             if loss.target.numel() != math.prod(shape):
                 continue
             wanted = loss.target.reshape(shape).movedim(axis, 1)
-            if steps == length and _is_same(wanted, ours, ignored):
+            if steps == length and _is_same(wanted, ours, is_word, ignored):
                 return axis, 0
-            if _is_same(wanted[:, : length - 1], ours[:, 1:], ignored):
+            if _is_same(wanted[:, : length - 1], ours[:, 1:], is_word[:, 1:], ignored):
                 return axis, 1
     return 1, None
 
 
-def _is_same(wanted: Tensor, read: Tensor, ignored: int | None) -> bool:
-    counted = torch.ones_like(wanted, dtype=torch.bool) if ignored is None else wanted != ignored
+def _is_same(wanted: Tensor, read: Tensor, is_word: Tensor, ignored: int | None) -> bool:
+    """Whether what counts is what is read, but for a mark at the end of a target, which stands beside padding."""
+    counted = is_word if ignored is None else is_word & (wanted != ignored)
     if not counted.any() or (read[0] == read[0, :1]).all():
         return False
     return (wanted == read)[counted].double().mean().item() > _MATCH

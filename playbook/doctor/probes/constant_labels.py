@@ -67,15 +67,19 @@ def _finding(subject: Subject, loss: Loss, labels: Tensor, num_classes: int) -> 
 
 
 def _labels_of_losses(subject: Subject, steps: Iterable[Step]) -> list[tuple[Loss, Tensor]]:
-    """The losses that get labels from the data, each with those of all steps, and of all its calls in a step."""
-    found: dict[Any, tuple[Loss, list[Tensor]]] = {}  # by the lines that call the loss
+    """The losses that get labels from the data, each with those of all steps, and of all that the same weights answer.
+
+    A step may ask one network about samples of each class in turn, as that which tells domains apart.
+    """
+    found: dict[Any, tuple[Loss, list[Tensor]]] = {}
     weights = {id(parameter) for parameter in subject.model.parameters()}
     for step in steps:
         for loss in step.losses:
             labels = _labels(loss)
             is_answer = not weights.isdisjoint(step.record.ancestors(loss.target))
             if labels is not None and step.is_from_data(loss.target) and not is_answer and not _is_place(step, loss):
-                found.setdefault(loss.op.places, (loss, []))[1].append(labels)
+                asked = loss.kind, frozenset(weights & step.record.ancestors(loss.prediction))
+                found.setdefault(asked, (loss, []))[1].append(labels)
     return [(loss, torch.cat(labels)) for loss, labels in found.values()]
 
 

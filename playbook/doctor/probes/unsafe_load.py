@@ -24,7 +24,7 @@ _CHECKS = ("check_integrity", "_check_integrity", "check_md5", "md5", "sha256")
 _READING = ("open", "read", "read_bytes", "recv", "get", "urlopen")
 _FIX = "torch.load(path, weights_only=True)  # saved by torch.save; np.load for arrays, json for the rest"
 _TENSORS = "  # saved as tensors alone"
-_DEPTH = 4  # names from a path to its constants
+_DEPTH = 8  # names from a path to its constants
 _OUTSIDE = ("argv", "environ")
 _PATHS = ("open", "GzipFile", "BZ2File", "join", "joinpath", "Path", "str", "abspath", "dirname", "realpath", "format")
 _BUILTIN = {"__file__", "open", "str"}

@@ -131,13 +131,20 @@ def _node(tensor: Tensor) -> Any:
 
 
 def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
-    """The deepest frame that all stacks share, and the innermost loop in it around all their lines."""
+    """The deepest frame that all stacks share, and the innermost loop in it around all their lines.
+
+    A stack that shares none has returned since, as the maker of a state that is carried. One that shares a frame, but
+    not its outermost loop, is of what was made before: a graph that a model begins with.
+    """
     common = [frame for frame, _ in now]
     lines = {frame: [line] for frame, line in now}
+    outermost = {frame: loops_around(frame, line)[:1] for frame, line in now}
     for stack in stacks:
         shared = [frame for frame in common if frame in dict(stack)]
-        common = shared or common  # none with what has returned since, as the maker of a state that is carried
-        for frame, line in stack if shared else ():
+        if not shared or not all(_holds(loop, dict(stack)[shared[-1]]) for loop in outermost[shared[-1]]):
+            continue
+        common = shared
+        for frame, line in stack:
             lines.setdefault(frame, []).append(line)
     frame = common[-1]
     loop = loop_around(frame, *lines[frame])
@@ -152,10 +159,18 @@ def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
 
 def loop_around(frame: FrameType, *lines: int) -> Loop | None:
     """The innermost loop of a frame's function whose body holds these lines."""
+    return next(reversed(loops_around(frame, *lines)), None)
+
+
+def loops_around(frame: FrameType, *lines: int) -> list[Loop]:
+    """The loops of a frame's function whose bodies hold these lines, from the outside in."""
     loops = [node for node in own_nodes(function_of(frame)) if isinstance(node, Loop)]
-    bodies = [(loop, loop.body[0].lineno, loop.body[-1].end_lineno or 0) for loop in loops]
-    around = [loop for loop, start, end in bodies if start <= min(lines) and max(lines) <= end]
-    return max(around, key=lambda loop: loop.lineno, default=None)
+    around = [loop for loop in loops if all(_holds(loop, line) for line in lines)]
+    return sorted(around, key=lambda loop: loop.lineno)
+
+
+def _holds(loop: Loop, line: int) -> bool:
+    return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
 
 
 def begun_at(statement: ast.stmt, frame: FrameType) -> list[DataLoader]:

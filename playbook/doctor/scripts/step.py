@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from playbook.doctor import sandbox
+from playbook.doctor.machine import crowding
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.notes import Backward, Loading
 from playbook.doctor.scripts.silence import silenced
@@ -137,11 +138,12 @@ def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
 
 def _events(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
     """What a step does, as `_watched` tells: a usual one, or the first of a loop if only that steps all optimizers."""
-    usual = sandbox.call(lambda: _watched(unit, things), _EVENTS_S)
+    limit_s = _EVENTS_S * crowding()
+    usual = sandbox.call(lambda: _watched(unit, things), limit_s)
     unused = [number for number, thing in enumerate(things) if isinstance(thing, Optimizer) and number not in usual[0]]
     if unit.loaders and unused:
         unit.turn = 0
-        first = sandbox.call(lambda: _watched(unit, things), _EVENTS_S)
+        first = sandbox.call(lambda: _watched(unit, things), limit_s)
         if len(set(first[0])) > len(set(usual[0])):
             return first
         unit.turn = None

@@ -732,6 +732,13 @@ def test_a_pickle_at_a_fixed_path_is_the_scripts_own(tmp_path: Path) -> None:
     )
     kept = "pickle.dump([1], open('data.pkl', 'wb'))\nread()\n"
     assert not reviewed(tmp_path, reading + kept + CLEAN, only="unsafe-load").findings
+    of_object = (
+        "import os\n\n\nclass Kept:\n    def __init__(self, folder='.'):\n        self.folder = folder\n"
+        "        self.look(os.path.join(self.folder, 'data.pkl'))\n\n"
+        "    def look(self, file):\n        self.fill(file)\n\n"
+        "    def fill(self, name):\n        file = open(name, 'rb')\n        self.data = pickle.load(file)\n\n\n"
+    )
+    assert not reviewed(tmp_path, reading + of_object + kept + "Kept()\n" + CLEAN, only="unsafe-load").findings
     given = reading + kept.replace("read()", "read(sys.argv[0] and 'data.pkl')") + CLEAN
     [finding] = reviewed(tmp_path, given, only="unsafe-load").findings
     assert (finding["severity"], finding["code"]) == ("warning", "return pickle.load(file)")
@@ -841,6 +848,31 @@ def test_gradients_that_are_zeroed_before_the_step_begins_and_after_its_end(tmp_
     report = reviewed(tmp_path, text, only="learning-rate-too-high,learning-rate-too-low")
     assert not report.findings, report
     assert any("the loss stays finite" in text for text in report.checked), report
+
+
+def test_a_loss_that_reaches_no_network(tmp_path: Path) -> None:
+    """The optimizer is made anew in every step, so that none that was known before steps."""
+    cut = """with torch.no_grad():
+            logits = model(inputs).requires_grad_()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        loss = F.cross_entropy(logits, target)"""
+    text = changed(("loss = F.cross_entropy(model(inputs), target)", cut))
+    report = reviewed(tmp_path, text, only="detached-graph,eval-nondeterminism")
+    assert lines(report) == [("detached-graph", "with torch.no_grad():")], report
+
+
+def test_a_model_that_begins_with_a_graph_of_its_own(tmp_path: Path) -> None:
+    weight = """        rows = [nn.Parameter(torch.randn(1, 32)) for _ in range(32)]
+        self.register_buffer("mixing", torch.cat(rows) / 32)
+        self.second = nn.Linear(32, 3)"""
+    text = changed(
+        ("        self.second = nn.Linear(32, 3)", weight),
+        ("F.relu(self.first(x))", "F.relu(self.first(x) @ self.mixing)"),
+        ("return self.second(x)", "return self.second(x).softmax(1)"),
+    )
+    report = reviewed(tmp_path, text, only="double-softmax")
+    assert lines(report) == [("double-softmax", "return self.second(x).softmax(1)")], report
+    assert not any("takes no tensors" in note for note in report.notes), report
 
 
 OVERWRITTEN = """
