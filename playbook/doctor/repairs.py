@@ -134,6 +134,7 @@ def _without_wait(site: Site) -> list[Edit]:
     takes_value = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy", "str", "math") for call in calls)
     takes_value |= ".cpu()" in site.finding["message"]  # which waits as well
     takes_value |= isinstance(statement, ast.If | ast.While | ast.Return)
+    takes_value |= isinstance(statement, ast.Expr) and any(map(_writes, ast.walk(statement)))
     if takes_value or _is_written_beside(site.code, statement):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)

@@ -79,13 +79,15 @@ class Step:
 def supervised(step: Step, loss: Loss) -> Tensor | None:
     """Where a loss over classes moves its scores, in the shape of its target; None where that cannot be told.
 
-    Ignored labels, masks that multiply the loss afterwards and weights of zero all leave scores without a gradient.
+    Ignored labels, masks that multiply the loss afterwards and weights of zero all leave scores without a gradient,
+    unless another loss reads them as well.
     """
     gradient = step.grads.get(id(loss.prediction))
     if gradient is None or loss.kind != "classes" or loss.target.is_floating_point() or gradient.isnan().any():
         return None
     moved = (gradient != 0).any(1 if gradient.dim() > 1 else 0)
-    return moved if moved.shape == loss.target.shape else None
+    is_counted = loss.target != loss.op.argument(4, "ignore_index", -100)
+    return moved & is_counted if moved.shape == loss.target.shape else None
 
 
 def _takes_values(op: Op, made: Tensor) -> bool:

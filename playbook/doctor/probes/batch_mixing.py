@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import RandomSampler
 
 from playbook.doctor import blame
 from playbook.doctor.batches import num_samples
-from playbook.doctor.dependence import COPY, change, evaluated, few, first_where, outputs, with_a_copy
+from playbook.doctor.dependence import COPY, change, evaluated, few, first_where, outputs, predictions, with_a_copy
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import Op
 from playbook.doctor.steps import Step
@@ -30,14 +31,19 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
 
     Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Samples that
     are sorted, as by length, only change places; then some sample can take that place without moving the others, so
-    each is tried. Batches whose tensors do not share their first dimension (graphs) are not looked at.
+    each is tried. Batches whose tensors do not share their first dimension (graphs) are not looked at. A batch that a
+    network reads as one sequence is one by design, unless its samples come in random order.
     """
     batch = few((subject.val_batches if subject.validates else subject.batches)[0])
     size = num_samples(batch) if batch is not None else None
     if size is None or size < 3 or not subject.takes(batch, training=not subject.validates):
         return
     before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
-    worst = _change_of_others(before, after, size)
+    worst = _change_of_others(_pairs(before, after, size), size)
+    if worst is None and any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train")):
+        before, after = (evaluated(subject, each, training=True) for each in (batch, with_a_copy(batch)))
+        compared = [[leaf for leaf in predictions(step) if leaf.shape[:1] == (size,)] for step in (before, after)]
+        worst = _change_of_others(list(zip(*compared, strict=False)), size)
     if worst is None:
         return
     others = (evaluated(subject, with_a_copy(batch, source)) for source in range(size) if source != COPY)
@@ -67,9 +73,9 @@ def _changes_one(before: Step, after: Step, size: int) -> bool:
     return any(map(torch.any, rows)) and all(row.sum() <= 1 for row in rows)
 
 
-def _change_of_others(before: Step, after: Step, size: int) -> float | None:
+def _change_of_others(pairs: list[tuple[Tensor, Tensor]], size: int) -> float | None:
     """The largest change in a result of another sample; None without results."""
-    return max((_change(a, b, size) for a, b in _pairs(before, after, size)), default=None)
+    return max((_change(a, b, size) for a, b in pairs), default=None)
 
 
 def _pairs(before: Step, after: Step, size: int) -> list[tuple[Tensor, Tensor]]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from torch import Tensor, nn
 
-from playbook.doctor.findings import Defect, Finding
+from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.record import RECURRENT, Op, Record
 from playbook.doctor.subject import Subject
 
@@ -14,72 +13,55 @@ UNREAD_DIRECTION = Defect(
     "unread-direction",
     "warning",
     "Half of the network's work is lost: what is read knows one step of the sequence, or one direction.",
+    shown_by=Evidence("measured", "the gradients of both directions were compared"),
 )
 LIGHT = True
-_STEPWISE = ("linear", "dropout", "relu", "gelu", "tanh", "layer_norm")
+_PARTS = ("__getitem__", "select", "gather", "take_along_dim")
 _FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
 
 
 def directions(subject: Subject) -> Iterator[Finding | str]:
-    """Looks for `out[:, -1]` of a bidirectional LSTM or GRU: its backward half has read the last step alone.
+    """Looks for a direction of a last layer whose weights from state to state get no gradient, and the other's do.
 
-    What has read all steps is at the first one, and in h_n (torch's documentation of nn.LSTM, "Outputs"). Sequences
-    that are taken whole, averaged or cut to one half of the features are left alone, as are packed ones. Another sign
-    is a direction without a gradient, as in `h_n[-1]`, which is the backward half alone.
+    That of `out[:, -1]` has read one step, the last: what has read all of them is at the first one, and in h_n (torch's
+    documentation of nn.LSTM, "Outputs"). Nothing reads the forward one of `h_n[-1]`.
     """
-    if (finding := _unlearnt(subject)) is not None:
-        yield finding
-        return
-    record, is_found = subject.attempt().record, False
-    for op in record.named(*RECURRENT):
-        if len(op.args) != 9 or not op.args[7] or op.out is None:  # packed ones have other arguments
+    step, is_found = subject.attempt(), False
+    with suppress(Exception):  # another probe tells
+        step = subject.backward(subject.batches[0])
+    for op in step.record.named(*RECURRENT):
+        layer = op.module
+        if not isinstance(layer, nn.RNNBase) or not layer.bidirectional:
             continue
-        is_found, axis, states = True, int(bool(op.args[8])), op.outputs[0]
-        takers = list(_readers(record, states))
-        if states.shape[axis] > 1 and takers and all(_takes_last(taker, axis, states.shape[axis]) for taker in takers):
-            half = states.shape[2] // 2
-            message = (
-                f"{half} of the {2 * half} features at the last of {states.shape[axis]} steps have read that one alone"
-            )
-            yield Finding(UNREAD_DIRECTION, takers[0].place, message, _FIX)
+        last, is_found = layer.num_layers - 1, True
+        recurs, reads = ([_learns(layer, f"weight_{part}_l{last}{end}") for end in _ENDS] for part in ("hh", "ih"))
+        if sum(recurs) == 1:
+            number = recurs.index(False)
+            unread = ("forward", "backward")[number]
+            message = f"the {unread} direction of the last layer gets no gradient: nothing reads its results"
+            if reads[number]:
+                message = f"the {unread} direction has read one step alone where its results are read"
+            yield Finding(UNREAD_DIRECTION, _reader(step.record, op) or op.place, message, _FIX)
             return
     if is_found:
         yield "bidirectional networks are read where both directions have seen the sequence"
 
 
-def _unlearnt(subject: Subject) -> Finding | None:
-    """A finding if one direction of a last layer gets no gradient, and the other one does."""
-    with suppress(Exception):  # another probe tells
-        record = subject.backward(subject.batches[0]).record
-        for op in record.named(*RECURRENT):
-            layer = op.module
-            if not isinstance(layer, nn.RNNBase) or not layer.bidirectional:
-                continue
-            names = [f"weight_ih_l{layer.num_layers - 1}{suffix}" for suffix in ("", "_reverse")]
-            has_gradient = [grad is not None and bool(grad.any()) for grad in (getattr(layer, n).grad for n in names)]
-            if sum(has_gradient) == 1:
-                unread = "forward" if has_gradient[1] else "backward"
-                message = f"the {unread} direction of the last layer gets no gradient: nothing reads its results"
-                places = [taker.place for taker in record.takers(op.outputs[1]) if taker.name == "__getitem__"]
-                return Finding(UNREAD_DIRECTION, next(iter(places), op.place), message, _FIX)
+_ENDS = ("", "_reverse")
+
+
+def _learns(layer: nn.Module, name: str) -> bool:
+    gradient = getattr(layer, name).grad
+    return gradient is not None and bool(gradient.any())
+
+
+def _reader(record: Record, op: Op) -> Place | None:
+    """The first line that takes a part of the results."""
+    todo, seen = list[Tensor](op.outputs), set[int]()
+    while todo:
+        for taker in record.takers(todo.pop(0)):
+            if taker.name in _PARTS:
+                return taker.place
+            made = [leaf for leaf in taker.outputs if leaf.requires_grad and id(leaf) not in seen]
+            todo, seen = [*todo, *made], seen | set(map(id, made))
     return None
-
-
-def _readers(record: Record, states: Tensor) -> Iterator[Op]:
-    """The calls that take states, or what is computed of each step alone."""
-    for op in record.takers(states):
-        if op.name in _STEPWISE and op.outputs[0].shape[:2] == states.shape[:2]:
-            yield from _readers(record, op.outputs[0])
-        elif op.outputs:
-            yield op
-
-
-def _takes_last(op: Op, axis: int, length: int) -> bool:
-    """Whether a call takes all features of the last step."""
-    if op.name != "__getitem__":
-        return False
-    index: Any = op.args[1] if isinstance(op.args[1], tuple) else (op.args[1],)
-    if len(index) <= axis or any(isinstance(part, Tensor | list) for part in index):
-        return False
-    others = [part for number, part in enumerate(index) if number != axis]
-    return index[axis] in (-1, length - 1) and all(part == slice(None) for part in others)

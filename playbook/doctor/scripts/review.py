@@ -178,12 +178,12 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     reason = "none was reached from this step in time, or it takes no batch"
     if unit is None:
         return [], reason
-    try:
-        if not unit.loaders:
-            sandbox.call(lambda: step.validate(unit, {}), _VALIDATED_S * crowding())
-    except sandbox.SandboxError as error:
-        if unit.gradients:
-            return [], str(error)
-        unit.gradients = True  # it may adapt a model before it evaluates that
-        return _val_batches(step, unit)
-    return batches_of(unit, NUM_VAL, lambda: step.validate(unit, {})), reason
+    # a first turn may begin what later ones add to, and an evaluation may adapt a model before
+    for unit.turn, unit.gradients in ((None, False), (0, False), (None, True)):
+        try:
+            sandbox.call(lambda: step.validate(unit, unit.first_batch()), _VALIDATED_S * crowding())
+        except sandbox.SandboxError as error:
+            reason = str(error)
+        else:
+            return batches_of(unit, NUM_VAL, lambda: step.validate(unit, {})), reason
+    return [], reason

@@ -139,7 +139,13 @@ def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
 def _events(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
     """What a step does, as `_watched` tells: a usual one, or the first of a loop if only that steps all optimizers."""
     limit_s = _EVENTS_S * crowding()
-    usual = sandbox.call(lambda: _watched(unit, things), limit_s)
+    try:
+        usual = sandbox.call(lambda: _watched(unit, things), limit_s)
+    except sandbox.SandboxError:
+        if not unit.loaders or unit.turn == 0:
+            raise
+        unit.turn = 0  # which may begin what later ones add to
+        return _events(unit, things)
     unused = [number for number, thing in enumerate(things) if isinstance(thing, Optimizer) and number not in usual[0]]
     if unit.loaders and unused:
         unit.turn = 0
