@@ -20,6 +20,7 @@ BAD_BROADCAST = Defect(
     explains=("crash", "loss-not-decreasing"),
 )
 LIGHT = True
+_SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul")
 _PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__sub__", "__rsub__", "mul", "eq", "div")
 
 
@@ -28,11 +29,12 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
 
     Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
     as it is, or is computed from it without gradients and meets a prediction whose last dimension nobody added: losses
-    over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1), unless
-    one of the two got a dimension for it. What the loss is made of counts without gradients too, as an advantage. A
-    prediction that is (B, B) already, of (B,) and (B, 1), is reported where a loss of torch's compares it with the
-    batch's (B,). Comparisons with the batch that a metric counts, in training or validation, are a warning, and so are
-    several predictions of a sample (B, N) that a loss of torch's, which warns of it, compares with one target (B, 1).
+    over pairs of samples give their operands their dimensions on purpose. So it is with (B, 1, N) and (B, N, 1),
+    unless one of the two got a dimension for it. What the loss is made of counts without gradients too, as an
+    advantage. A prediction that is (B, B) already, of (B,) and (B, 1), is reported where it meets the batch's (B,), in
+    a loss of torch's or where nobody gave the (B, 1) its last dimension. Comparisons with the batch that a metric
+    counts, in training or validation, are a warning, and so are several predictions of a sample (B, N) that a loss of
+    torch's, which warns of it, compares with one target (B, 1).
     """
     step = subject.step()
     least = 1 if num_samples(step.batch) == 1 else 2
@@ -46,7 +48,8 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         if op.name not in _PAIRED or len(op.inputs) < 2 or not (op.grad or id(op.out) in kin):
             continue
         left, right = op.inputs[:2]
-        square = op.name in REGRESSION and right.dim() == 1 < len(right) and left.shape == 2 * right.shape
+        square = right.dim() == 1 < len(right) and left.shape == 2 * right.shape
+        square = square and (op.name in REGRESSION or _is_of_column_and_row(record, left))
         if not (square or _grows(left, right, least)) or not (is_learned(left, op) or is_learned(right, op)):
             continue
         target = right if is_learned(left, op) else left
@@ -134,6 +137,16 @@ def _is_widened(record: Record, tensor: Tensor) -> bool:
         return False
     before = next((leaf for leaf in op.inputs if leaf is not tensor and leaf.shape == tensor.shape), None)
     return before is not None and _is_widened(record, before)
+
+
+def _is_of_column_and_row(record: Record, square: Tensor) -> bool:
+    """Whether a tensor (B, B) comes of (B,) and (B, 1), the latter as a network gives it."""
+    op = record.producer(square)
+    while op is not None and (whole := [leaf for leaf in op.inputs if leaf.shape == square.shape]):
+        op = record.producer(whole[0])
+    parts = [] if op is None or op.name.strip("_") not in _SUMS else op.inputs
+    columns = [part for part in parts if part.shape == (len(square), 1)]
+    return len(parts) == 2 and len(columns) == 1 and not _is_widened(record, columns[0])
 
 
 def _fix(op: Op, left: Tensor, right: Tensor, is_learned: bool) -> str:
