@@ -1,6 +1,7 @@
 """The program's data as tensors: the leaves of a sample or batch, an epoch of batches, and where they reach a loss."""
 
 import dataclasses
+import operator
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast
@@ -103,6 +104,14 @@ def size(dataset: Any) -> int | None:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return None
     return sized_len(dataset)
+
+
+def plain_numbers(batch: Any) -> list[int] | None:
+    """The samples of a batch that a sampler draws, by their numbers; None if it gives the data set something else."""
+    try:
+        return [operator.index(number) for number in batch]
+    except TypeError:
+        return None
 
 
 def remainder(loader: DataLoader) -> int:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Weighte
 from playbook.doctor import blame
 from playbook.doctor.batches import first, num_samples
 from playbook.doctor.findings import LOADER, Defect, Finding
-from playbook.doctor.samples import leaves, size
+from playbook.doctor.samples import leaves, plain_numbers, size
 from playbook.doctor.subject import Subject
 
 EVAL_DROPS_DATA = Defect(
@@ -83,8 +83,8 @@ def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
         if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
             continue  # else the samples are divided between the loaders by their numbers
         for batch in other.batch_sampler or []:
-            indices = {int(index) for index in batch}
-            if time.monotonic() > deadline or (other is loader and seen & indices):
+            indices = set(plain_numbers(batch) or ())
+            if time.monotonic() > deadline or not indices or (other is loader and seen & indices):
                 return None
             seen |= indices
     reason = f"its batch_sampler, {type(batches).__name__}, leaves them out"

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from playbook.doctor import blame, replay
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
+from playbook.doctor.machine import crowding
 from playbook.doctor.record import Record
 from playbook.doctor.samples import alone, train_loaders
 from playbook.doctor.subject import Subject
@@ -37,7 +38,7 @@ def loading_time(subject: Subject) -> Iterator[Finding | str]:
         workers = max(1, loader.num_workers)
         seconds = _fastest(_fetch(loader), _RATIO * step * workers)
         share = seconds / workers
-        if share < _LEAST_S or share < _RATIO * step:
+        if share < _LEAST_S * crowding() or share < _RATIO * step:
             yield f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
             continue
         if _asks_model(subject, _fetch(loader)):

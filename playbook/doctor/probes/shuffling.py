@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
@@ -13,7 +12,7 @@ from torch.utils.data.dataloader import DataLoader
 
 from playbook.doctor import blame
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.samples import class_leaf, column, copies, leaves, train_loaders
+from playbook.doctor.samples import class_leaf, column, copies, leaves, plain_numbers, train_loaders
 from playbook.doctor.subject import Subject
 
 TRAIN_NOT_SHUFFLED = Defect(
@@ -110,11 +109,9 @@ def _is_in_order(loader: DataLoader) -> bool:
         return False
     if type(loader.batch_sampler) is BatchSampler and type(loader.batch_sampler.sampler) is SequentialSampler:
         return True
-    drawn = [np.asarray(indices) for indices in itertools.islice(loader.batch_sampler, _DRAWN)]
-    if not drawn or any(indices.ndim != 1 or indices.dtype.kind != "i" for indices in drawn):
-        return False
-    steps = np.concatenate([np.abs(np.diff(indices)) for indices in drawn])
-    return len(steps) > 0 and bool(np.mean(steps == 1) > _NEIGHBOURS)
+    drawn = [plain_numbers(batch) or [] for batch in itertools.islice(loader.batch_sampler, _DRAWN)]
+    steps = [abs(one - other) for indices in drawn for one, other in itertools.pairwise(indices)]
+    return len(steps) > 0 and steps.count(1) > _NEIGHBOURS * len(steps)
 
 
 def _mixed(labels: Tensor) -> float:

@@ -14,6 +14,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from playbook.doctor import batch, sandbox
 from playbook.doctor.errors import ReviewError
@@ -321,3 +322,37 @@ def test_fit_stops_at_a_critical_finding(cli: Cli, workdir: Path, monkeypatch: p
     )
     assert fine.code == 0, fine.err
     assert "nothing found, 2 checks passed" in fine.out
+
+
+class _Shifted(Dataset):
+    """A sample is asked for by its number, a shift and a scale."""
+
+    def __init__(self, samples: Dataset) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)  # type: ignore[arg-type]  # it has a length
+
+    def __getitem__(self, asked: tuple[int, tuple[float, float]]) -> tuple[Tensor, Tensor]:
+        number, (shift, scale) = asked
+        x, y = self.samples[number]
+        return scale * (x + shift), y
+
+
+class _ByThree(Blobs):
+    def train_dataloader(self) -> DataLoader:
+        return self._loader(self.train_set, torch.randperm(400))
+
+    def val_dataloader(self) -> DataLoader:
+        return self._loader(self.val_set, torch.arange(100))
+
+    def _loader(self, samples: Dataset, order: Tensor) -> DataLoader:
+        batches = [[(int(number), (0.1, 1.0)) for number in numbers] for numbers in order.split(20)]
+        return DataLoader(_Shifted(samples), batch_sampler=batches)
+
+
+def test_samples_that_are_asked_for_by_more_than_a_number() -> None:
+    ids = frozenset({"eval-drops-data", "train-not-shuffled"})
+    report = review(lambda: (Classifier(), _ByThree()), ids=ids)
+    assert not report.findings, report
+    assert not report.notes, report
