@@ -50,6 +50,10 @@ class Replay(pl.LightningModule):
         """Runs a step as the script does, with all that it does to gradients; `note` gets each of its losses."""
         raise NotImplementedError
 
+    def ending_backwards(self) -> Any:
+        """A context in which a step ends with its last `backward`."""
+        raise NotImplementedError
+
 
 @dataclass
 class Subject:
@@ -177,7 +181,7 @@ class Subject:
         Raises:
             Exception: whatever the step raises.
         """
-        with self.dense_gradients(), likelihoods() as values, self.not_trained() as losses:
+        with self.dense_gradients(), likelihoods() as values, self.ending_backwards(), self.not_trained() as losses:
             step = self.record(batch)
         if losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
             step.error = None
@@ -245,6 +249,10 @@ class Subject:
         finally:
             torch.set_rng_state(state)
             self.model.zero_grad()
+
+    def ending_backwards(self) -> Any:
+        """A context in which a script's step ends with its last `backward`: what follows may write into weights."""
+        return self.script.ending_backwards() if self.script is not None else nullcontext()
 
     @contextmanager
     def dense_gradients(self) -> Iterator[None]:

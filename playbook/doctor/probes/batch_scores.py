@@ -22,14 +22,15 @@ from playbook.doctor.probes.metrics import METRIC_MISUSE
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train
 
-_LIBRARIES = ("sklearn.metrics", "torchmetrics.functional", "torchmetrics.functional.classification")
+_LIBRARIES = ("sklearn.metrics", *(f"torchmetrics.functional{part}" for part in ("", ".classification", ".regression")))
 _KINDS = ("f1score", "fbetascore", "auroc", "rocauc", "precision", "recall", "specificity", "matthewscorr", "kappa")
-_DIFFERENT, _APART = 1e-3, 0.01  # of scores up to 1; from there on the second digit changes
+_KINDS += ("r2score", "explainedvariance", "pearsoncorr", "spearmancorr", "concordancecorr")
+_DIFFERENT, _APART = 1e-3, 0.01  # of scores of at most 1; from there on the second digit changes
 _STEPS, _TRAIN_S = 30, 6.0  # after which even a network that knew one class has scores
 
 
 def batch_scores(subject: Subject) -> Iterator[Finding | str]:
-    """Compares F1, AUROC and their like, as validation steps log them for their batches, with those of all samples.
+    """Compares F1, AUROC, R² and their like, as validation steps log them for their batches, with those of all samples.
 
     Lightning shows the mean of what the steps log. Each score is computed once more, by the same function or metric, of
     the samples of the first batches together. A finding: it is apart from the mean of their scores; an advice, if by
@@ -45,7 +46,8 @@ def batch_scores(subject: Subject) -> Iterator[Finding | str]:
             scores = _scores(subject)
     for score in scores[:1]:
         if score.distance < _DIFFERENT:
-            yield "the scores of batches that a validation logs have the mean that all samples have"
+            if score.mean:  # it may be 0 for want of a class in the first batches
+                yield "the scores of batches that a validation logs have the mean that all samples have"
             return
         message = (
             f"{score.name} is a mean over batches: {score.mean:.3f} for the first {len(subject.val_batches)}, and"

@@ -1,7 +1,9 @@
 """Dropout and noise that go on in evaluation."""
 
+import ast
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -41,7 +43,8 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     as it is: noise that a trained spread scales (a variational autoencoder), that the loss looks at (diffusion), or
     that chooses positions (masking) is how such models are evaluated; so is uniform noise that fills the steps between
     whole numbers (dequantisation, Theis et al. 2016). A step that calls a model several times with the same values
-    averages over what it draws (Gal and Ghahramani 2016). Without a validation step, the training step is run in
+    averages over what it draws (Gal and Ghahramani 2016). Normal noise that an object of the user's adds which is no
+    module, as a channel that is simulated, is an advice. Without a validation step, the training step is run in
     evaluation mode, where F.dropout must be told of it.
     """
     step = subject.step(training=False) if subject.validates else evaluated(subject, subject.batches[0])
@@ -57,7 +60,9 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     noise = next((op for op in record.named(*_NOISE) if _is_plain(record, op)), None)
     differs = _difference(subject) if any(record.named(*_NOISE, *_DRAWING)) else 0.0
     if noise is not None and differs > 0:
-        yield _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
+        found = _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
+        mild = replace(found, defect=replace(found.defect, severity="advice"))
+        yield mild if _is_of_object(subject, noise) else found
         return
     if differs == 0:
         yield SAME_TWICE
@@ -106,6 +111,13 @@ def _is_plain(record: Record, op: Op) -> bool:
         elif name not in _PRODUCTS:  # that scale it by something computed
             return False
     return is_joined
+
+
+def _is_of_object(subject: Subject, op: Op) -> bool:
+    """Whether a method of a class that the model is not made of draws normal noise."""
+    owners = {node.name for node in source.around(op.place, ast.ClassDef)} if op.place is not None else set()
+    known = {cls.__name__ for cls in source.classes_in(subject.model)}
+    return op.name in NORMAL and bool(owners) and owners.isdisjoint(known)
 
 
 def _is_dequantised(values: Tensor, total: Op, draw: Op, noise: set[int]) -> bool:

@@ -152,7 +152,7 @@ def _go_backwards(subject: Subject, batch: Any, weights: set[int]) -> float:
         if any(id(leaf) in weights for leaf in leaves(nodes(loss.grad_fn))):
             losses.append(abs(float(loss.detach().sum())))
 
-    with noting_losses(subject.model, note):
+    with noting_losses(subject.model, note), subject.ending_backwards():
         loss = subject.train(batch)
     if subject.model.automatic_optimization and loss is not None and loss.requires_grad:
         losses.append(abs(float(loss.detach().sum())))

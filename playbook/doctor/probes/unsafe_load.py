@@ -123,9 +123,10 @@ def _values(name: str, place: Place, files: list[str]) -> Iterator[tuple[ast.exp
                 yield (given[0], Place(file, call.lineno)) if given else (default, place)
         return
     for scope in filter(None, (function, *classes[-1:], source.tree(place.file))):
-        found = [v for node in ast.walk(scope) for to, v in _bindings(node) if to and ast.unparse(to) == name]
+        found = [(n, v) for n in ast.walk(scope) for to, v in _bindings(n) if to and ast.unparse(to) == name]
+        around = [(n, v) for n, v in found if isinstance(n, ast.With) and n.lineno <= place.line <= (n.end_lineno or 0)]
         if found:
-            yield from ((value, Place(place.file, value.lineno)) for value in found)
+            yield from ((value, Place(place.file, value.lineno)) for _, value in around[-1:] or found)
             return
 
 

@@ -32,10 +32,11 @@ _WRITING = ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
 def validation_state(subject: Subject) -> Iterator[Finding | str]:
     """Compares weights, statistics of norms and other saved buffers before and after a validation step.
 
-    A few steps of training come first, as a moving average equals its weights before. Then weights and statistics must
-    stay as a step without its optimizer leaves them: a masked convolution writes its mask into its weights in every
-    forward pass. Another buffer may change (a best score, a counter) as long as a second validation of the same batch
-    gives the same outputs. Metrics keep their states for themselves.
+    A few steps of training come first, as a moving average equals its weights before. Then statistics must stay as a
+    step without its optimizer leaves them, and weights as well, unless the loss of that step stays as it was: every
+    forward pass may write a mask into weights, shorten rows of an embedding, or compute signs from other weights.
+    Another buffer may change (a best score, a counter) as long as a second validation of the same batch gives the same
+    outputs. Metrics keep their states for themselves.
     """
     if not subject.validates:
         return
@@ -43,14 +44,18 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     with suppress(Exception):  # another probe tells
         train(subject, _STEPS, _LIMIT_S)
     with subject.not_optimized():
-        subject.record(subject.batches[0])
+        loss = subject.record(subject.batches[0]).loss
     before = {name: value.detach().clone() for name, value in _saved(model).items()}
     step = _validated(subject)
     if step.error is not None:  # another probe tells
         return
     after = _saved(model)
     changed = [name for name, value in before.items() if name in after and _is_other(value, after[name])]
-    certain = [name for name in changed if isinstance(after[name], nn.Parameter) or name.endswith(_STATISTICS)]
+    certain = [name for name in changed if name.endswith(_STATISTICS)]
+    weights = [name for name in changed if isinstance(after[name], nn.Parameter)]
+    if weights and not _is_same_loss(subject, loss):
+        certain += weights
+    changed = [name for name in changed if name not in weights]
     if certain or (changed and _differ(step.record, _validated(subject).record)):
         names = certain or changed
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -61,20 +66,22 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     yield "validation leaves weights and statistics as they are"
 
 
+def _is_same_loss(subject: Subject, before: Tensor | None) -> bool:
+    with subject.not_optimized():
+        after = subject.record(subject.batches[0]).loss
+    return before is not None and after is not None and torch.allclose(before, after, rtol=_SAME, atol=0)
+
+
 def _validated(subject: Subject) -> Step:
     with subject.evaluating():
         return subject.record(subject.val_batches[0], training=False)
 
 
 def _saved(model: LightningModule) -> dict[str, Tensor]:
-    """Floating-point tensors of the model's state, except those of metrics, and of rows that each look shortens."""
-    own = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, Metric) or _shortens(part))
+    """Floating-point tensors of the model's state, except those of metrics."""
+    metrics = tuple(f"{name}." for name, part in model.named_modules() if isinstance(part, Metric))
     state = model.state_dict(keep_vars=True).items()
-    return {name: value for name, value in state if value.is_floating_point() and not name.startswith(own)}
-
-
-def _shortens(part: nn.Module) -> bool:
-    return isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None
+    return {name: value for name, value in state if value.is_floating_point() and not name.startswith(metrics)}
 
 
 def _is_other(before: Tensor, after: Tensor) -> bool:

@@ -64,6 +64,9 @@ class Script(Replay):
         step.optimize(batch, batch_idx, self.manual_backward)
         return None
 
+    def ending_backwards(self) -> Any:
+        return self.replay[0].ending_backwards()
+
     def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
         def backward(loss: Tensor, **options: Any) -> None:
             note(loss)

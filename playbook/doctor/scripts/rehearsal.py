@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce, wraps
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -36,7 +36,7 @@ from playbook.doctor.scripts.notes import Backward, Loading, Stack
 from playbook.doctor.training import parameters_of
 
 BATCHES = 8  # of each iteration over a loader
-_GRAPHS = 8  # steps after which living graphs are counted
+_GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are counted; if they grow; that are alike
 _LEAST = 4  # steps that a finding needs
 _WATCHED = (
     *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, zero_grad.MISSING_ZERO_GRAD),
@@ -156,14 +156,14 @@ class _Rehearsal:
         places = [self.eval_places[id(model)] for model in models if id(model) in self.eval_places]
         if is_evaluating and places:
             self.stuck_at[optimizer] = places[0]
-        if len(self.graphs) < _GRAPHS:
+        if len(self.graphs) < (_MOST_GRAPHS if self._is_growing() else _GRAPHS):
             gc.collect()
             self.graphs.append(len({node for tensor in notes.living(Tensor) for node in nodes(tensor.grad_fn)}))
-            if self._is_growing():
+            if len(self.graphs) <= _GRAPHS and self._is_growing():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
 
     def _is_growing(self) -> bool:
-        later = self.graphs[1:]
+        later = self.graphs[1:_GRAPHS]
         return len(later) >= _LEAST and all(b > a for a, b in pairwise(later)) and later[-1] > 2 * later[0]
 
     def look(self, has_ended: bool) -> Iterator[Finding | str]:
@@ -200,8 +200,11 @@ class _Rehearsal:
         if not self._is_growing():
             yield "no graph outlives its step"
             return
+        if any(len(list(group)) >= _LEVEL for _, group in groupby(self.graphs)):
+            return  # a window of the last ones is kept
         name, place = self.keeper
-        counts = f"{self.graphs[1]} nodes at step 2, {self.graphs[-1]} at step {len(self.graphs)}"
+        number = min(len(self.graphs), _GRAPHS)
+        counts = f"{self.graphs[1]} nodes at step 2, {self.graphs[number - 1]} at step {number}"
         yield Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.detach()")
 
     def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:

@@ -13,6 +13,7 @@ from unittest import mock
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from playbook.doctor import failure, sandbox
 from playbook.doctor.findings import RUN, Finding
@@ -38,6 +39,7 @@ from playbook.doctor.unchanged import unchanged
 
 _VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
 _VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine
+_TRAINS = "the statement that evaluates trains a model, too"
 _PROBE_SHARE = 0.3  # of the time, for one probe
 
 
@@ -181,9 +183,19 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     # a first turn may begin what later ones add to, and an evaluation may adapt a model before
     for unit.turn, unit.gradients in ((None, False), (0, False), (None, True)):
         try:
-            sandbox.call(lambda: step.validate(unit, unit.first_batch()), _VALIDATED_S * crowding())
+            sandbox.call(lambda: _try(step, unit), _VALIDATED_S * crowding())
         except sandbox.SandboxError as error:
-            reason = str(error)
+            reason = _TRAINS if _TRAINS in str(error) else str(error)
         else:
             return batches_of(unit, NUM_VAL, lambda: step.validate(unit, {})), reason
     return [], reason
+
+
+def _try(step: Step, unit: Unit) -> None:
+    """Runs a validation in this process, which must not train a model by an optimizer of its own."""
+
+    def refuse(*_: Any) -> NoReturn:
+        raise ValueError(_TRAINS)
+
+    register_optimizer_step_pre_hook(refuse)
+    step.validate(unit, unit.first_batch())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ class Step:
         events, self.emptied = _events(unit, self.things)
         self.num_losses = events.count(None)
         self.num_events = len(events)
+        self.num_to_backward = len(events) - events[::-1].index(None)
         self.optimizers = [self.things[number] for number in dict.fromkeys(events) if number is not None]
         self.optimizes = bool(self.optimizers)
         if not self.optimizers:  # the step is a closure, or a part of an accumulation
@@ -72,6 +74,10 @@ class Step:
         finally:
             _fill(without, is_zero=False)
         return losses
+
+    def ending_backwards(self) -> Any:
+        """A context in which a run ends with its last `backward`: what follows may write into the weights."""
+        return mock.patch.object(self, "num_events", self.num_to_backward)
 
     def skip(self, *_: Any, **__: Any) -> None:
         """In place of `backward`: gives parameters a gradient of zeros, which a script may read."""

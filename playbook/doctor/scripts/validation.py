@@ -75,11 +75,18 @@ class ValidationWatch(TorchFunctionMode):
         return is_quiet or any(not part.training for part in self.trained)
 
     def _caller(self, frame: FrameType) -> FrameType | None:
-        """The frame that called the outermost model; None where one is moved or loaded, or an optimizer uses it."""
+        """The frame that called the outermost model, or where that goes through a loader itself.
+
+        None where one is moved or loaded, or an optimizer uses it.
+        """
         methods = [frame for frame, _ in walk_stack(frame) if frame.f_code.co_varnames[:1] == ("self",)]
         if any(frame.f_code in _NO_CALLS for frame in methods):
             return None
         of_models = [frame for frame in methods if id(frame.f_locals.get("self")) in self.modules]
+        for caller in reversed(of_models):
+            loop = loop_around(caller, caller.f_lineno)
+            if loop is not None and begun_at(loop, caller):
+                return caller
         return of_models[-1].f_back if of_models else None
 
     def _is_training(self, stack: Stack) -> bool:

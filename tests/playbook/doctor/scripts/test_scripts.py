@@ -736,7 +736,8 @@ def test_a_pickle_at_a_fixed_path_is_the_scripts_own(tmp_path: Path) -> None:
         "import os\n\n\nclass Kept:\n    def __init__(self, folder='.'):\n        self.folder = folder\n"
         "        self.look(os.path.join(self.folder, 'data.pkl'))\n\n"
         "    def look(self, file):\n        self.fill(file)\n\n"
-        "    def fill(self, name):\n        file = open(name, 'rb')\n        self.data = pickle.load(file)\n\n\n"
+        "    def fill(self, name, other=sys.argv[0]):\n        with open(other) as file:\n            file.read()\n"
+        "        with open(name, 'rb') as file:\n            self.data = pickle.load(file)\n\n\n"
     )
     assert not reviewed(tmp_path, reading + of_object + kept + "Kept()\n" + CLEAN, only="unsafe-load").findings
     given = reading + kept.replace("read()", "read(sys.argv[0] and 'data.pkl')") + CLEAN
@@ -848,6 +849,58 @@ def test_gradients_that_are_zeroed_before_the_step_begins_and_after_its_end(tmp_
     report = reviewed(tmp_path, text, only="learning-rate-too-high,learning-rate-too-low")
     assert not report.findings, report
     assert any("the loss stays finite" in text for text in report.checked), report
+
+
+BINARY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+y = torch.randint(0, 3, (400,))
+x = torch.randn(400, 8)
+x[:, :3] += 2.0 * F.one_hot(y, 3)
+train_loader = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)
+val_loader = DataLoader(TensorDataset(x[320:], y[320:]), batch_size=20)
+
+
+class Signs(nn.Linear):
+    def forward(self, x):
+        if not hasattr(self.weight, "whole"):
+            self.weight.whole = self.weight.data.clone() / 100
+        self.weight.data = self.weight.whole.sign()
+        return F.linear(x, self.weight, self.bias) / x.shape[1] ** 0.5
+
+
+layers = [Signs(8, 64), nn.Hardtanh(), Signs(64, 64), nn.Hardtanh(), Signs(64, 64), nn.Hardtanh(), Signs(64, 3)]
+model = nn.Sequential(*layers)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for epoch in range(3):
+    model.train()
+    for inputs, target in train_loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(inputs), target)
+        loss.backward()
+        for layer in model[::2]:
+            layer.weight.data.copy_(layer.weight.whole)
+        optimizer.step()
+        for layer in model[::2]:
+            layer.weight.whole.copy_(layer.weight.data.clamp(-1, 1))
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for inputs, target in val_loader:
+            correct += (model(inputs).argmax(1) == target).sum().item()
+    print(epoch, correct)
+"""
+
+
+@pytest.mark.slow
+def test_weights_that_are_signs_of_others(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, BINARY, only="validation-changes-model,vanishing-gradient")
+    assert not report.findings, report
+    assert "validation leaves weights and statistics as they are" in report.checked, report
 
 
 def test_a_loss_that_reaches_no_network(tmp_path: Path) -> None:
@@ -1250,6 +1303,77 @@ for words, goal in zip(sentences, heads):
     report = reviewed(tmp_path, text, only="label-out-of-range,non-finite")
     assert not report.findings, report
     assert not [note for note in report.notes if "ValueError" in note], report.notes
+
+
+OWN_METHODS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+y = torch.randint(0, 3, (400,))
+x = torch.randn(400, 8)
+x[:, :3] += 2.0 * F.one_hot(y, 3)
+train_loader = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)
+val_loader = DataLoader(TensorDataset(x[320:], y[320:]), batch_size=20)
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.net(x)
+
+    def fit(self, loader):
+        optimizer = torch.optim.Adam(self.parameters(), lr=1e-2)
+        for inputs, target in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(self.forward(inputs), target).backward()
+            optimizer.step()
+
+    def evaluate(self, loader):
+        return sum((self.forward(inputs).argmax(1) == target).sum().item() for inputs, target in loader)
+
+    def score(self, loader):
+        correct = 0
+        for inputs, target in loader:
+            correct += (self.forward(inputs).argmax(1) == target).sum().item()
+        return correct
+
+
+tagger = Tagger()
+for epoch in range(3):
+    tagger.fit(train_loader)
+    print(epoch, tagger.score(val_loader))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["score", "evaluate"])
+def test_a_model_that_trains_and_evaluates_by_its_own_methods(tmp_path: Path, method: str) -> None:
+    """The optimizer of each epoch is another one, which the review did not see as it began."""
+    text = OWN_METHODS.replace("tagger.score", f"tagger.{method}")
+    report = reviewed(tmp_path, text, only="validation-changes-model,eval-nondeterminism")
+    assert not report.findings, report
+    if method == "score":
+        assert "validation leaves weights and statistics as they are" in report.checked, report
+
+
+@pytest.mark.slow
+def test_a_window_of_losses_that_keep_graphs(tmp_path: Path) -> None:
+    """Reported is what grows, also where each epoch begins anew, and no list of the last ten."""
+    growing = changed(("        optimizer.step()", "        optimizer.step()\n        losses.append(loss)"))
+    again = growing.replace("    model.train()", "    model.train()\n    losses = []")
+    for text in (growing, again):
+        report = reviewed(tmp_path, text, only="graph-retained")
+        assert lines(report) == [("graph-retained", "losses.append(loss)")], report
+    last = growing.replace("losses.append(loss)", "losses = [*losses[-9:], loss]")
+    report = reviewed(tmp_path, last, only="graph-retained")
+    assert not report.findings, report
+    assert "no graph outlives its step" not in report.checked
 
 
 def test_a_running_average_that_keeps_graphs(tmp_path: Path) -> None:
