@@ -180,8 +180,9 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     reason = "none was reached from this step in time, or it takes no batch"
     if unit is None:
         return [], reason
-    # a first turn may begin what later ones add to, and an evaluation may adapt a model before
-    for unit.turn, unit.gradients in ((None, False), (0, False), (None, True)):
+    ways = (None, unit.gradients), (0, unit.gradients), (None, True)  # for it may begin sums, or adapt a model first
+    for turn, gradients in ways:
+        unit.turn, unit.gradients = turn, gradients
         try:
             sandbox.call(lambda: _try(step, unit), _VALIDATED_S * crowding())
         except sandbox.SandboxError as error:

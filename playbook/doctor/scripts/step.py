@@ -44,7 +44,7 @@ class Step:
         events, self.emptied = _events(unit, self.things)
         self.num_losses = events.count(None)
         self.num_events = len(events)
-        self.num_to_backward = len(events) - events[::-1].index(None)
+        self.num_to_backward = max((count for count, event in enumerate(events, 1) if event is None), default=0)
         self.optimizers = [self.things[number] for number in dict.fromkeys(events) if number is not None]
         self.optimizes = bool(self.optimizers)
         if not self.optimizers:  # the step is a closure, or a part of an accumulation

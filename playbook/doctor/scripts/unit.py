@@ -203,7 +203,8 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         return Unit(spot, loaders, variables, [], _body(spot), carried)
     before, after = _split(_body(spot), spot.first)
     states = carried.intersection(names(after, ast.Load))
-    started = [part for part in before if _begins(part, states, variables | spot.frame.f_globals) or _zeroes(part)]
+    scope, read = variables | spot.frame.f_globals, set(names(after, ast.Load))
+    started = [part for part in before if _begins(part, states, scope) or _zeroes(part, read)]
     unit = Unit(spot, [], variables, before, [*started, *after], carried)
     target = [spot.loop.target] if isinstance(spot.loop, ast.For) else []
     made = set(names([*target, *before], ast.Store))
@@ -213,9 +214,10 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     return unit
 
 
-def _zeroes(statement: ast.stmt) -> bool:
-    """Whether a statement zeroes gradients, which may come before what a step begins with."""
-    return any(isinstance(node, ast.Attribute) and node.attr == "zero_grad" for node in ast.walk(statement))
+def _zeroes(statement: ast.stmt, read: set[str]) -> bool:
+    """Whether a statement zeroes gradients, and assigns nothing that the step reads."""
+    is_zeroing = any(isinstance(node, ast.Attribute) and node.attr == "zero_grad" for node in ast.walk(statement))
+    return is_zeroing and read.isdisjoint(names([statement], ast.Store))
 
 
 def _is_value(value: Any) -> bool:
