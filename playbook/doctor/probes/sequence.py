@@ -124,15 +124,18 @@ def _with_others(
 def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) -> Iterator[Tensor]:
     """The change of a result (T, …) that has the dimension of time, perhaps in one with that of samples.
 
-    In one they are in either order, B · T or T · B; it is the one in which earlier results change less.
+    In one they are in either order, B · T or T · B; it is the one in which earlier results change less, as it is where
+    there are as many classes as elements.
     """
     if axis == 1 and all(leaf.dim() > 1 and len(leaf) == num * length for leaf in (before, after)):  # for the loss
         by_sample = [leaf.unflatten(0, (num, length)) for leaf in (before, after)]
         by_time = [leaf.unflatten(0, (length, num)).transpose(0, 1) for leaf in (before, after)]
         before, after = min(by_sample, by_time, key=lambda pair: change(*pair)[:, : length // 2].max().item())
-    time = next((dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] == length), None)
-    if time is not None and before.shape == after.shape and len(before) == num and before.is_floating_point():
-        yield change(before, after).movedim(time, 0)
+    lengths = (length, length - 1)  # the module may cut the last element itself
+    times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] in lengths]
+    if times and before.shape == after.shape and len(before) == num and before.is_floating_point():
+        changed = change(before, after)
+        yield min((changed.movedim(dim, 0) for dim in times), key=lambda part: part[: length // 2].max().item())
 
 
 def _leak_line(subject: Subject, records: list[Record], half: int, length: int) -> Place | None:

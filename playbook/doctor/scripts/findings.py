@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from playbook.doctor import source
 from playbook.doctor.blame import maker, option
+from playbook.doctor.code import name_of
 from playbook.doctor.findings import Place
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.module import Script
@@ -36,13 +37,30 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
     passed = {"parameter-not-optimized"} if _is_optimised(model, step) else set()
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
     kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
-    latent = [not re.search(_OF_LATER.get(item["id"], ""), text) or _is_once_an_epoch(item, model) for item in kept]
+    idle = set() if any(map(_sends, map(source.tree, model.files))) else {"device-unsafe-tensor", "host-sync"}
+    latent = [
+        item["id"] in idle or not re.search(_OF_LATER.get(item["id"], ""), text) or _is_once_an_epoch(item, model)
+        for item in kept
+    ]
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
     fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in kept]
     return [
         _placed(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
         for item, fix, is_latent in zip(kept, fixes, latent, strict=True)
     ]
+
+
+def _sends(tree: ast.AST) -> bool:
+    """Whether a file sends anything to a device: `x.to(device)` alone leaves a tensor where it is."""
+    nodes = list(ast.walk(tree))
+    alone = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    given = [(node.value, node.targets) for node in nodes if isinstance(node, ast.Assign)]
+    made = [targets for value, targets in given if isinstance(value, ast.Call) and name_of(value) in _FACTORIES]
+    tensors = {ast.unparse(target) for targets in made for target in targets}
+    by_option = any(isinstance(node, ast.keyword) and node.arg == "device" for node in nodes)
+    calls = source.calls(tree, "to", "cuda", "prepare", "set_default_device", "set_default_tensor_type")
+    owners = [(call, call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
+    return by_option or any(call not in alone or ast.unparse(owner) not in tensors for call, owner in owners)
 
 
 def _is_optimised(model: Script, step: Step) -> bool:

@@ -409,6 +409,19 @@ def test_a_tensor_made_in_forward_without_a_device(tmp_path: Path, move: str, se
     assert [(item["id"], item["severity"]) for item in found] == [("device-unsafe-tensor", severity)]
 
 
+def test_a_tensor_that_is_sent_nowhere(tmp_path: Path) -> None:
+    """Its copy on the device is dropped, so that all stays on the CPU, wherever the script runs."""
+    send = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nx.to(device)\nmodel, losses ='
+    text = changed(
+        ("return self.second(x)", "return self.second(x) + torch.zeros(len(x), 3)"), ("model, losses =", send)
+    )
+    [finding] = reviewed(tmp_path, text, only="device-unsafe-tensor").findings
+    assert finding["severity"] == "advice"
+    sent = text.replace("x.to(device)", "x = x.to(device)")
+    [finding] = reviewed(tmp_path, sent, only="device-unsafe-tensor").findings
+    assert finding["severity"] == "critical"
+
+
 def test_a_step_that_reads_the_gradients_of_its_optimizer(tmp_path: Path) -> None:
     norms = "torch.stack([p.grad.norm() for p in optimizer.param_groups[0]['params'] if p.grad is not None])"
     text = changed(("        loss.backward()\n", f"        loss.backward()\n        {norms}\n"))
