@@ -193,6 +193,7 @@ def test_a_number_that_is_written_each_time_stays_one() -> None:
     text = text.replace("    bar", "    if done:\n        bar")
     new = repaired("host-sync", text, "x.item()", "….detach()  # keep the tensor")
     assert new == text.replace("x.item()", "x.detach()")
+    assert repaired("host-sync", "print('loss', x.item())\n", "x.item()", "….detach()  # keep the tensor") is None
 
 
 def test_a_tensor_is_made_on_the_device_of_one_that_is_there() -> None:

@@ -4,10 +4,7 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from tests.playbook.doctor.cases.causal_leak import Data
-
-__all__ = ["Data"]
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class Model(pl.LightningModule):
@@ -15,21 +12,33 @@ class Model(pl.LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed = nn.Embedding(12, 32, max_norm=1.0)
-        self.net = nn.GRU(32, 32, batch_first=True)
-        self.out = nn.Linear(32, 12)
+        self.embed = nn.Embedding(400, 32, max_norm=1.0)
+        self.out = nn.Linear(32, 2)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.out(self.net(self.embed(tokens))[0])
-
-    def loss(self, tokens: Tensor) -> Tensor:
-        return F.cross_entropy(self(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    def forward(self, words: Tensor) -> Tensor:
+        return self.out(self.embed(words).mean(1))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return self.loss(batch[0])
+        words, label = batch
+        return F.cross_entropy(self(words), label)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.loss(batch[0]))
+        self.log("val_loss", self.training_step(batch, batch_idx))
 
     def configure_optimizers(self) -> Any:
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+
+class Data(pl.LightningDataModule):
+    """Texts of six words, whose label tells from which half of the vocabulary most of them come."""
+
+    def setup(self, stage: str) -> None:
+        words = torch.randint(0, 400, (600, 6), generator=torch.Generator().manual_seed(0))
+        label = ((words < 200).sum(1) > 3).long()
+        self.train, self.val = TensorDataset(words[:500], label[:500]), TensorDataset(words[500:], label[500:])
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.train, batch_size=20, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.val, batch_size=20)

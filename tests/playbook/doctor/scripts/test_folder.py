@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from playbook.doctor import sandbox
-from playbook.doctor.scripts.folder import ForbiddenError, _watch
+from playbook.doctor.scripts import folder
+from playbook.doctor.scripts.folder import Copy, ForbiddenError, _watch
 from tests.playbook.doctor.programs import needs_fork
 
 pytestmark = needs_fork
@@ -30,3 +31,16 @@ def test_python_itself_writes_in_the_folder_alone(tmp_path: Path) -> None:
     sandbox.call(write, 30)  # a hook of this kind stays for good
     assert [path.name for path in own.iterdir()] == ["moved"]
     assert other.read_text(encoding="utf-8") == "before"
+
+
+def test_what_is_too_large_is_a_link_and_the_rest_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "_BYTES", 100)
+    own, scratch = tmp_path / "own", tmp_path / "scratch"
+    own.mkdir()
+    scratch.mkdir()
+    for name, size in (("data", 101), ("first.pt", 60), ("second.pt", 40)):
+        (own / name).write_bytes(bytes(size))
+    copy = Copy(own, scratch)
+    assert [path.name for path in copy.folder.iterdir() if path.is_symlink()] == ["data"]

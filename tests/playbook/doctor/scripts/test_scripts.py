@@ -495,6 +495,30 @@ def test_validation_is_known_by_its_mode_too(tmp_path: Path) -> None:
     assert not report.notes, report
 
 
+def test_a_validation_that_gathers_what_its_first_turn_begins(tmp_path: Path) -> None:
+    gathered = """for number, (inputs, target) in enumerate(val_loader):
+            if number == 0:
+                scores = model(inputs)
+            else:
+                scores = torch.cat([scores, model(inputs)])
+            correct = scores.argmax(1).sum().item()"""
+    loop = """for inputs, target in val_loader:
+            correct += (model(inputs).argmax(1) == target).sum().item()"""
+    report = reviewed(tmp_path, changed((loop, gathered)), only="validation-changes-model")
+    assert not report.notes, report
+    assert "validation leaves weights and statistics as they are" in report.checked, report
+
+
+def test_a_validation_of_one_sample_behind_a_norm(tmp_path: Path) -> None:
+    """Norms refuse that in training mode, which the evaluation leaves itself."""
+    loop = """for inputs, target in val_loader:
+            correct += (model(inputs).argmax(1) == target).sum().item()"""
+    alone = "model.eval()\n        correct = model(x[320:321]).argmax().item()"
+    text = changed(("nn.Dropout(0.1)", "nn.BatchNorm1d(32)"), (loop, alone))
+    report = reviewed(tmp_path, text, only="validation-changes-model")
+    assert not any("validation: ValueError" in note for note in report.notes), report
+
+
 def test_a_validation_that_asks_for_gradients(tmp_path: Path) -> None:
     slope = "torch.autograd.grad(F.cross_entropy(model(inputs), target), model.second.bias)[0].sum().item()"
     text = changed(
