@@ -24,7 +24,7 @@ from playbook.doctor.batches import first, first_positions
 from playbook.doctor.losses import likelihoods
 from playbook.doctor.record import Record
 from playbook.doctor.steps import Step
-from playbook.doctor.unchanged import unchanged
+from playbook.doctor.unchanged import modes_kept, unchanged
 
 NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
 LONG_S, LONGEST_S = 0.25, 10.0  # a step that takes longer is slow; one that takes so long is ended
@@ -300,16 +300,14 @@ class Subject:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
-        modes = {part: part.training for part in self.model.modules()}
-        self.model.on_validation_model_eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            if type(self.model).on_validation_model_train is not pl.LightningModule.on_validation_model_train:
-                self.model.on_validation_model_train()
-            for part, training in modes.items():
-                part.training = training
+        with modes_kept(self.model.modules()):
+            self.model.on_validation_model_eval()
+            try:
+                with torch.no_grad():
+                    yield
+            finally:
+                if type(self.model).on_validation_model_train is not pl.LightningModule.on_validation_model_train:
+                    self.model.on_validation_model_train()
 
 
 def _test_loaders(owner: Any) -> Any:

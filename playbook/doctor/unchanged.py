@@ -1,7 +1,7 @@
 """Runs steps of a module without leaving a trace in it."""
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +50,17 @@ def unchanged(module: nn.Module) -> Iterator[None]:
                 elif copy is not None:
                     refill(value, copy)
                 attributes[name] = value
+
+
+@contextmanager
+def modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Restores on exit whether each of these modules is in training mode; it goes without their own `train`."""
+    modes = {module: module.training for module in modules}
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def log_nothing(module: LightningModule) -> None:

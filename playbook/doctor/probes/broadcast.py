@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -66,9 +67,10 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
         yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left, op)))
         return
-    milder = [*_repeated(step), *(finding for counted in _steps(subject) for finding in _counted(subject, counted))]
-    if milder:
-        yield milder[0]
+    counted = (finding for counted in _steps(subject) for finding in _counted(subject, counted))
+    milder = next(chain(_repeated(step), counted), None)
+    if milder is not None:
+        yield milder
         return
     if all(loss.kind != "regression" or loss.prediction.shape == loss.target.shape for loss in step.losses):
         yield "predictions and targets have the same shape in the loss"

@@ -17,6 +17,7 @@ UNREAD_DIRECTION = Defect(
 )
 LIGHT = True
 _PARTS = ("__getitem__", "select", "gather", "take_along_dim")
+_ENDS = ("", "_reverse")  # of the names of weights, forwards and backwards
 _FIX = "torch.cat([h_n[-2], h_n[-1]], dim=1)  # the last states of both directions"
 
 
@@ -26,14 +27,14 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
     That of `out[:, -1]` has read one step, the last: what has read all of them is at the first one, and in h_n (torch's
     documentation of nn.LSTM, "Outputs"). Nothing reads the forward one of `h_n[-1]`.
     """
-    step, is_found = subject.attempt(), False
+    step, are_read = subject.attempt(), list[bool]()
     with suppress(Exception):  # another probe tells
         step = subject.backward(subject.batches[0])
     for op in step.record.named(*RECURRENT):
         layer = op.module
         if not isinstance(layer, nn.RNNBase) or not layer.bidirectional:
             continue
-        last, is_found = layer.num_layers - 1, True
+        last = layer.num_layers - 1
         recurs, reads = ([_learns(layer, f"weight_{part}_l{last}{end}") for end in _ENDS] for part in ("hh", "ih"))
         if sum(recurs) == 1:
             number = recurs.index(False)
@@ -43,11 +44,9 @@ def directions(subject: Subject) -> Iterator[Finding | str]:
                 message = f"the {unread} direction has read one step alone where its results are read"
             yield Finding(UNREAD_DIRECTION, _reader(step.record, op) or op.place, message, _FIX)
             return
-    if is_found:
+        are_read.append(all(recurs))  # not so if the backward pass failed
+    if are_read and all(are_read):
         yield "bidirectional networks are read where both directions have seen the sequence"
-
-
-_ENDS = ("", "_reverse")
 
 
 def _learns(layer: nn.Module, name: str) -> bool:

@@ -43,8 +43,7 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     model = subject.model
     with suppress(Exception):  # another probe tells
         train(subject, _STEPS, _LIMIT_S)
-    with subject.not_optimized():
-        loss = subject.record(subject.batches[0]).loss
+    loss = _training_loss(subject)
     before = {name: value.detach().clone() for name, value in _saved(model).items()}
     step = _validated(subject)
     if step.error is not None:  # another probe tells
@@ -53,7 +52,7 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     changed = [name for name, value in before.items() if name in after and _is_other(value, after[name])]
     certain = [name for name in changed if name.endswith(_STATISTICS)]
     weights = [name for name in changed if isinstance(after[name], nn.Parameter)]
-    if weights and not _is_same_loss(subject, loss):
+    if weights and not _is_same(loss, _training_loss(subject)):
         certain += weights
     changed = [name for name in changed if name not in weights]
     if certain or (changed and _differ(step.record, _validated(subject).record)):
@@ -66,9 +65,12 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     yield "validation leaves weights and statistics as they are"
 
 
-def _is_same_loss(subject: Subject, before: Tensor | None) -> bool:
+def _training_loss(subject: Subject) -> Tensor | None:
     with subject.not_optimized():
-        after = subject.record(subject.batches[0]).loss
+        return subject.record(subject.batches[0]).loss
+
+
+def _is_same(before: Tensor | None, after: Tensor | None) -> bool:
     return before is not None and after is not None and torch.allclose(before, after, rtol=_SAME, atol=0)
 
 

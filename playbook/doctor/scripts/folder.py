@@ -75,9 +75,11 @@ class Copy:
         return folder.name in _ALONE or folder.name[0] == "." or (folder / "pyvenv.cfg").exists() or full
 
     def _fits(self, size: int) -> bool:
-        fits = self.bytes + size <= _BYTES and self.files < _FILES
-        self.bytes, self.files = self.bytes + fits * size, self.files + fits
-        return fits
+        if self.bytes + size > _BYTES or self.files >= _FILES:
+            return False
+        self.bytes += size
+        self.files += 1
+        return True
 
     def restored(self, tree: Any) -> Any:
         """Texts in lists and dicts, with the original folder's name in place of the copy's."""

@@ -35,7 +35,7 @@ from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import ValidationWatch, gives_numbers, goes_on, in_training_mode
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 from playbook.doctor.training import parameters_of
-from playbook.doctor.unchanged import unchanged
+from playbook.doctor.unchanged import modes_kept, unchanged
 
 _VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
 _VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine
@@ -165,14 +165,11 @@ def _review(
 @contextmanager
 def _evaluating(parts: dict[str, nn.Module]) -> Iterator[None]:
     """Networks in evaluation mode: a validation that is replayed changes no modes itself."""
-    modes = {module: module.training for part in parts.values() for module in part.modules()}
-    for module in modes:
-        module.training = False
-    try:
+    modules = {module for part in parts.values() for module in part.modules()}
+    with modes_kept(modules):
+        for module in modules:
+            module.training = False
         yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:

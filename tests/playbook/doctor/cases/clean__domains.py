@@ -4,9 +4,10 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from tests.playbook.doctor.cases.clean__late_adversary import Reversed
+from tests.playbook.doctor.programs import Blobs
 
 
 class Model(pl.LightningModule):
@@ -33,20 +34,14 @@ class Model(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-class Data(pl.LightningDataModule):
+class Data(Blobs):
     def __init__(self) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        y = torch.randint(0, 3, (500,), generator=generator)
-        x = torch.randn(500, 8, generator=generator)
-        x[:, :3] += 2.0 * F.one_hot(y, 3)
-        other = torch.randn(500, 8, generator=generator) + 0.5
-        parts = (x, y, torch.zeros_like(y), other, torch.ones_like(y))
-        self.train_set = TensorDataset(*(part[:400] for part in parts))
-        self.val_set = TensorDataset(*(part[400:] for part in parts))
+        self.train_set, self.val_set = _beside_another(self.train_set), _beside_another(self.val_set)
 
-    def train_dataloader(self) -> DataLoader:
-        return DataLoader(self.train_set, batch_size=20, shuffle=True)
 
-    def val_dataloader(self) -> DataLoader:
-        return DataLoader(self.val_set, batch_size=20)
+def _beside_another(samples: Dataset) -> TensorDataset:
+    """Samples with their labels and their domain, 0, beside those of domain 1."""
+    x, y = samples[:]
+    other = torch.randn(len(x), 8, generator=torch.Generator().manual_seed(1)) + 0.5
+    return TensorDataset(x, y, torch.zeros_like(y), other, torch.ones_like(y))

@@ -56,6 +56,8 @@ for epoch in range(3):
     print(epoch, correct)
 """
 
+DATA = CLEAN[: CLEAN.index("class Net")]
+
 GAN = """
 import torch
 from torch import nn
@@ -888,21 +890,9 @@ def test_gradients_that_are_zeroed_before_the_step_begins_and_after_its_end(tmp_
     assert any("the loss stays finite" in text for text in report.checked), report
 
 
-BINARY = """
-import torch
-import torch.nn.functional as F
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(0)
-y = torch.randint(0, 3, (400,))
-x = torch.randn(400, 8)
-x[:, :3] += 2.0 * F.one_hot(y, 3)
-train_loader = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)
-val_loader = DataLoader(TensorDataset(x[320:], y[320:]), batch_size=20)
-
-
-class Signs(nn.Linear):
+BINARY = (
+    DATA
+    + """class Signs(nn.Linear):
     def forward(self, x):
         if not hasattr(self.weight, "whole"):
             self.weight.whole = self.weight.data.clone() / 100
@@ -931,6 +921,7 @@ for epoch in range(3):
             correct += (model(inputs).argmax(1) == target).sum().item()
     print(epoch, correct)
 """
+)
 
 
 @pytest.mark.slow
@@ -1342,21 +1333,9 @@ for words, goal in zip(sentences, heads):
     assert not [note for note in report.notes if "ValueError" in note], report.notes
 
 
-OWN_METHODS = """
-import torch
-import torch.nn.functional as F
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(0)
-y = torch.randint(0, 3, (400,))
-x = torch.randn(400, 8)
-x[:, :3] += 2.0 * F.one_hot(y, 3)
-train_loader = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)
-val_loader = DataLoader(TensorDataset(x[320:], y[320:]), batch_size=20)
-
-
-class Tagger(nn.Module):
+OWN_METHODS = (
+    DATA
+    + """class Tagger(nn.Module):
     def __init__(self):
         super().__init__()
         self.net = nn.Linear(8, 3)
@@ -1386,6 +1365,7 @@ for epoch in range(3):
     tagger.fit(train_loader)
     print(epoch, tagger.score(val_loader))
 """
+)
 
 
 @pytest.mark.slow
