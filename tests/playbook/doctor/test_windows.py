@@ -10,6 +10,12 @@ from playbook.doctor.windows import overlapping
 LENGTH, NUM = 20, 300
 
 
+@pytest.fixture(autouse=True)
+def _time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all windows, also on a busy machine."""
+    monkeypatch.setattr("playbook.doctor.windows._SECONDS", 60.0)
+
+
 def windows(stride: int = 1) -> Tensor:
     """(NUM, LENGTH, 2) of one series."""
     series = torch.randn(stride * NUM + LENGTH, 2, generator=torch.Generator().manual_seed(0))
