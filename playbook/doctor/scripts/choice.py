@@ -18,8 +18,8 @@ from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.step import Step
 from playbook.doctor.subject import Subject
 
-_OTHERWISE = (  # the rehearsal looks in place of the first seven; the others are about Lightning
-    *("zero_grad", "clipping", "kept_weights", "schedule", "modes", "retained", "run"),
+_OTHERWISE = (  # the rehearsal looks in place of the first eight; the others are about Lightning
+    *("zero_grad", "clipping", "kept_weights", "recreated_optimizers", "schedule", "modes", "retained", "run"),
     *("metrics", "batch_means", "batch_scores", "scalar_loss", "accumulation"),
 )
 _OF_ANY = ("adam_l2", "registration", "repeated_layers", "unsafe_load")  # need no batch

@@ -24,7 +24,7 @@ from playbook.doctor import blame, failure, source
 from playbook.doctor.evaluation import GRAPH_IN_EVAL, matters
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.graph import nodes
-from playbook.doctor.probes import clipping, kept_weights, zero_grad
+from playbook.doctor.probes import clipping, kept_weights, recreated_optimizers, zero_grad
 from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
@@ -40,7 +40,7 @@ _GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are 
 _LEAST = 4  # steps that a finding needs
 _WATCHED = (
     *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, zero_grad.MISSING_ZERO_GRAD),
-    *(GRAPH_IN_EVAL, GRAPH_RETAINED, SCHEDULER_CADENCE, STUCK_IN_EVAL),
+    *(GRAPH_IN_EVAL, GRAPH_RETAINED, recreated_optimizers.OPTIMIZER_RECREATED, SCHEDULER_CADENCE, STUCK_IN_EVAL),
 )
 
 
@@ -99,6 +99,7 @@ class _Rehearsal:
         self.zeroing = zero_grad.WATCH()
         self.clipping = clipping.WATCH()
         self.kept_weights = kept_weights.WATCH()
+        self.optimizers = recreated_optimizers.WATCH()
         self.evaluations = Evaluations()
         self.num_steps = 0
         self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
@@ -129,6 +130,8 @@ class _Rehearsal:
         nn.Module.eval = evaluate  # type: ignore[method-assign]
         self.clipping.begin()
         self.kept_weights.begin()
+        self.optimizers.begin()
+        self.optimizers.round = _iteration
         self.evaluations.begin()
         register_optimizer_step_pre_hook(self._before_step)
         for kind in vars(lr_scheduler).values():
@@ -175,6 +178,7 @@ class _Rehearsal:
         yield from self.zeroing.look()
         yield from self.clipping.look()
         yield from self.kept_weights.look()
+        yield from self.optimizers.look()
         yield from self.evaluations.look()
         yield from self._modes()
         yield from self._graph()
@@ -245,6 +249,11 @@ class _Rehearsal:
         files = source.imported(besides=self.imported_before)
         calls = [call.func for file in files for call in source.calls(source.tree(file), "step")]
         return not names or any(isinstance(call, ast.Attribute) and _last_name(call.value) in names for call in calls)
+
+
+def _iteration() -> tuple[Any, Any]:
+    """The latest iteration over a loader, which comes first."""
+    return notes.iterations[-1] if notes.iterations else (None, object())
 
 
 def _last_name(node: ast.expr) -> str:

@@ -1200,6 +1200,32 @@ def test_a_rate_that_no_optimizer_reads(tmp_path: Path) -> None:
     assert lines(report) == [("scheduler-cadence", "optimizer.lr = 1e-3 * 0.5**epoch")], report
 
 
+MADE = "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)"
+
+
+@pytest.mark.slow
+def test_an_optimizer_for_each_epoch(tmp_path: Path) -> None:
+    text = changed((f"{MADE}\n", ""), ("    model.train()\n", f"    {MADE}\n    model.train()\n"))
+    report = reviewed(tmp_path, text, only="optimizer-recreated")
+    assert [(*line, item["severity"]) for line, item in zip(lines(report), report.findings, strict=True)] == [
+        ("optimizer-recreated", MADE, "warning")
+    ], report
+    decayed = reviewed(tmp_path, text.replace("lr=1e-3", "lr=1e-3 * 0.9**epoch"), only="optimizer-recreated")
+    assert [item["severity"] for item in decayed.findings] == ["advice"], decayed
+
+
+@pytest.mark.slow
+def test_an_optimizer_for_each_task_and_each_beginning(tmp_path: Path) -> None:
+    for_each = ("    model.train()\n", f"    {MADE}\n    model.train()\n")
+    tasks = ("    for inputs, target in train_loader:", "    for inputs, target in DataLoader(list(zip(x, y)), 20):")
+    report = reviewed(tmp_path, changed((f"{MADE}\n", ""), for_each, tasks), only="optimizer-recreated")
+    assert not report.findings, report
+    saved = (f"{MADE}\n", "first = {name: value.clone() for name, value in model.state_dict().items()}\n")
+    again = ("    model.train()\n", f"    model.load_state_dict(first)\n    {MADE}\n    model.train()\n")
+    report = reviewed(tmp_path, changed(saved, again), only="optimizer-recreated")
+    assert not report.findings, report
+
+
 def test_objects_that_come_with_the_tensors_of_a_step(tmp_path: Path) -> None:
     """A sentence and its tree, one a step: each tree has the places of its own sentence."""
     trees = """
