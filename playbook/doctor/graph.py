@@ -7,6 +7,14 @@ import torch
 from torch import Tensor
 
 
+def maker(tensor: Tensor) -> Any:
+    """The `grad_fn` of a tensor; None if it has none, or is a view made without gradients and changed since."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
 def nodes(end: Any) -> list[Any]:
     """A node, such as the `grad_fn` of a tensor, and all that it leads to; none for the None of a leaf."""
     found: dict[Any, None] = {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from playbook.doctor import source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
-from playbook.doctor.graph import leaves, nodes
+from playbook.doctor.graph import leaves, maker, nodes
 from playbook.doctor.held import is_plain
 from playbook.doctor.record import tensors
 from playbook.doctor.rehearsal import Watch, watched
@@ -64,7 +64,7 @@ class _Watch(Watch):
         if len(self.counts) == _STEPS:
             return
         gc.collect()
-        graphs = [nodes(end) for end in {tensor.grad_fn for tensor in (*self._known, *_living_tensors())}]
+        graphs = [nodes(end) for end in {maker(tensor) for tensor in (*self._known, *_living_tensors())}]
         of_steps = [graph for graph in graphs if not self.weights.isdisjoint(map(id, leaves(graph)))]
         self.counts.append(len(set().union(*of_steps)))
         self.holder = _holder(self.subject)  # before the end of an epoch empties it

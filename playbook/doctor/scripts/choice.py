@@ -63,7 +63,7 @@ def _unfit(begun: Subject, step: Step) -> Iterator[tuple[tuple[str, ...], str]]:
     if not step.unit.loaders:  # time may come first
         yield (
             _OF_SAMPLES,
-            "no DataLoader feeds the loop of the step, so that the dimension of the samples is unknown",
+            "the loop of the step goes through no DataLoader itself, so that the dimension of the samples is unknown",
         )
     if any(leaf.is_sparse for leaf in tensors(begun.batches)):
         yield _OF_DENSE, "the batches are sparse"

@@ -26,7 +26,7 @@ class Evaluations:
         self.models: set[nn.Module] = set()
         self.parts: set[nn.Module] = set()  # of the models
         self.has_graph = False  # whether a part of the model called now has given a result with one
-        self.has_evaluated = False
+        self.has_evaluated = self.has_kept = False  # at all; with a graph
         self.pending: list[Place | None] = []
         self.counts: Counter[Place | None] = Counter()
 
@@ -55,6 +55,7 @@ class Evaluations:
         if module.training:
             self._count()
         elif self.has_graph:
+            self.has_kept = True
             self.pending.append(next(iter(source.callers(sys._getframe(1))[0]), None))
         self.has_evaluated |= not module.training
         self.has_graph = False
@@ -69,5 +70,5 @@ class Evaluations:
         for place, number in self.counts.most_common(1):
             message = f"{number} calls in evaluation mode keep what a backward pass would need, and none comes"
             yield Finding(GRAPH_IN_EVAL, place, message, "with torch.no_grad():  # around the evaluation")
-        if self.has_evaluated and not self.counts:
+        if self.has_evaluated and not self.has_kept:
             yield "evaluation builds no graph"

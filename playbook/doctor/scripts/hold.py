@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from playbook.doctor import source
-from playbook.doctor.graph import leaves, nodes
+from playbook.doctor.graph import leaves, maker, nodes
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.notes import Backward, Stack
 
@@ -117,17 +117,10 @@ class _GraphNotes(TorchFunctionMode):
         out = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled():
             made = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.requires_grad]
-            new = {node for node in map(_node, made) if node is not None} - self.stacks.keys()
+            new = {node for node in map(maker, made) if node is not None} - self.stacks.keys()
             if new:
                 self.stacks |= dict.fromkeys(new, notes.stack(sys._getframe(1)))
         return out
-
-
-def _node(tensor: Tensor) -> Any:
-    try:
-        return tensor.grad_fn
-    except RuntimeError:  # a view that was made without gradients, and changed since
-        return None
 
 
 def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:

@@ -23,7 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from playbook.doctor import blame, failure, source
 from playbook.doctor.evaluation import GRAPH_IN_EVAL, matters
 from playbook.doctor.findings import Finding, Place
-from playbook.doctor.graph import nodes
+from playbook.doctor.graph import maker, nodes
 from playbook.doctor.probes import clipping, kept_weights, recreated_optimizers, zero_grad
 from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
@@ -161,7 +161,7 @@ class _Rehearsal:
             self.stuck_at[optimizer] = places[0]
         if len(self.graphs) < (_MOST_GRAPHS if self._is_growing() else _GRAPHS):
             gc.collect()
-            self.graphs.append(len({node for tensor in notes.living(Tensor) for node in nodes(tensor.grad_fn)}))
+            self.graphs.append(len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))}))
             if len(self.graphs) <= _GRAPHS and self._is_growing():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
 

@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
 
 from playbook.doctor import failure, sandbox
 from playbook.doctor.findings import RUN, Finding
@@ -32,7 +33,13 @@ from playbook.doctor.scripts.notes import Loading
 from playbook.doctor.scripts.silence import silenced
 from playbook.doctor.scripts.step import Step
 from playbook.doctor.scripts.unit import Unit, make_unit
-from playbook.doctor.scripts.validation import ValidationWatch, gives_numbers, goes_on, in_training_mode
+from playbook.doctor.scripts.validation import (
+    ValidationWatch,
+    evaluates_training_data,
+    gives_numbers,
+    goes_on,
+    in_training_mode,
+)
 from playbook.doctor.subject import NUM_TRAIN, NUM_VAL, Subject
 from playbook.doctor.training import parameters_of
 from playbook.doctor.unchanged import modes_kept, unchanged
@@ -98,7 +105,8 @@ def _look(held: Held, request: Request) -> None:
     step = Step(unit, held.leaves)
     parts = find_parts(unit, [*held.leaves, *parameters_of(step.optimizers)])
     batches = batches_of(unit, NUM_TRAIN, lambda: step.losses({}, 0))
-    reached, kept = request.answer.with_name("reached"), ExitStack()
+    reached, later, kept = request.answer.with_name("reached"), request.answer.with_name("later"), ExitStack()
+    passed: list[DataLoader] = []  # evaluations of the training data
     kept.enter_context(isolate_rng(include_cuda=False))
     for part in parts.values():
         kept.enter_context(unchanged(part))
@@ -112,8 +120,17 @@ def _look(held: Held, request: Request) -> None:
                 answer["checked"] = [text for text in answer["checked"] if text != SAME_TWICE]
             request.finish(answer)
 
-    def review_validated(val_unit: Unit, model: nn.Module) -> NoReturn:
+    def review_validated(val_unit: Unit, model: nn.Module) -> None:
+        if any(loader in passed for loader in val_unit.loaders):
+            return
         reached.touch()
+        if evaluates_training_data(val_unit, unit):
+            if passed or goes_on(later, _VALIDATION_S * crowding()):  # a copy, to where others are evaluated
+                passed.extend(val_unit.loaders)
+                return
+            if request.answer.exists():
+                os._exit(0)
+        later.touch()
         name = next(name for name, part in parts.items() if part is model)
         mode = in_training_mode(val_unit, model, name)
         review(val_unit, mode if mode is None or gives_numbers(step, val_unit, model) else None)

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from playbook.doctor import sandbox
+from playbook.doctor.contents import shared
 from playbook.doctor.evaluation import depends
 from playbook.doctor.findings import Finding, Place
 from playbook.doctor.probes.eval_randomness import EVAL_NONDETERMINISM
@@ -44,7 +45,7 @@ class ValidationWatch(TorchFunctionMode):
         held: the script's training step.
         unit: of it.
         parts: the script's models.
-        reached: does not return.
+        reached: returns where the script goes on.
     """
 
     def __init__(
@@ -124,6 +125,12 @@ class ValidationWatch(TorchFunctionMode):
         around = [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
         single = [node for node in around if isinstance(node, ast.With) or not hasattr(node, "body")]
         return make_unit(Spot(frame, None, line), single[0]) if single else None
+
+
+def evaluates_training_data(unit: Unit, step: Unit) -> bool:
+    """Whether an evaluation goes through samples that a step trains on, and no others."""
+    trains, vals = ([loader.dataset for loader in each.loaders] for each in (step, unit))
+    return bool(vals) and all(any(shared(train, val)[0] == 1 for train in trains) for val in vals)
 
 
 def in_training_mode(unit: Unit, model: nn.Module, name: str) -> Finding | None:

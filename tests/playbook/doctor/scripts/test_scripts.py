@@ -594,6 +594,11 @@ def test_validation_comes_after_a_look_at_the_training_data(tmp_path: Path) -> N
     assert not report.findings, report
     whole = changed(("in val_loader", "in DataLoader(train_loader.dataset, batch_size=20)"))
     assert [name for name, _ in lines(reviewed(tmp_path, whole, only="train-val-overlap"))] == ["train-val-overlap"]
+    i = CLEAN.index("    correct = 0")
+    again = CLEAN[i:].replace("val_loader", "DataLoader(TensorDataset(x[:100], y[:100]), batch_size=20)")
+    report = reviewed(tmp_path, CLEAN[:i] + again + CLEAN[i:], only="train-val-overlap")
+    assert not report.findings, report
+    assert "no validation sample is in the training data" in report.checked
 
 
 def test_validation_in_the_loop_of_the_training(tmp_path: Path) -> None:
