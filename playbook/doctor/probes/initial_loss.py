@@ -12,7 +12,7 @@ from playbook.doctor.dependence import owner_of
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.goals import Goal, goals
 from playbook.doctor.initial import initialisation
-from playbook.doctor.losses import SHAPE_ONLY
+from playbook.doctor.losses import BINARY, CLASSES, REGRESSION, SHAPE_ONLY
 from playbook.doctor.record import NORMAL, Record, tensors
 from playbook.doctor.subject import Subject
 from playbook.doctor.training import train, trained_weights
@@ -65,7 +65,8 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         return
     if is_high:
         formula = {"classes": "equal logits (ln K)", "binary": "equal logits (ln 2)"}.get(goal.kind, "their mean")
-        message = f"the first loss is {first:.3g}, far above {ignorant:.3g}, that of {formula}"
+        name = goal.op.name if goal.op.name in (*CLASSES, *BINARY, *REGRESSION) else "loss"
+        message = f"the first {name} is {first:.3g}, far above {ignorant:.3g}, that of {formula}"
         place, fix = _cause(subject, record, goal)
         yield Finding(BAD_INITIAL_LOSS, place, message, fix)
         return

@@ -31,6 +31,12 @@ ACTIVATION_ON_LOGITS = Defect(
     "Classes cannot get the logits they need, and those that are cut off have no gradient.",
     explains=("loss-not-decreasing", "bad-initial-loss", "dead-units"),
 )
+MISSING_LOG_SOFTMAX = Defect(
+    "missing-log-softmax",
+    "critical",
+    "It is no negative log-likelihood: confident mistakes cost little, or logits grow without a limit.",
+    explains=("loss-not-decreasing", "bad-initial-loss"),
+)
 LIGHT = True
 _SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 _SIGMOID = ("sigmoid", "hardsigmoid", "logsigmoid", "expit")
@@ -39,7 +45,7 @@ _DROPOUTS = ("dropout", "alpha_dropout")
 _ACTIVATIONS = frozenset([*_SOFTMAX, *_SIGMOID, *_DROPOUTS, *_OTHERS.split()])
 _UNBOUNDED = ("leaky_relu", "elu", "selu", "celu", "softplus")
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "mul")
-_EXACT = 1e-3  # of a length
+_EXACT, _FEW = 1e-3, 0.05  # of a length or a sum; of samples: some may be masked
 _MIXABLE = ("cross_entropy", "binary_cross_entropy_with_logits")  # what must not be given a mean of probabilities
 
 
@@ -52,10 +58,11 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     through. Dropout there takes logits away at random. ELU and its like leave a softmax all that it needs: any
     distance between two logits, and a gradient for each. Soft-capping, as 30 · tanh(x / 30), ends in a product and
     is no activation. Logits of length 1 keep the loss of C classes above ln(1 + (C - 1) exp(-sqrt(C / (C - 1)))).
+    The negative log-likelihood takes log-probabilities, whose exponentials add up to 1 for each sample.
     """
     record = subject.step().record
-    if (short := next(_of_length_one(record), None)) is not None:
-        yield short
+    if (finding := next(_of_length_one(record), None) or next(_without_log(record), None)) is not None:
+        yield finding
         return
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
     for operand, is_softmax, op in _operands(record):
@@ -100,6 +107,24 @@ def _of_length_one(record: Record) -> Iterator[Finding]:
             least = math.log1p((number - 1) * math.exp(-math.sqrt(number / (number - 1))))
             message = f"logits of length 1 for each sample: the loss of {number} classes stays above {least:.2f}"
             yield Finding(ACTIVATION_ON_LOGITS, maker.place, message, "scale * logits  # of 10 or more, or learned")
+
+
+def _without_log(record: Record) -> Iterator[Finding]:
+    """Findings of a negative log-likelihood that gets probabilities, or other scores without a log-softmax."""
+    for loss in (loss for loss in losses(record) if loss.op.name == "nll_loss" and loss.op.direct):
+        scores, dim = loss.prediction.detach().float(), min(1, loss.prediction.dim() - 1)
+        if loss.num_classes < 2 or not bool(scores.isfinite().all()):
+            continue
+        are_probabilities = bool((scores >= 0).all()) and _is_mostly_zero(scores.sum(dim) - 1)
+        if are_probabilities or not _is_mostly_zero(scores.logsumexp(dim), share=_FEW):
+            what = "probabilities" if are_probabilities else "scores"
+            message = f"nll_loss gets {what}, whose exponentials do not add up to 1, in place of log-probabilities"
+            fix = "F.cross_entropy(logits, target)  # of logits: it takes the logarithm of their softmax"
+            yield Finding(MISSING_LOG_SOFTMAX, loss.op.place, message, fix)
+
+
+def _is_mostly_zero(values: Tensor, share: float = 0.5) -> bool:
+    return float((values.abs() < _EXACT).float().mean()) > share
 
 
 def _operands(record: Record) -> Iterator[tuple]:

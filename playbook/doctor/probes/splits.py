@@ -31,29 +31,34 @@ def splits(subject: Subject) -> Iterator[Finding | str]:
 
     As another rank: with the same global seed, two copies of the process set up `fit`, of which one has rank 1. As the
     tests do after a training: `setup("test")` with random numbers that have moved on. If another seed leaves the split
-    of `fit` as it is, it is the tests that take samples of the training. Data that overlap without that are another
-    defect.
+    of `fit` as it is, it is the tests that take samples of the training. So for `setup("predict")`, unless it takes
+    samples of the training under one seed, too: predictions may be asked for all of them. Data that overlap without
+    that are another defect.
     """
     keeper, trains = owner(subject), train_loaders(subject)
     if type(keeper).setup in (pl.LightningDataModule.setup, pl.LightningModule.setup) or not trains:
         return
     if any(shared(train.dataset, val.dataset)[0] for train in trains for val in subject.loaders("val")):
         return
-    trained, tested = _contents(trains[0].dataset), _set_up(keeper, "test", "test", 0)
+    trained, tested = _contents(trains[0].dataset), _set_up(keeper, "test", 1)
     number, of = _common(trained, tested, by_index=False)
     text = f"after setup('test'), {number} of {of} test samples are among those that `fit` trains on"
-    again = _set_up(keeper, "fit", "train", 0, seed=1) if number else {}
+    again = _set_up(keeper, "fit", 1) if number else {}
     if number and [*map(tuple, again.get("keys", ()))] == trained["keys"]:
         text += ", though every `fit` splits the data alike"
         place = source.definition(getattr(type(keeper), "test_dataloader", None))
         yield Finding(SPLIT_CHANGES, place, text, "# test on samples that the split for `fit` leaves out")
         return
+    first = _set_up(keeper, "fit")
     if not number:
-        first, second = _set_up(keeper, "fit", "train", 0), _set_up(keeper, "fit", "val", 1)
-        number, of = _common(first, second, by_index=True)
+        number, of = _common(first, _set_up(keeper, "fit", kind="val", rank=1), by_index=True)
         text = f"{number} of {of} validation samples of rank 1 are trained on by rank 0, under one global seed"
+    if not number and not _common(first, _set_up(keeper, "predict"), by_index=False)[0]:
+        number, of = _common(trained, _set_up(keeper, "predict", 1), by_index=False)
+        text = f"after setup('predict'), {number} of {of} samples are among those that `fit` trains on"
     if not number:
-        yield "every rank and the tests split the data alike" if tested else "every rank splits the data alike"
+        who = "every rank and the tests split" if tested else "every rank splits"
+        yield f"under one global seed {who} the data alike"
         return
     setup = type(keeper).setup
     place = source.first_call([setup, *source.classes_of(keeper)], *_DRAWS) or source.definition(setup)
@@ -62,16 +67,25 @@ def splits(subject: Subject) -> Iterator[Finding | str]:
     yield Finding(SPLIT_CHANGES, place, text, fix)
 
 
-def _set_up(keeper: Any, stage: str, kind: str, rank: int, seed: int | None = None) -> dict[str, Any]:
-    """What the loader of a kind holds after another set-up in a copy of this process; nothing if that fails."""
+def _set_up(keeper: Any, stage: str, seed: int = 0, kind: str = "train", rank: int = 0) -> dict[str, Any]:
+    """What a loader holds after another set-up in a copy of this process; nothing if that fails.
+
+    Args:
+        keeper: of the data.
+        stage: to set up.
+        seed: of all random numbers.
+        kind: of the loader, for `fit`: that of another stage is its own.
+        rank: of the process.
+    """
 
     def run() -> dict[str, Any]:
-        pl.seed_everything(int(stage == "test") if seed is None else seed, verbose=False)
+        pl.seed_everything(seed, verbose=False)
         if rank:
             os.environ |= dict.fromkeys(_RANK, str(rank))
             pl.Trainer.global_rank = pl.Trainer.local_rank = property(lambda _: rank)  # type: ignore[assignment,misc]  # in a copy of the process
         keeper.setup(stage)
-        return _contents(getattr(getattr(keeper, f"{kind}_dataloader")(), "dataset", None))
+        loader = getattr(keeper, f"{kind if stage == 'fit' else stage}_dataloader")()
+        return _contents(getattr(loader, "dataset", None))
 
     return sandbox.attempt(run, _SETUP_S, {})
 
