@@ -22,6 +22,7 @@ LIGHT = True
 
 _FREE = ("__get__", "size", "dim", "__len__", "__iter__", "unbind", "split", "chunk")  # computes nothing
 _READS = ("item", "tolist", "numpy", "cpu", "__array__")  # for what is computed by another library
+_NUMBERS = ("__int__", "__float__", "__index__", "__bool__", "__getitem__", "select")  # a loop of these looks up
 _LEAST_GAIN = 1.2  # times fewer calls, if the loop were one call
 
 
@@ -30,7 +31,7 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
 
     A loop goes over the batch if calls in it are made a multiple of B times and the same multiple of B/2, and none as
     often for both. If they have the same shapes in every turn, one call could do them all. Loops in which shapes differ
-    from sample to sample, or from which values go to another library, are left alone.
+    from sample to sample, from which values go to another library, or that only read numbers, are left alone.
     """
     batch = subject.batches[0]
     size = num_samples(batch)
@@ -48,7 +49,8 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
         grown = [c for c in calls if len(whole[c]) % size == 0 and len(whole[c]) * half == len(part[c]) * size]
         once = 1 if isinstance(loop[1], ast.expr) else 0  # its line may make a call beside it
         is_steady = any(len(whole[call]) == len(part[call]) > once for call in calls)
-        if grown and not is_steady and all(_is_uniform(call, whole[call]) for call in calls):
+        computes = any(call[0] not in _NUMBERS for call in grown)
+        if computes and not is_steady and all(_is_uniform(call, whole[call]) for call in calls):
             vectorizable[loop] = grown
     if not vectorizable:
         yield "no Python loop repeats calls of the same shapes for each sample"
