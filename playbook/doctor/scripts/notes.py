@@ -25,6 +25,7 @@ _LAST = 50  # iterations over loaders that are remembered
 _IN_ONE_PROCESS = {"num_workers": 0, "timeout": 0, "pin_memory": False, "persistent_workers": False}
 
 iterations: list[tuple[DataLoader, Stack]] = []  # which loader was begun, from where
+_sent = WeakSet[nn.Module]()  # to a device, or to a type
 
 
 class Loading:
@@ -73,7 +74,15 @@ def patch() -> None:
 
     Tensor.backward = backward
     torch.autograd.backward = backward_of_several
-    nn.Module.cuda = lambda self, *_, **__: self  # as sandbox has it for tensors
+    send = nn.Module.to
+
+    def to(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        if source.is_user(sys._getframe(1).f_code.co_filename):  # and not the review
+            _sent.add(self)
+        return send(self, *args, **kwargs)
+
+    nn.Module.to = to
+    nn.Module.cuda = lambda self, *_, **__: _sent.add(self) or self  # as sandbox has it for tensors
     torch.compile = lambda model=None, **_: model if model is not None else lambda function: function  # takes minutes
     _run_processes_here()
     _free_queues()
@@ -173,6 +182,12 @@ class _Batches:
 def _calls_next(frame: FrameType) -> bool:
     file, line = frame.f_code.co_filename, frame.f_lineno
     return source.is_user(file) and any(call.lineno == line for call in source.calls(source.tree(file), "next"))
+
+
+def is_sent(network: nn.Module) -> bool:
+    """Whether a network, a part of it or what it is a part of was sent to a device, or to a type."""
+    parts = set(network.modules())
+    return any(not parts.isdisjoint(other.modules()) for other in list(_sent))
 
 
 @contextmanager

@@ -20,11 +20,13 @@ from playbook.doctor import failure, sandbox
 from playbook.doctor.findings import RUN, Finding
 from playbook.doctor.machine import crowding
 from playbook.doctor.opening import open_subject
+from playbook.doctor.probes.device import DEVICE_UNSAFE_TENSOR
 from playbook.doctor.probes.eval_randomness import SAME_TWICE
 from playbook.doctor.review import describe_errors, run_probes
 from playbook.doctor.scripts import hold
 from playbook.doctor.scripts.batches import batches_of
 from playbook.doctor.scripts.choice import choose_probes
+from playbook.doctor.scripts.devices import left_behind
 from playbook.doctor.scripts.findings import of_script
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.hold import Held
@@ -162,6 +164,8 @@ def _review(
     if living - known:
         answer["notes"].append("what other optimizers train: they have no turn in the step that is reviewed")
 
+    left: list[Finding] = []
+
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, has_batches, request.ids)
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
@@ -172,10 +176,13 @@ def _review(
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
             answer["looked_for"] += sorted(todo[name].ids & request.ids)
+        if DEVICE_UNSAFE_TENSOR.id in request.ids:
+            left.extend(left_behind(begun, model))
 
     model = Script(parts, step, batches if has_batches else [{}], val_unit, val_batches)
     open_subject(model, None, {}, look)
     answer["findings"] = of_script(answer["findings"], model, step)
+    answer["findings"] += [finding.as_dict() | {"probe": "device"} for finding in left]
     return answer
 
 

@@ -424,6 +424,19 @@ def test_a_tensor_that_is_sent_nowhere(tmp_path: Path) -> None:
     assert finding["severity"] == "critical"
 
 
+def test_a_network_that_is_left_behind(tmp_path: Path) -> None:
+    device = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\nmodel, losses ='
+    sent = "cross_entropy(model(inputs.to(device)), target.to(device))"
+    text = changed(("model, losses =", device), ("cross_entropy(model(inputs), target)", sent))
+    report = reviewed(tmp_path, text, only="device-unsafe-tensor")
+    assert lines(report) == [("device-unsafe-tensor", "model, losses = Net(), []")], report
+    report = reviewed(tmp_path, text.replace("Net(), []", "Net().to(device), []"), only="device-unsafe-tensor")
+    assert not report.findings, report
+    branch = "\nif torch.cuda.is_available():\n    model.cuda()\noptimizer ="  # which does not run here
+    report = reviewed(tmp_path, text.replace("\noptimizer =", branch), only="device-unsafe-tensor")
+    assert not report.findings, report
+
+
 def test_a_step_that_reads_the_gradients_of_its_optimizer(tmp_path: Path) -> None:
     norms = "torch.stack([p.grad.norm() for p in optimizer.param_groups[0]['params'] if p.grad is not None])"
     text = changed(("        loss.backward()\n", f"        loss.backward()\n        {norms}\n"))
