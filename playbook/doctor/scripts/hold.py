@@ -3,9 +3,9 @@
 import ast
 import builtins
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -182,6 +182,12 @@ def function_of(frame: FrameType) -> ast.AST:
     """The source of the function that a frame runs, or the whole file's."""
     _, function = source.body(frame.f_code) or ("", source.tree(frame.f_code.co_filename))
     return function
+
+
+def value_of(scope: Mapping[str, Any], target: ast.expr) -> Any:
+    """Of a variable of a scope, or an attribute of one; None if there is none."""
+    name, *attributes = ast.unparse(target).split(".")
+    return reduce(lambda owner, attribute: getattr(owner, attribute, None), attributes, scope.get(name))
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:

@@ -8,10 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import reduce, wraps
+from functools import wraps
 from itertools import groupby, pairwise, takewhile
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from lightning.fabric.utilities.data import sized_len
@@ -29,11 +28,12 @@ from playbook.doctor.probes.modes import STUCK_IN_EVAL
 from playbook.doctor.probes.retained import GRAPH_RETAINED
 from playbook.doctor.probes.schedule import SCHEDULER_CADENCE
 from playbook.doctor.scripts import hold, notes
+from playbook.doctor.scripts.aliases import Aliases
 from playbook.doctor.scripts.evaluations import Evaluations
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
-from playbook.doctor.training import parameters_of
+from playbook.doctor.training import parameters_of, weights_of
 
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are counted; if they grow; that are alike
@@ -101,6 +101,7 @@ class _Rehearsal:
         self.kept_weights = kept_weights.WATCH()
         self.optimizers = recreated_optimizers.WATCH()
         self.evaluations = Evaluations()
+        self.aliases = Aliases()
         self.num_steps = 0
         self.models: dict[Optimizer, list[nn.Module]] = {}  # that it trains
         self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
@@ -150,6 +151,7 @@ class _Rehearsal:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.num_steps += 1
         self.zeroing.before_step(optimizer, args, kwargs)
+        self.aliases.before_step(notes.stack(sys._getframe(1)), weights_of(optimizer))
         if optimizer not in self.models:
             self.models[optimizer] = roots_of(parameters_of([optimizer]))
             self.evaluations.watch(self.models[optimizer])
@@ -178,6 +180,7 @@ class _Rehearsal:
         yield from self.zeroing.look()
         yield from self.clipping.look()
         yield from self.kept_weights.look()
+        yield from self.aliases.look()
         yield from self.optimizers.look()
         yield from self.evaluations.look()
         yield from self._modes()
@@ -269,14 +272,8 @@ def _keeper(stack: Stack) -> tuple[str, Place | None]:
                 target = node.func.value
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in map(ast.unparse, ast.walk(node.value)):
                 target = node.targets[0]  # a running average
-            value = _value(frame, target) if target is not None else None
+            value = hold.value_of(frame.f_locals, target) if target is not None else None
             parts = value if isinstance(value, list) else [value]
             if target is not None and any(isinstance(part, Tensor) and part.grad_fn is not None for part in parts):
                 return ast.unparse(target), Place(frame.f_code.co_filename, target.lineno)
     return "a tensor", None
-
-
-def _value(frame: FrameType, target: ast.expr) -> Any:
-    """Of a variable of a frame, or an attribute of one."""
-    name, *attributes = ast.unparse(target).split(".")
-    return reduce(lambda owner, attribute: getattr(owner, attribute, None), attributes, frame.f_locals.get(name))

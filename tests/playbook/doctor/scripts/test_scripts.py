@@ -225,6 +225,22 @@ def test_best_weights_that_are_kept_and_copied(tmp_path: Path) -> None:
     assert "weights that are loaded are not the model's own tensors" in report.checked
 
 
+@pytest.mark.parametrize("keeps", ["best = model", "nets.append(model)", "keeper.take(correct, model)"])
+def test_a_best_model_that_is_the_model_itself(tmp_path: Path, keeps: str) -> None:
+    keeper = "class Keeper:\n    most = -1\n\n    def take(self, correct, model):\n        if correct > self.most:\n"
+    keeper += "            self.best = model\n\n\nmodel, most, nets, keeper = Net(), -1, [], Keeper()\n"
+    text = changed(
+        ("model, losses = Net(), []\n", keeper),
+        ("    print(epoch, correct)", f"    if correct > most:\n        most = correct\n        {keeps}"),
+    )
+    line = keeps if "take" not in keeps else "self.best = model"
+    report = reviewed(tmp_path, text, only="kept-weights-change")
+    assert lines(report) == [("kept-weights-change", line)], report
+    copied = text.replace("best = model", "best = deepcopy(model)").replace("append(model)", "append(deepcopy(model))")
+    copied = f"from copy import deepcopy\n{copied}"
+    assert not reviewed(tmp_path, copied, only="kept-weights-change").findings
+
+
 @pytest.mark.slow
 def test_weights_that_stay_on_the_cpu_while_the_model_is_sent_away(tmp_path: Path) -> None:
     device = "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
