@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from torch.utils import _pytree as pytree
 
 _BYTES, _FILES = 2**28, 5000  # that are copied; links, which cannot be written to, stand for the rest
@@ -34,6 +35,8 @@ def is_forbidden(error: BaseException | None) -> bool:
 
 class Copy:
     """A folder and its surroundings in a scratch folder: files are copied, large ones and what lies beside are links.
+
+    A link in the folder makes way for what is written in its place, once `confine` has been called.
 
     Args:
         folder: the original.
@@ -98,8 +101,29 @@ def confine(scratch: Path) -> None:
     for name in ("connect", "connect_ex", "sendto"):
         setattr(socket.socket, name, refuse)
     socket.create_connection = socket.getaddrinfo = refuse
+    save = torch.save
+
+    def make_way_and_save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        _make_way(scratch, f)
+        save(obj, f, *args, **kwargs)
+
+    torch.save = make_way_and_save  # which does not open its file by Python
+    sys.addaudithook(lambda event, args: _make_way(scratch, args[0]) if event == "open" and _writes(args) else None)
     if not _landlock(scratch):
         sys.addaudithook(_watch(scratch))
+
+
+def _make_way(scratch: Path, file: Any) -> None:
+    """Removes a link in a folder, where a file is to be written."""
+    if isinstance(file, str | os.PathLike):
+        path = Path(os.path.abspath(file))
+        if path.is_symlink() and path.is_relative_to(scratch):
+            path.unlink()
+
+
+def _writes(args: tuple[Any, ...]) -> bool:
+    """Whether Python opens a file, of the event's arguments, to write it anew."""
+    return isinstance(args[2], int) and bool(args[2] & (os.O_CREAT | os.O_TRUNC))
 
 
 def _landlock(scratch: Path) -> bool:

@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from playbook.doctor import sandbox
 from playbook.doctor.scripts import folder
-from playbook.doctor.scripts.folder import Copy, ForbiddenError, _watch
+from playbook.doctor.scripts.folder import Copy, ForbiddenError, _watch, confine
 from tests.playbook.doctor.programs import needs_fork
 
 pytestmark = needs_fork
@@ -44,3 +45,16 @@ def test_what_is_too_large_is_a_link_and_the_rest_may_be_written(
         (own / name).write_bytes(bytes(size))
     copy = Copy(own, scratch)
     assert [path.name for path in copy.folder.iterdir() if path.is_symlink()] == ["data"]
+
+    def write() -> None:
+        confine(scratch)
+        for name in ("data", "more"):
+            with (copy.folder / name).open("wb") as file:
+                file.write(b"new")
+        (copy.folder / "data").unlink()
+        (copy.folder / "data").symlink_to(own / "data")
+        torch.save({}, copy.folder / "data")
+
+    sandbox.call(write, 30)
+    assert not (copy.folder / "data").is_symlink()
+    assert (own / "data").read_bytes() == bytes(101)
