@@ -11,7 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from playbook.doctor import blame, failure, sandbox
+from playbook.doctor import blame, failure, sandbox, scalers
 from playbook.doctor.faraway import keep_on_cpu, sends_to_cuda
 from playbook.doctor.findings import Finding, is_grave
 from playbook.doctor.logger import make_folders_below
@@ -76,6 +76,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
 
     gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
     blame.note_makers()
+    scalers.note_fits()
     make_folders_below(settings["default_root_dir"])
     try:
         pl.seed_everything(0, verbose=False)
