@@ -84,9 +84,15 @@ def _rate(op: Op) -> float:
 
 
 def _is_untold(op: Op) -> bool:
-    """Whether the user's call of dropout does not say whether this is training."""
-    call = blame.call_at(op.place, "dropout") if op.place is not None and op.direct else None
-    return call is not None and len(call.args) < 3 and not {"training", None} & {item.arg for item in call.keywords}
+    """Whether the user's call of dropout does not say whether this is training, nor gets its rate from a caller."""
+    place = op.place if op.direct else None
+    call = blame.call_at(place, "dropout") if place is not None else None
+    if place is None or call is None:
+        return False
+    options = {item.arg: item.value for item in call.keywords}
+    rates = [*call.args[1:], *(value for name, value in options.items() if name == "p")]
+    is_told = len(call.args) > 2 or not options.keys().isdisjoint({"training", None})
+    return not is_told and source.parameters(place).isdisjoint(map(ast.unparse, rates))
 
 
 def _is_plain(record: Record, op: Op) -> bool:

@@ -69,6 +69,8 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         if number and not set(rounds[0]).intersection(*rounds[1:]):
             break
     every = set(rounds[0]).intersection(*rounds[1:])
+    if subject.script is not None:
+        every = {place for place in every if not _is_counted(place)}
     for place in sorted(every):
         calls = " and ".join(dict.fromkeys(_READS[name] for name in rounds[0][place]))
         times = len(rounds[0][place])
@@ -165,6 +167,12 @@ def _is_first(place: Place) -> bool:
     """Whether a line sets what it is asked for not being set: `if mean is None: mean = loss.item()`."""
     tests = {ast.unparse(node.test) for node in source.around(place, ast.If)}
     return not tests.isdisjoint(f"{name} is None" for name in source.assigned_at(place))
+
+
+def _is_counted(place: Place) -> bool:
+    """Whether a line runs in some turns of a counter alone: that of a script may be an argument, which stands still."""
+    tests = [node.test for node in source.around(place, ast.If)]
+    return any(isinstance(node, ast.Mod) for test in tests for node in ast.walk(test))
 
 
 def _step(subject: Subject, batch: Any, index: int) -> None:

@@ -65,7 +65,10 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
         yield "the input fades before it comes to the predictions"
         return
     if _is_constant(runs[0][0], size):
-        made = (blame.dataset_line(subject, loader.dataset) for loader in train_loaders(subject))
+        loaders = train_loaders(subject)
+        if not loaders:  # a memory that begins with one sample
+            return
+        made = (blame.dataset_line(subject, loader.dataset) for loader in loaders)
         place = next((line for line, _ in filter(None, made)), None)
         message = f"the {size} samples of a batch differ in their targets, and not in what the model gets"
         yield Finding(INPUT_INDEPENDENT, place, message, "# give the model what tells samples apart")

@@ -109,9 +109,8 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
             yield Finding(PROMPT_IN_LOSS, loss.op.place, message, fix)
         end = filler(target)
         if end is None or filler(F.pad(read, (0, 1), value=end)) != end:
-            padded_share = 0.0  # a token like others, which the text has before its end as well
-        else:
-            padded_share = _share_of_padding(moved, target, end)
+            return  # a token like others, which the text has before its end as well
+        padded_share = _share_of_padding(moved, target, end)
         if padded_share > _PADDING:
             yield _padding(loss, padded_share, end)
         elif not name:

@@ -37,7 +37,7 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     A path comes from outside unless it is made of constants, also where these are arguments of the only calls of its
     function. Bytes that a function unpickles are reported if it reads them from a file or a connection: processes of
     one training exchange others among themselves. A source that compares checksums, as those of data sets do, knows its
-    pickles.
+    pickles. Functions that a script names nowhere are left out.
 
     A pickle names functions that are called as it is read: Python's documentation of pickle warns of it, and PyTorch
     made weights_only=True the default in 2.6.
@@ -47,7 +47,7 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
         modules = set[str]() if any(source.calls(source.tree(file), *_CHECKS)) else _unpickling(source.tree(file))
         for call in source.calls(source.tree(file), "load", "loads", "Unpickler", "_Unpickler", "read_pickle"):
             place, name = Place(file, call.lineno), ast.unparse(call.func)
-            if _is_of_other_python(place):
+            if _is_of_other_python(place) or (subject.script is not None and _is_idle(place, files)):
                 continue
             if name.endswith("load") and any(ast.unparse(item) == "weights_only=False" for item in call.keywords):
                 fix = ast.unparse(call).replace("weights_only=False", "weights_only=True")
@@ -75,6 +75,16 @@ def _is_of_other_python(place: Place) -> bool:
             is_body = node.body[0].lineno <= place.line <= (node.body[-1].end_lineno or 0)
             return is_body != bool(eval(test, {"sys": sys}))  # noqa: S307  # a comparison of the version
     return False
+
+
+def _is_idle(place: Place, files: list[str]) -> bool:
+    """Whether a line is in a function that no file names."""
+    function = source.function_at(place)
+    nodes = [
+        node for file in files for node in ast.walk(source.tree(file)) if isinstance(node, ast.Name | ast.Attribute)
+    ]
+    named = {node.id if isinstance(node, ast.Name) else node.attr for node in nodes}
+    return function is not None and not function.name.startswith("__") and named.isdisjoint({function.name, "getattr"})
 
 
 def _scope(place: Place) -> ast.AST:
@@ -136,7 +146,7 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
         yield from ((target, node.value) for target in node.targets)
     elif isinstance(node, ast.With):
         yield from ((item.optional_vars, item.context_expr) for item in node.items)
-    elif isinstance(node, ast.For):
+    elif isinstance(node, ast.For | ast.comprehension):
         yield node.target, node.iter
 
 

@@ -16,6 +16,7 @@ from playbook.doctor.record import tensors
 from playbook.doctor.registry import Probe, all_probes
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.step import Step
+from playbook.doctor.scripts.unit import Unit
 from playbook.doctor.subject import Subject
 
 _OTHERWISE = (  # the rehearsal looks in place of the first eight; the others are about Lightning
@@ -25,6 +26,7 @@ _OTHERWISE = (  # the rehearsal looks in place of the first eight; the others ar
 _OF_ANY = ("adam_l2", "registration", "repeated_layers", "unsafe_load")  # need no batch
 _OF_ONE_LOSS = ("supervision",)  # takes losses apart after the step: later ones may change what earlier ones need
 _OF_SAMPLES = ("batch_mixing", "batch_loop", "divided_mean", "padding")
+_OF_VAL_SAMPLES = ("batch_mixing", "padding")  # which look at the validation, if there is one
 _OF_ANY_SIZE = (*_OF_SAMPLES, "input_independent", "overfit")
 _OF_WEIGHTS = ("gradient_reach", "gradients", "learning_rate", "overfit", "registration")
 _OF_DENSE = ("device", "finite", "overfit")
@@ -32,13 +34,14 @@ _CUT_S = 5.0
 
 
 def choose_probes(
-    begun: Subject, step: Step, has_batches: bool, ids: frozenset[str]
+    begun: Subject, step: Step, val_unit: Unit | None, has_batches: bool, ids: frozenset[str]
 ) -> tuple[dict[str, Probe], list[str]]:
     """The probes by name, and lines that say why others are left out.
 
     Args:
         begun: what they will look at.
         step: of the script.
+        val_unit: of its validation.
         has_batches: whether the step takes any.
         ids: of the defects to look for.
     """
@@ -46,7 +49,7 @@ def choose_probes(
     todo = {name: probe for name, probe in todo.items() if has_batches or name in _OF_ANY}
     todo = {name: probe for name, probe in todo.items() if step.num_losses == 1 or name not in _OF_ONE_LOSS}
     lines = []
-    for names, reason in _unfit(begun, step):
+    for names, reason in _unfit(begun, step, val_unit):
         left_out = [name for name in names if todo.pop(name, None) is not None]
         lines += [f"{', '.join(left_out)}: {reason}"] if left_out else []
     if "registration" in todo:
@@ -54,17 +57,17 @@ def choose_probes(
     return todo, lines
 
 
-def _unfit(begun: Subject, step: Step) -> Iterator[tuple[tuple[str, ...], str]]:
+def _unfit(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[tuple[str, ...], str]]:
     """Probes that do not fit the batches, and why."""
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in step.optimizers):
         yield ("learning_rate",), "LBFGS searches along a line"
     if not any(True for _ in begun.model.parameters()):
         yield _OF_WEIGHTS, "no module holds the weights"
-    if not step.unit.loaders:  # time may come first
-        yield (
-            _OF_SAMPLES,
-            "the loop of the step goes through no DataLoader itself, so that the dimension of the samples is unknown",
-        )
+    reason = "goes through no DataLoader itself, so that the dimension of the samples is unknown"  # time may come first
+    if not step.unit.loaders:
+        yield _OF_SAMPLES, f"the loop of the step {reason}"
+    if val_unit is not None and begun.validates and not val_unit.loaders:
+        yield _OF_VAL_SAMPLES, f"the validation {reason}"
     if any(leaf.is_sparse for leaf in tensors(begun.batches)):
         yield _OF_DENSE, "the batches are sparse"
     smaller = few(begun.batches[0])

@@ -69,7 +69,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
             content["checked"].append(f"the script runs to its end ({watch.num_steps} steps)")
         elif error is None:
             content["notes"].append(f"the script's end: it runs for more than {limit_s:g} s")
-        elif is_forbidden(error):
+        elif is_forbidden(error) or isinstance(error, EOFError):  # of `input`, which nobody answers
             place = failure.as_finding(error).place
             where = f"{Path(place.file).name}:{place.line}" if place is not None else "a call"
             text = " ".join(str(error).split())

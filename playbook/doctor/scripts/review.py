@@ -167,7 +167,7 @@ def _review(
     left: list[Finding] = []
 
     def look(begun: Subject) -> None:
-        todo, unfit = choose_probes(begun, step, has_batches, request.ids)
+        todo, unfit = choose_probes(begun, step, val_unit, has_batches, request.ids)
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results)]
         for name, result in results.items():

@@ -54,8 +54,10 @@ class Run:
 
 
 def _log_to(file: Path) -> None:
-    """Sends what the script prints to a file."""
+    """Sends what the script prints to a file; nobody answers what it asks."""
     log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdin = os.fdopen(0, closefd=False)
     for stream in (1, 2):
         os.dup2(log, stream)
     sys.stdout, sys.stderr = (os.fdopen(stream, "w", buffering=1, closefd=False) for stream in (1, 2))

@@ -136,10 +136,14 @@ def changed(*pairs: tuple[str, str]) -> str:
     return text
 
 
-def reviewed(folder: Path, text: str, *arguments: str, only: str | None = None) -> Report:
+def _written(folder: Path, text: str) -> Path:
     script = folder / "train.py"
     script.write_text(text, encoding="utf-8")
-    report = review_script(script, list(arguments), select_ids(only))
+    return script
+
+
+def reviewed(folder: Path, text: str, *arguments: str, only: str | None = None) -> Report:
+    report = review_script(_written(folder, text), list(arguments), select_ids(only))
     assert not [note for note in report.notes if "Error" in note and "loaders cut short" not in note], report.notes
     return report
 
@@ -780,6 +784,12 @@ def test_a_file_that_may_not_be_written_is_no_crash(tmp_path: Path) -> None:
     report = reviewed(tmp_path / "script", text, only="crash,missing-zero-grad")
     assert not report.findings, report
     assert not (tmp_path / "weights.pt").exists()
+
+
+def test_a_question_that_nobody_answers_is_no_crash(tmp_path: Path) -> None:
+    report = review_script(_written(tmp_path, f"{CLEAN}print(float(input()))\n"), [], select_ids("crash"))
+    assert not report.findings, report
+    assert any("EOF" in note for note in report.notes), report
 
 
 def test_a_load_in_a_module_that_the_script_imports(tmp_path: Path) -> None:
@@ -1472,3 +1482,60 @@ def test_weights_of_which_an_option_takes_the_result(tmp_path: Path) -> None:
     )
     [finding] = reviewed(tmp_path, text, only="unused-parameter").findings
     assert finding["severity"] == "advice", finding
+
+
+MEMORY = """
+import pickle
+import random
+import torch
+from torch import nn
+
+
+class Agent:
+    def __init__(self):
+        self.critic, self.memory, self.log = nn.Linear(4, 1), [], []
+        self.optimizer = torch.optim.Adam(self.critic.parameters(), lr=1e-3)
+
+    def update(self, number):
+        states = torch.stack([random.choice(self.memory) for _ in range(8)])
+        wanted = states[:, :1] + 0.1 * torch.randn(8, 1)
+        loss = nn.functional.mse_loss(self.critic(states), wanted)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        if number % 1000 == 0:
+            self.log.append(loss.item())
+
+    def restore(self, file):
+        self.memory = pickle.load(open(file, "rb"))
+
+
+agent = Agent()
+for number in range(40):
+    agent.memory.append(torch.randn(4))
+    agent.update(number)
+"""
+
+
+@pytest.mark.slow
+def test_a_memory_that_begins_with_one_sample(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, MEMORY, only="input-independent,host-sync,unsafe-load")
+    assert not report.findings, report
+    always = MEMORY.replace("        loss.backward()", "        self.log.append(loss.item())\n        loss.backward()")
+    assert [name for name, _ in lines(reviewed(tmp_path, always, only="host-sync"))] == ["host-sync"]
+    restored = MEMORY.replace("for number", "if agent.log:\n    agent.restore(__import__('sys').argv[1])\nfor number")
+    assert [name for name, _ in lines(reviewed(tmp_path, restored, only="unsafe-load"))] == ["unsafe-load"]
+
+
+def test_sentences_of_a_list_that_are_evaluated_one_by_one(tmp_path: Path) -> None:
+    """The words of each are what a recurrent network reads in turn, and not samples."""
+    read = "self.first(x[:, None])[0][:, 0]"
+    text = changed(
+        ("self.first = nn.Linear(8, 32)", "self.first = nn.LSTM(8, 32)"),
+        ("F.relu(self.first(x))", read),
+        ("y = torch.randint(0, 3, (400,))", "y = torch.randint(0, 3, (400,))\nsentences = []"),
+        ("for inputs, target in val_loader:", "for inputs, target in zip(x[320:].split(10), y[320:].split(10)):"),
+    )
+    report = reviewed(tmp_path, text, only="batch-mixing")
+    assert not report.findings, report
+    assert any("the validation goes through no DataLoader itself" in note for note in report.notes), report
