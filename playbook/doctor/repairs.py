@@ -135,6 +135,8 @@ def _without_wait(site: Site) -> list[Edit]:
     takes_value |= ".cpu()" in site.finding["message"]  # which waits as well
     takes_value |= isinstance(statement, ast.If | ast.While | ast.Return)
     takes_value |= isinstance(statement, ast.Expr) and any(map(_writes, ast.walk(statement)))
+    lists = [call for call in calls if name_of(call) == "append"]  # of what is read later
+    takes_value |= any(_assigned(statement) & _names(call) for call in lists)
     if takes_value or _is_written_beside(site.code, statement):
         return []
     return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
@@ -142,13 +144,20 @@ def _without_wait(site: Site) -> list[Edit]:
 
 def _is_written_beside(code: Code, statement: ast.stmt | None) -> bool:
     """Whether what a statement assigns is formatted by another one of the same block, as often as it is assigned."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    names = {ast.unparse(target) for target in targets if target is not None}
+    names = _assigned(statement)
     parent = code.parent(statement) if statement is not None else None
     blocks = [block for _, block in ast.iter_fields(parent) if isinstance(block, list)] if parent is not None else []
     simple = [part for block in blocks if statement in block for part in block if isinstance(part, ast.Expr)]
-    writing = [node for part in simple for node in ast.walk(part) if _writes(node)]
-    return any(isinstance(node, ast.expr) and ast.unparse(node) in names for w in writing for node in ast.walk(w))
+    return any(names & _names(node) for part in simple for node in ast.walk(part) if _writes(node))
+
+
+def _assigned(statement: ast.stmt | None) -> set[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return {ast.unparse(target) for target in targets if target is not None}
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {ast.unparse(part) for part in ast.walk(node) if isinstance(part, ast.expr)}
 
 
 def _writes(node: ast.AST) -> bool:
@@ -365,6 +374,7 @@ REPAIRS: dict[str, list[Repair]] = {
         Option("maximize", "False", when="maximize", is_given=True),
     ],
     "mean-divided-again": [Rule("Y /= X;", ""), Rule("X / Y", "X")],
+    "missing-log-softmax": [Rule("M.nll_loss(X, Y, *A)", "M.cross_entropy(X, Y, *A)", r"^F\.cross_entropy")],
     "missing-super-init": [_first_super],
     "missing-zero-grad": [
         _zeroed_by_hook,
@@ -405,7 +415,7 @@ REPAIRS: dict[str, list[Repair]] = {
     "train-not-shuffled": [
         Option("shuffle", "True", ("DataLoader",), "shuffle=True", unless=("sampler", "batch_sampler")),
     ],
-    "unnormalized-input": [Rule("X.float()", "X.float() / 255", "^x = x / 255")],
+    "unnormalized-input": [Rule("X.float()", "X.float() / 255", "^x = x / 255  # pixels$")],
     "unregistered-submodule": [Rule("self.N = L;", "self.N = nn.{kind}(L)", r"= nn\.(?P<kind>\w+)\(…\)$")],
     "unsafe-load": [_tensors_alone],
     "unshifted-targets": [

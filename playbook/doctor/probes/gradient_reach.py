@@ -199,7 +199,8 @@ def _stuck(
     for name in unused:
         if not _is_of_helper(name, notes):
             part = _whole(name, unused, trainable)
-            yield name, _OPTIONAL if _is_optional(subject.model, part) else _UNUSED, _made(subject.model, part)
+            is_optional = name in idle and _is_optional(subject.model, part)
+            yield name, _OPTIONAL if is_optional else _UNUSED, _made(subject.model, part)
 
 
 def _is_read_in_branch(place: Place | None) -> bool:

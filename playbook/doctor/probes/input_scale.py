@@ -65,6 +65,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             message += " in a channel" if key[1] > 1 else ""
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
+            fix += "; and so the targets, which are as large" if _has_large_targets(subject) else ""
             is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
             defect, effect = UNNORMALIZED_INPUT, _effect_of(subject, 0.5) if is_scalable else ""
             if effect == "none":
@@ -84,6 +85,11 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     largest = max((max(values) for values in sizes.values()), default=math.inf)
     if math.isfinite(largest):  # a mask of −inf is an input as well
         yield f"inputs reach the first layer with a root mean square of at most {largest:.2g}"
+
+
+def _has_large_targets(subject: Subject) -> bool:
+    targets = [loss.target for loss in subject.attempt().losses if loss.kind == "regression"]
+    return any(_root_mean_square(target.detach().numpy()) > LARGE for target in targets)
 
 
 def _effect_of(subject: Subject, factor: float) -> str:

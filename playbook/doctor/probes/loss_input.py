@@ -119,7 +119,9 @@ def _without_log(record: Record) -> Iterator[Finding]:
         if are_probabilities or not _is_mostly_zero(scores.logsumexp(dim), share=_FEW):
             what = "probabilities" if are_probabilities else "scores"
             message = f"nll_loss gets {what}, whose exponentials do not add up to 1, in place of log-probabilities"
-            fix = "F.cross_entropy(logits, target)  # of logits: it takes the logarithm of their softmax"
+            fix = "F.cross_entropy(logits, target)  # which takes the logarithm of their softmax"
+            if are_probabilities:
+                fix = "F.nll_loss(logits.log_softmax(1), target)  # not of their softmax"
             yield Finding(MISSING_LOG_SOFTMAX, loss.op.place, message, fix)
 
 

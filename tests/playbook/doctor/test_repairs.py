@@ -87,6 +87,8 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("host-sync", "self.total += x.item()", NO_GRAPH, "self.total += x.detach()"),
     ("host-sync", "self.last = float(x)", NO_GRAPH, "self.last = x.detach()"),
     ("host-sync", "return y.item()", NO_GRAPH, None),
+    ("missing-log-softmax", "return F.nll_loss(x, y)", {"fix": "F.cross_entropy(…)"}, "return F.cross_entropy(x, y)"),
+    ("missing-log-softmax", "return F.nll_loss(x, y)", {"fix": "F.nll_loss(…)"}, None),
     ("host-sync", 'print(f"{x.item():.3f}")', NO_GRAPH, None),
     ("inplace-on-graph", "x *= y + 1", {}, "x = x * (y + 1)"),
     ("inplace-on-graph", "y = x.relu_()", {}, "y = x.relu()"),
@@ -193,6 +195,8 @@ def test_a_number_that_is_written_each_time_stays_one() -> None:
     text = text.replace("    bar", "    if done:\n        bar")
     new = repaired("host-sync", text, "x.item()", "….detach()  # keep the tensor")
     assert new == text.replace("x.item()", "x.detach()")
+    kept = "for x in y:\n    total += x.item()\ncurve.append(total / len(y))\n"
+    assert repaired("host-sync", kept, "x.item()", "….detach()  # keep the tensor") is None
     assert repaired("host-sync", "print('loss', x.item())\n", "x.item()", "….detach()  # keep the tensor") is None
 
 
