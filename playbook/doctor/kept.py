@@ -18,6 +18,7 @@ from playbook.doctor.findings import Place
 
 _MOST = 20  # states that are remembered; a program that keeps its best weights holds one or two
 OnLoad = Callable[[nn.Module, Mapping[str, Any], Place], None]
+OnSave = Callable[[Any, Place], None]
 
 
 class Entry(NamedTuple):
@@ -42,11 +43,13 @@ class State:
         places: the user's lines that called it, the innermost first.
         entries: by the identity of their tensors.
         is_loaded: whether the program has loaded it.
+        is_saved: whether it was saved to a file.
     """
 
     places: tuple[Place, ...]
     entries: dict[int, Entry]
     is_loaded: bool = False
+    is_saved: bool = False
 
     @property
     def is_held(self) -> bool:
@@ -62,19 +65,21 @@ class KeptStates:
 
     Args:
         on_load: called before a line of the user's loads weights, with the module, the weights by name, and the line.
+        on_save: called before a line of the user's saves something to a file, with that and the line.
     """
 
-    def __init__(self, on_load: OnLoad) -> None:
-        self.on_load = on_load
+    def __init__(self, on_load: OnLoad, on_save: OnSave) -> None:
+        self.on_load, self.on_save = on_load, on_save
         self.states: list[State] = []
         self.outlived: dict[Place, int] = {}  # steps that changed what a line kept, until it kept weights anew
+        self.unsaved: dict[Place, int] = {}  # the same, of what was not saved until then
         self._steps: Any = WeakIdKeyDictionary()  # of each weight: how many changed it, its version after the last
         self._is_sent: Any = WeakIdKeyDictionary()  # of each module: whether it was sent to a device, not brought back
         self._depth = 0  # of calls of state_dict in each other
 
     def begin(self) -> None:
         """Takes notes in this process, for good."""
-        give, load = nn.Module.state_dict, nn.Module.load_state_dict
+        give, load, save = nn.Module.state_dict, nn.Module.load_state_dict, torch.save
 
         @wraps(give)
         def state_dict(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -95,6 +100,14 @@ class KeptStates:
                 self.on_load(module, state_dict, places[0])
             return load(module, state_dict, *args, **kwargs)
 
+        @wraps(save)
+        def save_it(obj: Any, *args: Any, **kwargs: Any) -> None:
+            places, is_direct = source.callers(sys._getframe(1))
+            if is_direct:
+                self.on_save(obj, places[0])
+            save(obj, *args, **kwargs)
+
+        torch.save = save_it
         for replacement in (state_dict, load_state_dict):
             setattr(nn.Module, replacement.__name__, replacement)
         for name in ("cpu", "cuda", "to"):
@@ -130,6 +143,7 @@ class KeptStates:
             num_steps = max(map(self.steps_since, former.entries.values()), default=0)
             if num_steps and former.places[0] == places[0] and not former.is_loaded:
                 self.outlived[places[0]] = num_steps
+                self.unsaved |= {} if former.is_saved else {places[0]: num_steps}
         own = own_weights(module)
         entries = {
             id(tensor): Entry(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))

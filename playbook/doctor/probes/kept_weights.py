@@ -11,7 +11,8 @@ from torch import nn
 
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
-from playbook.doctor.kept import KeptStates, State, own_weights
+from playbook.doctor.kept import Entry, KeptStates, State, own_weights
+from playbook.doctor.record import tensors
 from playbook.doctor.rehearsal import Watch, watched
 from playbook.doctor.subject import Subject
 
@@ -27,15 +28,15 @@ def kept_weights(subject: Subject) -> Iterator[Finding | str]:
     """Trains a few real steps and follows what `state_dict()` returns until the same model loads it.
 
     The result holds the model's own tensors unless it is copied. If optimizers' steps have changed them since, loading
-    them restores nothing. Weights that are loaded at once are not reported, nor weights that the program itself has
-    written since the last step.
+    them restores nothing, and a file that they are saved to has the last ones, where the program had a choice. Weights
+    that are loaded at once are not reported, nor weights that the program itself has written since the last step.
     """
     yield from watched(subject, _Watch).look()
 
 
 class _Watch(Watch):
     def __init__(self, subject: Subject | None = None) -> None:
-        self.kept = KeptStates(self.before_load)
+        self.kept = KeptStates(self.before_load, self.before_save)
         self.findings: dict[Place, Finding] = {}
         self.loads_others = False  # whether weights were loaded that are not the model's own tensors
 
@@ -55,13 +56,32 @@ class _Watch(Watch):
             if not shared:
                 continue
             loads_own = state.is_loaded = True
-            changed = [entry for entry in shared if self.kept.is_as_stepped(entry.weight())]
-            num_steps = max(map(self.kept.steps_since, changed), default=0)
-            if changed and not num_steps and self.is_choice(state):  # in this training, the last are the best
-                num_steps = self.kept.outlived.get(state.places[0], 0)
-            if num_steps:
-                self.findings.setdefault(state.places[0], _finding(state.places[0], place, len(changed), num_steps))
+            self.judge(state, shared, f"{_name(place, state)} loads", self.kept.outlived)
         self.loads_others |= not loads_own
+
+    def before_save(self, saved: Any, place: Place) -> None:
+        ids = set(map(id, tensors(saved)))
+        for state in self.kept.states:
+            shared = [entry for key, entry in state.entries.items() if key in ids]
+            if self.is_choice(state):
+                self.judge(state, shared, f"{_name(place, state)} saves", self.kept.unsaved)
+            state.is_saved |= bool(shared)
+
+    def judge(self, state: State, shared: list[Entry], use: str, outlived: Mapping[Place, int]) -> None:
+        """Takes down a finding if steps have changed what a state shares with the model by the time it is used.
+
+        Args:
+            state: that was kept.
+            shared: its entries that are used.
+            use: what is done with it, and where.
+            outlived: steps that have changed what a line kept, until it kept weights anew.
+        """
+        changed = [entry for entry in shared if self.kept.is_as_stepped(entry.weight())]
+        num_steps = max(map(self.kept.steps_since, changed), default=0)
+        if changed and not num_steps and self.is_choice(state):  # in this training, the last are the best
+            num_steps = outlived.get(state.places[0], 0)
+        if num_steps:
+            self.findings.setdefault(state.places[0], _finding(state.places[0], use, len(changed), num_steps))
 
     def is_choice(self, state: State) -> bool:
         """Whether the program might have loaded an earlier state: it keeps some of them, or holds all that it kept."""
@@ -84,8 +104,12 @@ def _is_conditional(places: tuple[Place, ...]) -> bool:
     return any(isinstance(node, ast.If) for node in inside)
 
 
-def _finding(kept: Place, loaded: Place, num_weights: int, num_steps: int) -> Finding:
-    line = f"line {loaded.line}" if loaded.file == kept.file else f"{Path(loaded.file).name}:{loaded.line}"
+def _name(place: Place, state: State) -> str:
+    is_beside = place.file == state.places[0].file
+    return f"line {place.line}" if is_beside else f"{Path(place.file).name}:{place.line}"
+
+
+def _finding(kept: Place, use: str, num_weights: int, num_steps: int) -> Finding:
     if num_weights > 1:
         what, they, them = (
             f"{num_weights} weights are kept here as the model's own tensors, not as copies",
@@ -95,7 +119,7 @@ def _finding(kept: Place, loaded: Place, num_weights: int, num_steps: int) -> Fi
     else:
         what, they, them = "a weight is kept here as the model's own tensor, not as a copy", "it is", "it"
     steps = f"{num_steps} steps change" if num_steps > 1 else "a step changes"
-    message = f"{what}: {steps} {them} while {they} kept, and {line} loads {them}"
+    message = f"{what}: {steps} {them} while {they} kept, and {use} {them}"
     calls = [ast.unparse(call) for call in source.around(kept, ast.Call) if _is_state_dict(call)]
     call = calls[0] if len(calls) == 1 else "model.state_dict()"
     return Finding(KEPT_WEIGHTS_CHANGE, kept, message, f"copy.deepcopy({call})")

@@ -223,6 +223,14 @@ def test_best_weights_that_are_kept_and_copied(tmp_path: Path) -> None:
     text += "model.load_state_dict(best)\nprint(most)\n"
     report = reviewed(tmp_path, text, only="kept-weights-change")
     assert lines(report) == [("kept-weights-change", "most, best = correct, model.state_dict()")], report
+    saved = text.replace("model.load_state_dict(best)", 'torch.save({"model": best}, "best.pt")')
+    report = reviewed(tmp_path, saved, only="kept-weights-change")
+    assert lines(report) == [("kept-weights-change", "most, best = correct, model.state_dict()")], report
+    at_once = text.replace("model.state_dict()\n", 'model.state_dict()\n        torch.save(best, "best.pt")\n')
+    at_once = at_once.replace("model.load_state_dict(best)", "")
+    assert not reviewed(tmp_path, at_once, only="kept-weights-change").findings
+    always = saved.replace("    if correct > most:\n        most, best", "    most, best")
+    assert not reviewed(tmp_path, always, only="kept-weights-change").findings  # it is the last one on purpose
     copied = text.replace("model.state_dict()", "{name: value.clone() for name, value in model.state_dict().items()}")
     report = reviewed(tmp_path, copied, only="kept-weights-change")
     assert not report.findings, report
