@@ -16,7 +16,7 @@ from playbook.doctor.registry import all_defects
 from playbook.doctor.render import render
 from playbook.doctor.report import APPLIED, Report
 from tests.playbook.doctor.programs import needs_fork
-from tests.playbook.doctor.scripts.test_scripts import CLEAN
+from tests.playbook.doctor.scripts.programs import CLEAN
 from tests.playbook.running import Cli, python_path
 
 TEXT = "import torch\n\n\ndef make(p):\n    return torch.optim.Adam(p, weight_decay=0.1)\n"
