@@ -80,11 +80,21 @@ def _is_of_other_python(place: Place) -> bool:
 def _is_idle(place: Place, files: list[str]) -> bool:
     """Whether a line is in a function that no file names."""
     function = source.function_at(place)
-    nodes = [
-        node for file in files for node in ast.walk(source.tree(file)) if isinstance(node, ast.Name | ast.Attribute)
-    ]
-    named = {node.id if isinstance(node, ast.Name) else node.attr for node in nodes}
-    return function is not None and not function.name.startswith("__") and named.isdisjoint({function.name, "getattr"})
+    if function is None or function.name.startswith("__"):
+        return False
+    nodes = [(file, node) for file in files for node in ast.walk(source.tree(file))]
+    names = {node.id for _, node in nodes if isinstance(node, ast.Name)}
+    names |= {node.name for _, node in nodes if isinstance(node, ast.alias)}
+    by_object = [(file, node) for file, node in nodes if getattr(node, "attr", "") == function.name]
+    is_named = not names.isdisjoint({function.name, "getattr"})
+    return not is_named and not any(_may_be(place, file, node) for file, node in by_object)
+
+
+def _may_be(place: Place, file: str, reference: ast.AST) -> bool:
+    """Whether a reference in a file may be to the function around a line: not `torch.load` to a method."""
+    owner = reference.value if isinstance(reference, ast.Attribute) else None
+    is_method = bool(source.around(place, ast.ClassDef))
+    return not (is_method and isinstance(owner, ast.Name) and owner.id in _imported(file))
 
 
 def _scope(place: Place) -> ast.AST:
@@ -127,7 +137,7 @@ def _values(name: str, place: Place, files: list[str]) -> Iterator[tuple[ast.exp
         default = dict(zip(names[::-1], function.args.defaults[::-1], strict=False)).get(name)
         called = classes[-1].name if function.name == "__init__" and classes else function.name
         for file in files:
-            for call in source.calls(source.tree(file), called):
+            for call in (call for call in source.calls(source.tree(file), called) if _may_be(place, file, call.func)):
                 given = call.args[index - (names[0] == "self") :][:1]
                 given += [option.value for option in call.keywords if option.arg == name]
                 yield (given[0], Place(file, call.lineno)) if given else (default, place)

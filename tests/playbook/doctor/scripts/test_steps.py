@@ -807,7 +807,7 @@ class Agent:
         if number % 1000 == 0:
             self.log.append(loss.item())
 
-    def restore(self, file):
+    def load(self, file):
         self.memory = pickle.load(open(file, "rb"))
 
 
@@ -823,5 +823,5 @@ def test_a_memory_that_begins_with_one_sample(tmp_path: Path) -> None:
     assert not report.findings, report
     always = MEMORY.replace("        loss.backward()", "        self.log.append(loss.item())\n        loss.backward()")
     assert [name for name, _ in lines(reviewed(tmp_path, always, only="host-sync"))] == ["host-sync"]
-    restored = MEMORY.replace("for number", "if agent.log:\n    agent.restore(__import__('sys').argv[1])\nfor number")
+    restored = MEMORY.replace("for number", "if agent.log:\n    agent.load(__import__('sys').argv[1])\nfor number")
     assert [name for name, _ in lines(reviewed(tmp_path, restored, only="unsafe-load"))] == ["unsafe-load"]
