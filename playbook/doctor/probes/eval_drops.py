@@ -44,7 +44,8 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
                 complete += loader.batch_sampler is not None  # else batches come as they are
                 continue
             dropping += 1
-            message = f"{missing} of {number} samples of the {kind} loader are not evaluated in an epoch: {reason}"
+            which = "this" if subject.script is not None else f"the {kind}"
+            message = f"{missing} of {number} samples of {which} loader are not evaluated in an epoch: {reason}"
             kept = ", drop_last=False" if option == "drop_last" else ""
             fix = f"DataLoader(dataset, batch_size=…{kept})"
             yield Finding(EVAL_DROPS_DATA, blame.option(places, option)[0], message, fix)

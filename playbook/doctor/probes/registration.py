@@ -34,9 +34,9 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
         for name, value in attributes(module):
             leaves = {id(leaf): leaf for leaf in held(value)}
             hidden = [key for key, leaf in leaves.items() if leaf.requires_grad and leaf.is_leaf and key not in known]
+            is_complete &= not hidden
             if used.isdisjoint(hidden):
                 continue
-            is_complete = False
             kind = type(value).__name__
             message = (
                 f"{type(module).__name__}.{name}: {len(hidden)} trainable tensors in a {kind} are not in parameters()"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from playbook.doctor import source
+from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.subject import Subject
 
@@ -22,7 +22,8 @@ LIGHT = True
 def unused_dropout(subject: Subject) -> Iterator[Finding | str]:
     """Records a training step, in which dropout should take part where the module that holds it does.
 
-    Dropout that any line reads is not reported: other branches may apply it, or take its rate.
+    Dropout that any line reads is not reported: other branches may apply it, or take its rate. Recurrent layers of
+    torch's drop what goes from one of them to the next, so that a single one drops nothing.
     """
     called = {op.module for op in subject.attempt().checked().record.ops}
     is_complete = True
@@ -37,6 +38,12 @@ def unused_dropout(subject: Subject) -> Iterator[Finding | str]:
             is_complete = False
             message = f"{type(owner).__name__}.{name}: dropout of {layer.p:g} that nothing calls"
             yield Finding(UNUSED_DROPOUT, place, message, f"x = self.{name}(x)  # in forward, or delete it here")
+    for name, part in subject.model.named_modules():
+        if isinstance(part, nn.RNNBase) and part.num_layers == 1 and part.dropout and part in called:
+            is_complete = False
+            message = f"{name}: dropout of {part.dropout:g} between layers, of which there is one"
+            fix = f"nn.Dropout({part.dropout:g})  # of its results; or num_layers=2"
+            yield Finding(UNUSED_DROPOUT, blame.layer(subject.model, part), message, fix)
     if is_complete:
         yield "dropout is applied where it is made"
 

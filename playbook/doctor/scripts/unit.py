@@ -189,7 +189,7 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         spot: of the step.
         only: the statement to run, in place of those.
     """
-    own = dict(spot.frame.f_locals)
+    own = {name: value for name, value in spot.frame.f_locals.items() if not _holds_itself(value)}
     if spot.frame.f_locals is spot.frame.f_globals:
         own = {name: value for name, value in own.items() if not name.startswith("__")}
     variables = {name: detached(value) for name, value in own.items()}
@@ -212,6 +212,12 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
         beside = [name for name in made.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
         unit.variables.update(*unit.fetched(sorted({*overwritten, *beside}), 1))
     return unit
+
+
+def _holds_itself(value: Any) -> bool:
+    """Whether a dict or a list is in itself, as what `locals()` returns is once it has a name."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(part is value for part in parts)
 
 
 def _zeroes(statement: ast.stmt, read: set[str]) -> bool:

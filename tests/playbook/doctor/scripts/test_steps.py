@@ -825,3 +825,12 @@ def test_a_memory_that_begins_with_one_sample(tmp_path: Path) -> None:
     assert [name for name, _ in lines(reviewed(tmp_path, always, only="host-sync"))] == ["host-sync"]
     restored = MEMORY.replace("for number", "if agent.log:\n    agent.load(__import__('sys').argv[1])\nfor number")
     assert [name for name, _ in lines(reviewed(tmp_path, restored, only="unsafe-load"))] == ["unsafe-load"]
+
+
+def test_variables_that_a_name_holds_as_a_whole(tmp_path: Path) -> None:
+    everything = "    everything = locals()\n    for inputs, target in train_loader:"
+    body = CLEAN[CLEAN.index("model, losses =") :].replace("    for inputs, target in train_loader:", everything)
+    text = CLEAN[: CLEAN.index("model, losses =")] + "def main():\n"
+    text += "".join(f"    {line}\n" for line in body.splitlines()) + "\n\nmain()\n"
+    report = reviewed(tmp_path, text, only="activation-on-logits,train-val-overlap")
+    assert "losses over logits get logits" in report.checked, report

@@ -1,0 +1,23 @@
+from torch import Tensor, nn
+
+from tests.playbook.doctor.programs import Blobs as Data
+from tests.playbook.doctor.programs import Classifier
+
+__all__ = ["Data"]
+
+
+class Model(Classifier):
+    """Asks one recurrent layer to drop what goes to the next."""
+
+    def __init__(self, num_layers: int = 1) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(2, 16, num_layers, dropout=0.3, batch_first=True)  # here
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x.unflatten(1, (4, 2)))[0].mean(1))
+
+
+class Repaired(Model):
+    def __init__(self) -> None:
+        super().__init__(num_layers=2)
