@@ -39,9 +39,10 @@ def uninitialized(subject: Subject) -> Iterator[Finding | str]:
     for module in subject.model.modules():
         for name, _ in module.named_parameters(recurse=False):
             for place, statement in source.assigned(module, name)[:1]:
-                calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and _is_empty(node)]
-                if calls and name not in filled:
-                    what = f"{type(module).__name__}.{name} is made by {ast.unparse(calls[0].func)} of its sizes"
+                calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+                empty = [call for call in calls if _is_empty(call)]
+                if empty and name not in filled and not any(map(_fills, calls)):
+                    what = f"{type(module).__name__}.{name} is made by {ast.unparse(empty[0].func)} of its sizes"
                     fix = f"nn.init.normal_(self.{name}, std=0.02)  # or as its layer needs it"
                     found[place] = Finding(defect, place, f"{what}, and nothing fills it", fix)
     yield from found.values()
@@ -55,23 +56,34 @@ def _is_empty(call: ast.Call) -> bool:
     return name_of(call) in _EMPTY or (name_of(call) in _LEGACY and are_sizes)
 
 
+def _fills(call: ast.Call) -> bool:
+    """Whether a call changes something in place, as all of `nn.init` does."""
+    return name_of(call).endswith("_") and not name_of(call).startswith("_")
+
+
 def _filled(tree: ast.AST) -> Iterator[str]:
-    """Attributes that statements may fill: `init.zeros_(self.a)`, `self.a.data.zero_()`, `self.a[0] = 1`."""
+    """Attributes that a file may fill: `init.zeros_(self.a)`, `self.a[0] = 1`, `for weight in [self.a, self.b]:`."""
     for node in ast.walk(tree):
         parts: list[ast.expr] = [node.value] if isinstance(node, ast.Expr) else []
+        parts += [node.iter] if isinstance(node, ast.For) else []
+        parts += [node] if isinstance(node, ast.Call) and _fills(node) else []
         targets = node.targets if isinstance(node, ast.Assign) else []
         parts += [target.value for target in targets if isinstance(target, ast.Subscript | ast.Attribute)]
         yield from (part.attr for each in parts for part in ast.walk(each) if isinstance(part, ast.Attribute))
 
 
 def _fills_all(tree: ast.AST) -> bool:
-    """Whether a file fills parameters in a loop over them, or applies a function of its own to all modules."""
+    """Whether a file fills parameters in a loop over them, or has a function do so: `self.apply(f)`, `f(self)`."""
+    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    given = [item for call in statements if isinstance(call, ast.Call) for item in call.args]
+    if any(isinstance(item, ast.Name) and item.id == "self" for item in given):
+        return True
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     if any(name_of(call) == "apply" and own & _names(call) for call in source.calls(tree, "apply")):
         return True
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.For) and any(source.calls(node.iter, *_ALL))]
     calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
-    return any(name_of(call).endswith("_") for call in calls)
+    return any(map(_fills, calls))
 
 
 def _names(call: ast.Call) -> set[str]:
