@@ -8,11 +8,17 @@ from torch import Tensor
 
 
 def maker(tensor: Tensor) -> Any:
-    """The `grad_fn` of a tensor; None if it has none, or is a view made without gradients and changed since."""
+    """The `grad_fn` of a tensor; None if it has none, or is stale."""
+    return None if is_stale(tensor) else tensor.grad_fn
+
+
+def is_stale(tensor: Tensor) -> bool:
+    """Whether a tensor is a view that was made without gradients and changed since, so that torch tells no graph."""
     try:
-        return tensor.grad_fn
+        _ = tensor.grad_fn
     except RuntimeError:
-        return None
+        return True
+    return False
 
 
 def nodes(end: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from playbook.doctor.findings import Place
-from playbook.doctor.graph import maker
+from playbook.doctor.graph import is_stale
 from playbook.doctor.losses import Loss, losses
 from playbook.doctor.record import Op, Record
 
@@ -67,7 +67,7 @@ class Step:
             return
         ops = self.record.ops
         leaves = {id(leaf): leaf for op in ops for leaf in (*op.inputs, *op.outputs) if leaf.requires_grad}
-        known = {key: leaf for key, leaf in leaves.items() if leaf.is_leaf or maker(leaf) is not None}
+        known = {key: leaf for key, leaf in leaves.items() if not is_stale(leaf)}
         hooks = [leaf.register_hook(partial(self._keep_gradient, key)) for key, leaf in known.items()]
         self.loss.sum().backward(retain_graph=True)
         for hook in hooks:

@@ -39,12 +39,14 @@ class Replay(pl.LightningModule):
         files: these, and what the script imports from beside it.
         carries: whether a step goes on from a state that the one before left.
         optimizes: whether a step lets its optimizers step.
+        others: modules of the script that are no part of this one, as a teacher; they evaluate with it.
     """
 
     sources: tuple[str, ...]
     files: tuple[str, ...]
     carries: bool
     optimizes: bool
+    others: tuple[nn.Module, ...]  # which would be registered on their own
 
     def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
         """Runs a step as the script does, with all that it does to gradients; `note` gets each of its losses."""
@@ -300,7 +302,7 @@ class Subject:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
-        with modes_kept(self.model.modules()):
+        with modes_kept([*self.model.modules(), *(self.script.others if self.script else ())]):
             self.model.on_validation_model_eval()
             try:
                 with torch.no_grad():

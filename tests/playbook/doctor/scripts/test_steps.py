@@ -834,3 +834,33 @@ def test_variables_that_a_name_holds_as_a_whole(tmp_path: Path) -> None:
     text += "".join(f"    {line}\n" for line in body.splitlines()) + "\n\nmain()\n"
     report = reviewed(tmp_path, text, only="activation-on-logits,train-val-overlap")
     assert "losses over logits get logits" in report.checked, report
+
+
+TEACHER = """
+import copy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+loader = DataLoader(TensorDataset(torch.randn(200, 8)), 20, shuffle=True)
+student = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+teacher, head = copy.deepcopy(student), nn.Linear(4, 4)
+optimizer = torch.optim.Adam([*student.parameters(), *head.parameters()], lr=1e-3)
+for epoch in range(2):
+    for (x,) in loader:
+        with torch.no_grad():
+            wanted = teacher(x + 0.1 * torch.randn_like(x))
+        loss = nn.functional.mse_loss(head(student(x)), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for old, new in zip(teacher.parameters(), student.parameters()):
+                old.lerp_(new, 0.05)
+"""
+
+
+def test_a_teacher_evaluates_with_its_student(tmp_path: Path) -> None:
+    report = reviewed(tmp_path, TEACHER, only="batch-mixing")
+    assert not report.findings, report
+    assert any("do not change each other's results" in text for text in report.checked), report
