@@ -39,14 +39,17 @@ class Replay(pl.LightningModule):
         files: these, and what the script imports from beside it.
         carries: whether a step goes on from a state that the one before left.
         optimizes: whether a step lets its optimizers step.
-        others: modules of the script that are no part of this one, as a teacher; they evaluate with it.
     """
 
     sources: tuple[str, ...]
     files: tuple[str, ...]
     carries: bool
     optimizes: bool
-    others: tuple[nn.Module, ...]  # which would be registered on their own
+
+    @property
+    def others(self) -> list[nn.Module]:
+        """Modules of the script that are no part of this one, as a teacher; they evaluate with it."""
+        raise NotImplementedError
 
     def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
         """Runs a step as the script does, with all that it does to gradients; `note` gets each of its losses."""

@@ -113,6 +113,8 @@ def _is_fixed(node: ast.AST, place: Place, files: list[str], depth: int = _DEPTH
     name = ast.unparse(node)
     if name not in _imported(place.file) and (isinstance(node, ast.Name) or re.fullmatch(r"self\.\w+", name)):
         values = list(_values(name, place, files)) if depth else []
+        if not values and "*" in _imported(place.file):  # among which it may be
+            return True
         return bool(values) and all(value and _is_fixed(value, where, files, depth - 1) for value, where in values)
     if isinstance(node, ast.Attribute) and node.attr in _OUTSIDE:
         return False

@@ -86,10 +86,9 @@ def _also_at_holders(
 
     def look_at_all(begun: Subject) -> Iterator[Finding | str]:
         weights = {id(weight) for weight in begun.model.parameters()}
-        known = {id(module) for module in begun.model.modules()}
-        others = [module for module in notes.living(nn.Module) if id(module) not in known]
+        holders = [module for module in notes.living(nn.Module) if module is not begun.model]
         begun.attempt()  # recorded once for all of them
-        for model in (begun.model, *(module for module in others if _holds(module, weights))):
+        for model in (begun.model, *(module for module in holders if _holds(module, weights))):
             part: Any = copy(begun)
             part.model = model
             yield from look(part)

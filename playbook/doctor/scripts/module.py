@@ -48,11 +48,14 @@ class Script(Replay):
             batches = UserList(batches)  # which the Trainer does not take for several loaders
         if isinstance(val_batches, list) and val_batches:
             val_batches = DataLoader(val_batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
-        own = set(self.modules())
-        others = [each for each in notes.living(nn.Module) if "_parameters" in vars(each) and each not in own]
-        self.others = tuple(others)
         self.carries, self.optimizes = bool(step.unit.carried), step.optimizes
         self.replay = (step, batches, val_unit, val_batches)  # a tuple, so that nothing in it is registered
+        own = set(self.modules())
+        step.others = [each for each in notes.living(nn.Module) if "_parameters" in vars(each) and each not in own]
+
+    @property
+    def others(self) -> list[nn.Module]:
+        return self.replay[0].others
 
     def train(self, mode: bool = True) -> "Script":
         for part in self.modules():  # whose own `train` may mean something else

@@ -38,7 +38,6 @@ from playbook.doctor.scripts.unit import Unit, make_unit
 from playbook.doctor.scripts.validation import (
     ValidationWatch,
     evaluates_training_data,
-    gives_numbers,
     goes_on,
     in_training_mode,
 )
@@ -134,8 +133,7 @@ def _look(held: Held, request: Request) -> None:
                 os._exit(0)
         later.touch()
         name = next(name for name, part in parts.items() if part is model)
-        mode = in_training_mode(val_unit, model, name)
-        review(val_unit, mode if mode is None or gives_numbers(step, val_unit, model) else None)
+        review(val_unit, in_training_mode(step, val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
     if goes_on(reached, _VALIDATION_S * crowding()):

@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -40,6 +40,7 @@ class Step:
     def __init__(self, unit: Unit, leaves: list[Tensor]) -> None:
         self.unit = unit
         self.leaves, self.living_optimizers = leaves, notes.living(Optimizer)
+        self.others: list[nn.Module] = []  # networks that it may use, and does not train
         self.things: list[Any] = [*self.living_optimizers, *notes.living(LRScheduler)]
         events, self.emptied = _events(unit, self.things)
         self.num_losses = events.count(None)

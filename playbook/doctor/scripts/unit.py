@@ -43,6 +43,7 @@ class Unit:
         carried: variables that an earlier step computed from weights, as a recurrent state.
         turn: of the loop, as `enumerate` counts; None lets it go on after the first, which has its own branches.
         gradients: whether a validation leaves them on, as one that adapts a model or derives forces must.
+        made: variables that the statements make themselves, whatever they are before.
     """
 
     spot: Spot
@@ -53,6 +54,7 @@ class Unit:
     carried: frozenset[str] = frozenset()
     turn: int | None = None
     gradients: bool = False
+    made: frozenset[str] = frozenset()
     _functions: dict[tuple[Any, ...], Callable[[dict[str, Any]], None]] = field(default_factory=dict)
 
     @property
@@ -208,7 +210,10 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     unit = Unit(spot, [], variables, before, [*started, *after], carried)
     target = [spot.loop.target] if isinstance(spot.loop, ast.For) else []
     made = set(names([*target, *before], ast.Store))
-    if overwritten := made.intersection(names(after, ast.Store)):  # since: what belongs together is fetched anew
+    overwritten = made.intersection(names(after, ast.Store))
+    if overwritten and spot.loop is None:  # since: the function begins again
+        return Unit(spot, [], variables, [], [*before, *after], carried, made=frozenset(made))
+    if overwritten:  # what belongs together is fetched anew
         beside = [name for name in made.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
         unit.variables.update(*unit.fetched(sorted({*overwritten, *beside}), 1))
     return unit

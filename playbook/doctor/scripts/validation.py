@@ -133,27 +133,30 @@ def evaluates_training_data(unit: Unit, step: Unit) -> bool:
     return bool(vals) and all(any(shared(train, val)[0] == 1 for train in trains) for val in vals)
 
 
-def in_training_mode(unit: Unit, model: nn.Module, name: str) -> Finding | None:
+def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Finding | None:
     """A finding if a model evaluates the batches of a loader with dropout and norms that work as in training."""
-    active = sorted({type(part).__name__ for part in model.modules() if part.training and depends(part)})
+    active = [part for part in model.modules() if part.training and depends(part)]
     if not active or not unit.loaders or unit.spot.loop is None:
         return None
+    kinds = sorted({type(part).__name__ for part in active})
+    kinds = sandbox.attempt(lambda: _at_work(step, unit, model), _LOOK_S, kinds)  # as most are
+    if not kinds:
+        return None
     place = Place(unit.spot.frame.f_code.co_filename, unit.spot.loop.lineno)
-    message = f"{name} evaluates these batches in training mode, with {' and '.join(active)}"
+    message = f"{name} evaluates these batches in training mode, with {' and '.join(kinds)}"
     return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
 
 
-def gives_numbers(step: Step, unit: Unit, model: nn.Module) -> bool:
-    """Whether an evaluation makes numbers or choices of what a model gives, and not pictures or sounds alone."""
+def _at_work(step: Step, unit: Unit, model: nn.Module) -> list[str]:
+    """Kinds of layers that an evaluation calls in training mode; none if it makes pictures or sounds alone of them."""
     weights = {id(parameter) for parameter in model.parameters()}
-
-    def look() -> bool:
-        with Record() as record:
-            step.validate(unit, unit.first_batch())
-        numbers = [op for op in record.ops if op.name in _CHOICES or any(not out.dim() for out in op.outputs)]
-        return any(not weights.isdisjoint(record.ancestors(leaf)) for op in numbers for leaf in op.inputs)
-
-    return bool(sandbox.attempt(look, _LOOK_S, True))  # as most do
+    with Record() as record:
+        step.validate(unit, unit.first_batch())
+    numbers = [op for op in record.ops if op.name in _CHOICES or any(not out.dim() for out in op.outputs)]
+    if not any(not weights.isdisjoint(record.ancestors(leaf)) for op in numbers for leaf in op.inputs):
+        return []
+    called = {op.module for op in record.ops if op.module is not None}
+    return sorted({type(part).__name__ for part in called & set(model.modules()) if part.training and depends(part)})
 
 
 def goes_on(reached: Path, limit_s: float) -> bool:

@@ -864,3 +864,42 @@ def test_a_teacher_evaluates_with_its_student(tmp_path: Path) -> None:
     report = reviewed(tmp_path, TEACHER, only="batch-mixing")
     assert not report.findings, report
     assert any("do not change each other's results" in text for text in report.checked), report
+
+
+def test_a_function_that_overwrites_its_target(tmp_path: Path) -> None:
+    text = """
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+memory = torch.randn(100, 4)
+
+
+def train():
+    states = memory[torch.randint(100, (8,))]
+    wanted = states[:, :3] * 2
+    found = net(states)
+    wanted = wanted.view(8, 3, 1).expand(-1, 3, 3).detach()
+    loss = (found.view(8, 1, 3) - wanted).abs().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+for number in range(20):
+    train()
+"""
+    report = reviewed(tmp_path, text, only="non-finite,unused-parameter,input-independent")
+    assert not report.findings, report
+    assert "losses and gradients are finite" in report.checked, report
+
+
+def test_layers_in_a_plain_list(tmp_path: Path) -> None:
+    heads = "self.heads = [nn.Linear(32, 3) for _ in range(2)]"
+    text = changed(
+        ("        self.second = nn.Linear(32, 3)", f"        {heads}"),
+        ("return self.second(x)", "return sum(head(x) for head in self.heads)"),
+    )
+    report = reviewed(tmp_path, text, only="unregistered-submodule")
+    assert lines(report) == [("unregistered-submodule", heads)], report

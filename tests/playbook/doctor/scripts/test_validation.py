@@ -212,3 +212,26 @@ def test_sentences_of_a_list_that_are_evaluated_one_by_one(tmp_path: Path) -> No
     report = reviewed(tmp_path, text, only="batch-mixing")
     assert not report.findings, report
     assert any("the validation goes through no DataLoader itself" in note for note in report.notes), report
+
+
+def test_a_wrapper_that_the_evaluation_leaves_out(tmp_path: Path) -> None:
+    wrapper = """class Wrapper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x):
+        return F.dropout(self.net(x), 0.1, self.training)
+
+
+wrapper = Wrapper()
+model, losses = wrapper.net, []"""
+    text = changed(
+        ("model, losses = Net(), []", wrapper),
+        ("model.parameters()", "wrapper.parameters()"),
+        ("cross_entropy(model(inputs)", "cross_entropy(wrapper(inputs)"),
+    )
+    assert not reviewed(tmp_path, text, only="eval-nondeterminism").findings
+    called = text.replace("(model(inputs).argmax(1)", "(wrapper(inputs).argmax(1)")
+    [(name, _)] = lines(reviewed(tmp_path, called, only="eval-nondeterminism"))
+    assert name == "eval-nondeterminism"
