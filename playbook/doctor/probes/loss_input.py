@@ -180,7 +180,16 @@ def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
 
 
 def _line(subject: Subject, maker: Op) -> Place | None:
-    """The line that makes the layer, if it stands in an nn.Sequential, so that no line of forward names it."""
+    """The line that makes the layer, if it stands in an nn.Sequential, so that no line of forward names it.
+
+    Where that line makes several, in a helper, it is the line that calls the helper.
+    """
     sequences = [part for part in subject.model.modules() if isinstance(part, nn.Sequential)]
     layer = next((child for part in sequences for child in part if child is maker.module), None)
-    return (blame.layer(subject.model, layer) if layer is not None else None) or maker.place
+    if layer is None:
+        return maker.place
+    makers = blame.makers(layer)
+    others = [part for part in subject.model.modules() if part is not layer and type(part) is type(layer)]
+    is_shared = any(blame.makers(part)[:1] == makers[:1] for part in others)
+    callers = list(makers[1:2]) if is_shared else []
+    return next(iter(callers), None) or blame.layer(subject.model, layer) or maker.place
