@@ -17,8 +17,8 @@ from playbook.doctor.windows import overlapping
 
 SCALER_LEAK = Defect(
     "scaler-leak",
-    "warning",
-    "Scores of the validation are better than those of new data, whose range and mean nobody knows.",
+    "advice",
+    "Scores of the validation are a little better than those of new data, whose range and mean nobody knows.",
     shown_by=LOADER,
 )
 _SAMPLES, _SECONDS = 200, 0.4  # that are read of each data set
