@@ -201,5 +201,5 @@ def _fix(names: list[str], place: Place) -> str:
     if set(names) & {"__repr__", "__format__"}:
         return "# write it every 50 steps, or once an epoch"
     if len(names) >= _MANY:
-        return "values = ….tolist()  # before the loop: one reading in place of many"
+        return "values = ….tolist()  # of all, before or after the loop: one reading in place of many"
     return "….detach()  # add it up on the device; read, compare or print it every 50 steps, or once an epoch"

@@ -13,7 +13,7 @@ UNREGISTERED_SUBMODULE = Defect(
     "unregistered-submodule",
     "critical",
     "These weights are not trained, not saved and not moved to the device.",
-    explains=("crash", "device-unsafe-tensor"),
+    explains=("crash", "device-unsafe-tensor", "parameter-not-optimized"),
     shown_by=Evidence("measured", "the attributes of the module were compared with its parameters"),
 )
 LIGHT = True

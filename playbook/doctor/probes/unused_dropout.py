@@ -42,7 +42,7 @@ def unused_dropout(subject: Subject) -> Iterator[Finding | str]:
         if isinstance(part, nn.RNNBase) and part.num_layers == 1 and part.dropout and part in called:
             is_complete = False
             message = f"{name}: dropout of {part.dropout:g} between layers, of which there is one"
-            fix = f"nn.Dropout({part.dropout:g})  # of its results; or num_layers=2"
+            fix = f"# leave it out here; nn.Dropout({part.dropout:g}) would drop from the results"
             yield Finding(UNUSED_DROPOUT, blame.layer(subject.model, part), message, fix)
     if is_complete:
         yield "dropout is applied where it is made"

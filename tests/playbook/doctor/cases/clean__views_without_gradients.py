@@ -14,7 +14,7 @@ class Model(Classifier):
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         x, y = batch
-        out = torch.zeros(len(x), 3)
+        out = torch.zeros(len(x), 3, device=x.device)
         with torch.no_grad():
             row = out[0].abs_()
         out[:] = self(x)
