@@ -1,9 +1,12 @@
 """What the scalers of scikit-learn are fitted to."""
 
+import sys
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
-from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from sys import _getframe
 from typing import Any, NamedTuple
 
@@ -12,6 +15,7 @@ import numpy as np
 from playbook.doctor import source
 from playbook.doctor.findings import Place
 
+_MODULE = "sklearn.preprocessing"
 _KINDS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler", "PowerTransformer", "QuantileTransformer")
 _LAST, _LARGEST = 20, 4_000_000  # fits that are remembered; numbers of each
 
@@ -32,11 +36,29 @@ fits: list[Fit] = []
 
 
 def note_fits() -> None:
-    """From now on in this process, keeps what scalers are fitted to, where scikit-learn is installed."""
-    try:
-        module: Any = import_module("sklearn.preprocessing")
-    except ImportError:
-        return
+    """From now on in this process, keeps what scalers are fitted to, once the program imports scikit-learn's."""
+    if _MODULE in sys.modules:
+        _change(sys.modules[_MODULE])
+    else:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Changes the scalers as they are imported."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        loader: Any = spec.loader if spec is not None else None
+        if loader is not None:
+            run = loader.exec_module
+            loader.exec_module = lambda module: (run(module), _change(module))
+        return spec
+
+
+def _change(module: Any) -> None:
     for kind in (getattr(module, name) for name in _KINDS):
         if not hasattr(kind.fit, "notes_table"):
             kind.fit = _noting(kind.fit)

@@ -61,13 +61,19 @@ class Aliases:
 
 
 def _keepings(file: str, roots: Iterable[ast.AST]) -> Iterator[Keeping]:
-    """What is assigned or appended, as it is, under a condition that compares by size."""
+    """What is assigned or appended, as it is, where a comparison by size sets what it compares: the best so far."""
     branches = [node for root in roots for node in ast.walk(root) if isinstance(node, ast.If)]
-    ordered = [branch for branch in branches if any(isinstance(node, _ORDERS) for node in ast.walk(branch.test))]
-    for node in dict.fromkeys(chain.from_iterable(map(ast.walk, ordered))):
+    for node in dict.fromkeys(chain.from_iterable(map(ast.walk, filter(_finds_best, branches)))):
         for target, given in _given(node):
             if isinstance(target, ast.Name | ast.Attribute) and isinstance(given, ast.Name | ast.Attribute):
                 yield Place(file, given.lineno), target, given
+
+
+def _finds_best(branch: ast.If) -> bool:
+    compared = {ast.unparse(node) for node in ast.walk(branch.test) if isinstance(node, ast.Name | ast.Attribute)}
+    given = [target for node in ast.walk(branch) for target, _ in _given(node)]
+    by_size = any(isinstance(node, _ORDERS) for node in ast.walk(branch.test))
+    return by_size and any(ast.unparse(target) in compared for target in given)
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,14 +10,17 @@ from torch import nn
 
 from playbook.doctor import blame, source
 from playbook.doctor.faraway import asks_for_cuda
-from playbook.doctor.findings import Finding
+from playbook.doctor.findings import Evidence, Finding
 from playbook.doctor.probes.device import DEVICE_UNSAFE_TENSOR
 from playbook.doctor.record import Op
 from playbook.doctor.scripts import notes
 from playbook.doctor.scripts.module import Script
 from playbook.doctor.subject import Subject
 
-_OTHERWISE = ("prepare", "set_default_device", "set_default_tensor_type")  # send a network as well
+_DEFECT = replace(
+    DEVICE_UNSAFE_TENSOR, shown_by=Evidence("measured", "the calls that send networks and tensors away were noted")
+)
+_OTHERWISE = ("prepare", "setup", "setup_module", "initialize", "set_default_device", "set_default_tensor_type")
 
 
 def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
@@ -40,18 +44,19 @@ def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
         sent = next(filter(None, (op.place for op in moves)), place)
         line = f"line {sent.line}" if sent.file == place.file else f"{Path(sent.file).name}:{sent.line}"
         message = f"nothing sends {name} to a device, and {line} sends its batches: they do not meet on an accelerator"
-        yield Finding(DEVICE_UNSAFE_TENSOR, place, message, f"{name} = {name}.to(device)")
+        yield Finding(_DEFECT, place, message, f"{name} = {name}.to(device)")
 
 
 def _may_send(tree: ast.AST) -> bool:
     """Whether a file may send a network as well: in a branch that only runs where there is an accelerator, say."""
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)]
     inside = any(any(source.calls(branch, "to", "cuda")) for branch in branches)
-    return inside or any(source.calls(tree, *_OTHERWISE))
+    around = [item.context_expr for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items]
+    return inside or any(source.calls(tree, *_OTHERWISE)) or any(map(_asks, around))
 
 
-def _asks(test: ast.expr) -> bool:
-    text = ast.unparse(test).lower()
+def _asks(expression: ast.expr) -> bool:
+    text = ast.unparse(expression).lower()
     return any(word in text for word in ("cuda", "gpu", "device"))
 
 

@@ -63,7 +63,8 @@ def test_best_weights_that_are_kept_and_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keeps", ["best = model", "nets.append(model)", "keeper.take(correct, model)"])
 def test_a_best_model_that_is_the_model_itself(tmp_path: Path, keeps: str) -> None:
     keeper = "class Keeper:\n    most = -1\n\n    def take(self, correct, model):\n        if correct > self.most:\n"
-    keeper += "            self.best = model\n\n\nmodel, most, nets, keeper = Net(), -1, [], Keeper()\n"
+    keeper += "            self.most = correct\n            self.best = model\n\n\n"
+    keeper += "model, most, nets, keeper = Net(), -1, [], Keeper()\n"
     text = changed(
         ("model, losses = Net(), []\n", keeper),
         ("    print(epoch, correct)", f"    if correct > most:\n        most = correct\n        {keeps}"),
