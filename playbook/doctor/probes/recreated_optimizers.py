@@ -113,7 +113,9 @@ class _Watch(Watch):
             self.pairs.setdefault(place, []).append((before, life))
 
     def after_step(self, optimizer: Optimizer) -> None:
-        life = self.lives[optimizer]
+        life = self.lives.get(optimizer)
+        if life is None:  # it was stepped amid its own step
+            return
         life.num_steps += 1
         life.norm = _norm(optimizer)
         life.gathers = any(_has_average(state) for state in optimizer.state.values())
