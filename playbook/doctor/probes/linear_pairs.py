@@ -61,7 +61,7 @@ def _before(record: Record, op: Op) -> Op | None:
             break
         tensor = maker.inputs[0]
     first, second = _weight(maker), _weight(op)
-    if maker.name != op.name or first is None or second is None or first is second:
+    if maker.name != op.name or first is None or second is None or first is second or not tensor.requires_grad:
         return None
     width = len(first)
     is_factorised = width < min(first.shape[1], len(second)) or width != second.shape[1]
