@@ -34,7 +34,7 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     try:
         watched(subject, Watch)
     except Exception as error:  # whatever the program raises is the finding
-        yield Finding(CRASH, source.raised_at(error) or _logged_at(error), _text(error), "")
+        yield Finding(CRASH, source.raised_at(error) or _logged_at(subject, error), _text(error), "")
         return
     if (failure := _failure_at_end(subject)) is not None:
         number, error = failure
@@ -44,12 +44,12 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     yield "training and validation run through"
 
 
-def _logged_at(error: Exception) -> Place | None:
+def _logged_at(subject: Subject, error: Exception) -> Place | None:
     """The line that logs several values as one metric, of which Lightning tells at the end of an epoch alone."""
     scopes = [frame.f_locals.get("metrics") for frame, _ in walk_tb(error.__traceback__)]
     metrics = [item for scope in scopes if isinstance(scope, dict) for item in scope.items()]
     names = {name for name, value in metrics if isinstance(value, Tensor) and value.numel() > 1}
-    calls = [(file, call) for file in source.imported() for call in source.calls(source.tree(file), "log")]
+    calls = [(file, call) for file in subject.files for call in source.calls(source.tree(file), "log")]
     found = [(file, call) for file, call in calls if call.args and getattr(call.args[0], "value", None) in names]
     return next((Place(file, call.lineno) for file, call in found), None) if names else None
 
