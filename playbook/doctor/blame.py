@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from playbook.doctor import source
 from playbook.doctor.findings import Place
+from playbook.doctor.record import Op
 from playbook.doctor.samples import base, owner
 from playbook.doctor.subject import Subject
 
@@ -79,6 +80,12 @@ def layer(model: nn.Module, part: nn.Module) -> Place | None:
         if place is not None:
             return place
     return source.definition(type(model))
+
+
+def called(model: nn.Module, op: Op) -> Place | None:
+    """Where a layer of torch's is made that makes a call, as no line may name it; else the line of the call."""
+    is_own = op.module is None or source.definition(type(op.module)) is not None
+    return op.place if is_own or op.module is None else layer(model, op.module)
 
 
 def optimizer(subject: Subject, number: int = 0) -> tuple[Place | None, ast.Call | None]:

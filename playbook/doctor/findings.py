@@ -1,6 +1,7 @@
 """What a review reports: kinds of defects, and findings of them."""
 
 import linecache
+import os
 import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -66,6 +67,10 @@ class Place(NamedTuple):
     def code(self) -> str:
         """The line itself, without its indentation."""
         return linecache.getline(self.file, self.line).strip()
+
+    def seen_from(self, other: "Place") -> str:
+        """What a text about another line calls this one: `line 5` in the same file, `train.py:5` elsewhere."""
+        return f"line {self.line}" if self.file == other.file else f"{os.path.basename(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from playbook.doctor.findings import Place
 from playbook.doctor.source import callers
 
 NORMAL = ("randn", "randn_like", "normal", "normal_")  # calls that draw noise with a mean of zero
-DRAWS = (*NORMAL, "rand", "rand_like", "bernoulli", "bernoulli_", "uniform_", "dropout")  # calls with random results
+UNIFORM = ("rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
+DRAWS = (*NORMAL, *UNIFORM, "dropout")  # calls with random results
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CONVOLUTIONS = {f"conv{way}{n}d": n for way in ("", "_transpose") for n in (1, 2, 3)}  # and their dimensions
 _CASTS = {"to", "type", "float", "double", "half", "bfloat16", "long", "int", "bool", "contiguous", "cpu", "cuda"}

@@ -12,7 +12,7 @@ from playbook.doctor import blame, source
 from playbook.doctor.dependence import change, evaluated
 from playbook.doctor.findings import Defect, Evidence, Finding
 from playbook.doctor.losses import SHAPE_ONLY
-from playbook.doctor.record import NORMAL, Op, Record, memory, tensors
+from playbook.doctor.record import NORMAL, UNIFORM, Op, Record, memory, tensors
 from playbook.doctor.subject import Subject
 
 EVAL_NONDETERMINISM = Defect(
@@ -25,8 +25,7 @@ LIGHT = True
 SAME_TWICE = "evaluation gives the same result twice"
 
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
-_UNIFORM = ("rand", "rand_like", "bernoulli", "bernoulli_", "uniform_")
-_NOISE = (*_UNIFORM, *NORMAL)
+_NOISE = (*UNIFORM, *NORMAL)
 _LOGIC = ("lt", "gt", "le", "ge", "bool", "and", "or", "logical_and", "logical_or", "logical_not", "invert")
 _MASKING = SHAPE_ONLY | {*_LOGIC, "triu", "tril"}
 _SUMS, _PRODUCTS, _QUOTIENTS = ("add", "radd", "iadd", "sub"), ("mul", "rmul", "where"), ("div", "truediv")
@@ -110,7 +109,7 @@ def _is_plain(record: Record, op: Op) -> bool:
         name = later.name.strip("_")  # also of operators, and in place
         if name in _SUMS and any(_is_dequantised(item, later, op, noise) for item in others):
             return False
-        if (name in _SUMS and others) or (name in _PRODUCTS and is_computed and op.name in _UNIFORM):
+        if (name in _SUMS and others) or (name in _PRODUCTS and is_computed and op.name in UNIFORM):
             is_joined = True
         elif name in _MASKING or (name in (*_SUMS, *_PRODUCTS, *_QUOTIENTS) and not is_computed):
             noise |= {id(out) for out in later.outputs}

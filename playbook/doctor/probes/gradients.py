@@ -229,9 +229,7 @@ def _shrinking(subject: Subject, first: str) -> tuple[Place | None, str, str]:
     squashing = [op for op in step.record.named(*_SQUASHING) if op.direct and step.is_from_data(op.inputs[0])]
     if len(squashing) >= _DEPTH - 1:
         op = squashing[0]
-        made = None if op.module is None or source.definition(type(op.module)) else op.module
-        place = op.place if made is None else blame.layer(subject.model, made)
         fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
-        return place, f"; {op.name} passes a part of it in every layer", fix
+        return blame.called(subject.model, op), f"; {op.name} passes a part of it in every layer", fix
     layer = dict(subject.model.named_modules()).get(first, subject.model)
     return blame.layer(subject.model, layer), "", "x = x + layer(norm(x))  # residual connections, with nn.LayerNorm"

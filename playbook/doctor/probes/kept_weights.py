@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator, Mapping
 from itertools import dropwhile
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -56,7 +55,7 @@ class _Watch(Watch):
             if not shared:
                 continue
             loads_own = state.is_loaded = True
-            self.judge(state, shared, f"{_name(place, state)} loads", self.kept.outlived)
+            self.judge(state, shared, f"{place.seen_from(state.places[0])} loads", self.kept.outlived)
         self.loads_others |= not loads_own
 
     def before_save(self, saved: Any, place: Place) -> None:
@@ -64,7 +63,7 @@ class _Watch(Watch):
         for state in self.kept.states:
             shared = [entry for key, entry in state.entries.items() if key in ids]
             if self.is_choice(state):
-                self.judge(state, shared, f"{_name(place, state)} saves", self.kept.unsaved)
+                self.judge(state, shared, f"{place.seen_from(state.places[0])} saves", self.kept.unsaved)
             state.is_saved |= bool(shared)
 
     def judge(self, state: State, shared: list[Entry], use: str, outlived: Mapping[Place, int]) -> None:
@@ -102,11 +101,6 @@ def _is_conditional(places: tuple[Place, ...]) -> bool:
     if not inside and source.function_at(places[0]) is not None:
         inside = nodes
     return any(isinstance(node, ast.If) for node in inside)
-
-
-def _name(place: Place, state: State) -> str:
-    is_beside = place.file == state.places[0].file
-    return f"line {place.line}" if is_beside else f"{Path(place.file).name}:{place.line}"
 
 
 def _finding(kept: Place, use: str, num_weights: int, num_steps: int) -> Finding:

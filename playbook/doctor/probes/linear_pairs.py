@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from playbook.doctor import blame, source
+from playbook.doctor import blame
 from playbook.doctor.dependence import owner_of
-from playbook.doctor.findings import Defect, Finding, Place
+from playbook.doctor.findings import Defect, Finding
 from playbook.doctor.losses import SHAPE_ONLY
 from playbook.doctor.record import CONVOLUTIONS, Op, Record
 from playbook.doctor.subject import Subject
@@ -33,7 +33,7 @@ def linear_pairs(subject: Subject) -> Iterator[Finding | str]:
     pairs = [(first, op) for op in layers if (first := _before(record, op)) is not None]
     seen = set()
     for first, second in pairs:
-        place = _line(subject, second)
+        place = blame.called(subject.model, second)
         if place in seen:
             continue
         seen.add(place)
@@ -66,9 +66,3 @@ def _before(record: Record, op: Op) -> Op | None:
     width = len(first)
     is_factorised = width < min(first.shape[1], len(second)) or width != second.shape[1]
     return None if is_factorised else maker
-
-
-def _line(subject: Subject, op: Op) -> Place | None:
-    """Where a layer of torch's is made, as no line may call it by its name; else the line of the call."""
-    is_own = op.module is None or source.definition(type(op.module)) is not None
-    return op.place if is_own or op.module is None else blame.layer(subject.model, op.module)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -82,9 +81,7 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
         elif not is_softmax and name in _SIGMOID:
             defect, fix = SIGMOID_BEFORE_LOGITS_LOSS, "return logits  # without the sigmoid: the loss applies it"
         is_idempotent = is_softmax and name == "log_softmax"  # a second one changes nothing
-        where = f" at line {op.place.line}" if op.place else ""
-        if op.place and maker.place and op.place.file != maker.place.file:
-            where = f" at {Path(op.place.file).name}:{op.place.line}"
+        where = f" at {op.place.seen_from(maker.place or op.place)}" if op.place else ""
         message = f"the result of {maker.name} goes into {op.name}{where}"
         if _is_multiplied(record, maker):
             message = f"{op.name}{where} gets the result of {maker.name}, which is used elsewhere, too"

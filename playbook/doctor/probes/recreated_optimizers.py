@@ -18,7 +18,7 @@ from playbook.doctor import blame
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
 from playbook.doctor.rehearsal import Watch, watched
 from playbook.doctor.subject import Subject
-from playbook.doctor.training import parameters_of
+from playbook.doctor.training import parameters_of, weights_of
 
 OPTIMIZER_RECREATED = Defect(
     "optimizer-recreated",
@@ -104,7 +104,8 @@ class _Watch(Watch):
             life.round = latest
             return
         life = self.lives[optimizer] = _Life(optimizer.defaults, latest)
-        before, self.last[_weights(optimizer)] = self.last.get(_weights(optimizer)), life
+        weights = frozenset(weights_of(optimizer))
+        before, self.last[weights] = self.last.get(weights), life
         place = blame.maker(optimizer)
         if before is None or place is None or before.norm is None or optimizer.state:
             return
@@ -114,7 +115,7 @@ class _Watch(Watch):
 
     def after_step(self, optimizer: Optimizer) -> None:
         life = self.lives.get(optimizer)
-        if life is None:  # it was stepped amid its own step
+        if life is None:  # the notes begin amid its step
             return
         life.num_steps += 1
         life.norm = _norm(optimizer)
@@ -135,10 +136,6 @@ class _Watch(Watch):
             return
         if self.lives and not self.pairs:
             yield "optimizers keep their state"
-
-
-def _weights(optimizer: Optimizer) -> frozenset[int]:
-    return frozenset(map(id, parameters_of([optimizer])))
 
 
 def _norm(optimizer: Optimizer) -> Tensor:

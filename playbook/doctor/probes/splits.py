@@ -49,11 +49,13 @@ def splits(subject: Subject) -> Iterator[Finding | str]:
         place = source.definition(getattr(type(keeper), "test_dataloader", None))
         yield Finding(SPLIT_CHANGES, place, text, "# test on samples that the split for `fit` leaves out")
         return
-    first = _set_up(keeper, "fit")
+    first = _set_up(keeper, "fit") if not number else {}
     if not number:
         number, of = _common(first, _set_up(keeper, "fit", kind="val", rank=1), by_index=True)
         text = f"{number} of {of} validation samples of rank 1 are trained on by rank 0, under one global seed"
-    if not number and not _common(first, _set_up(keeper, "predict"), by_index=False)[0]:
+    none = pl.LightningDataModule.predict_dataloader, pl.LightningModule.predict_dataloader  # which raise
+    predicts = type(keeper).predict_dataloader not in none
+    if predicts and not number and not _common(first, _set_up(keeper, "predict"), by_index=False)[0]:
         number, of = _common(trained, _set_up(keeper, "predict", 1), by_index=False)
         text = f"after setup('predict'), {number} of {of} samples are among those that `fit` trains on"
     if not number:

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -42,7 +41,7 @@ def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
         if place is None or _is_made_there(part) or notes.is_sent(part) or used.isdisjoint(map(id, weights)):
             continue
         sent = next(filter(None, (op.place for op in moves)), place)
-        line = f"line {sent.line}" if sent.file == place.file else f"{Path(sent.file).name}:{sent.line}"
+        line = sent.seen_from(place)
         message = f"nothing sends {name} to a device, and {line} sends its batches: they do not meet on an accelerator"
         yield Finding(_DEFECT, place, message, f"{name} = {name}.to(device)")
 

@@ -3,18 +3,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.playbook.doctor.programs import Blobs as Data
-from tests.playbook.doctor.programs import Classifier
+from tests.playbook.doctor.cases.missing_zero_grad__manual import Data
+from tests.playbook.doctor.cases.missing_zero_grad__manual import Model as Manual
 
 __all__ = ["Data"]
 
 
-class Model(Classifier):
+class Model(Manual):
     """Makes an optimizer in each step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         self.step(batch, torch.optim.Adam(self.parameters(), lr=1e-3))  # here
