@@ -1,7 +1,7 @@
 """All that the command line takes from the inside of jsonargparse and argparse, which have no public hook for it."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -14,9 +14,13 @@ from playbook.command.verb import ModelVerb, own_options
 
 
 def prepare() -> None:
-    """Makes short names mean our classes, refuses functions where a class is expected, and keeps the help readable."""
+    """Makes short names mean our classes, keeps integers whole, and refuses functions where a class is expected.
+
+    The help stays readable as well.
+    """
     _replace("resolve_class_path_by_name", _prefer_our_classes)
     _replace("adapt_partial_callable_class", _refuse_functions)
+    _replace("sort_subtypes_for_union", _try_integers_first)
     # the help of an option would name every class that is imported, some 300 for a net; --X.help lists them
     typehints.ActionTypeHint.extra_help = lambda self: ""
 
@@ -78,6 +82,24 @@ def _refuse_functions(original: Callable) -> Callable:
         return adapted, skipped
 
     return adapt
+
+
+def _try_integers_first(original: Callable) -> Callable:
+    """Takes a number for an integer, if it is one, before it is taken for a float.
+
+    The order in the annotation says nothing: typing returns an equal union made before, in that one's order. After an
+    import of Lightning's Fabric, `Optional[Union[int, float]]` of the Trainer may be `float | int | None`, and
+    `limit_train_batches: 1` would be all batches in place of one (torch 2.11).
+    """
+
+    def ordered(subtypes: Sequence[Any], *context: Any) -> list[Any]:
+        subtypes = list(original(subtypes, *context))
+        if int in subtypes and float in subtypes and subtypes.index(float) < subtypes.index(int):
+            subtypes.remove(int)
+            subtypes.insert(subtypes.index(float), int)
+        return subtypes
+
+    return ordered
 
 
 def _is_subclass(path: str, cls: Any) -> bool:

@@ -17,6 +17,7 @@ FILE = ROOT / "playbook/command/parser.py"
 USES: list[tuple[str, Any, str]] = [
     ("resolve_class_path_by_name", typehints, "short names that mean the project's classes first"),
     ("adapt_partial_callable_class", typehints, "no function where a class is expected"),
+    ("sort_subtypes_for_union", typehints, "integers that stay integers in a union with floats"),
     ("extra_help", typehints.ActionTypeHint, "no list of all imported classes in the help of an option"),
     ("import_object", _util, "the class that a class path names"),
     ("_option_string_actions", jsonargparse.ArgumentParser(), "the nearest option to a misspelt one"),
@@ -48,6 +49,17 @@ def test_short_names_mean_our_classes() -> None:
     parser.prepare()
     assert typehints.resolve_class_path_by_name(nn.Module, "MLP") == "example.nets.mlp.MLP"
     assert typehints.resolve_class_path_by_name(nn.Module, "torch.nn.ReLU") == "torch.nn.ReLU"
+
+
+@pytest.mark.parametrize("kind", [int | float | None, float | int | None, float | str | int])
+def test_a_whole_number_is_no_float(kind: Any) -> None:
+    """Whichever the union names first; typing does not keep the order."""
+    parser.prepare()
+    options = jsonargparse.ArgumentParser()
+    options.add_argument("--limit", type=kind)
+    for text, expected in (("1", 1), ("1.0", 1.0), ("0.5", 0.5)):
+        limit = options.parse_args([f"--limit={text}"]).limit
+        assert (limit, type(limit)) == (expected, type(expected))
 
 
 def test_help_names_no_imported_classes() -> None:
