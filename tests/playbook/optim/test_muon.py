@@ -2,6 +2,7 @@
 
 import io
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,7 @@ def _sharded(rank: int, folder: str) -> None:
         full: Tensor = a.full_tensor()  # type: ignore[attr-defined]
         torch.testing.assert_close(full, b, msg=lambda text, name=name: f"{name}: {text}")
     dist.destroy_process_group()
+    os._exit(0)  # the interpreter's own end aborts now and then, where a thread of gloo's still runs (torch 2.15)
 
 
 @pytest.mark.slow
