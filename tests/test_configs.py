@@ -92,6 +92,7 @@ ONE_A_TASK = (
 
 @pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))
 @pytest.mark.usefixtures("published")
+@pytest.mark.slow
 def test_recipe(cli: Cli, recipe: str) -> None:
     done = cli("fit", "--config", str(ROOT / recipe), *SHRUNK, *SMALLER.get(recipe, ()), "--run_dir", "run")
     assert done.code == 0, done.err
@@ -139,6 +140,7 @@ def test_recipe_passes_the_review(cli: Cli, recipe: str) -> None:
 
 
 @pytest.mark.parametrize("partial", PARTIALS)
+@pytest.mark.slow
 def test_partial_stacks_on_a_recipe(cli: Cli, partial: str) -> None:
     small = ("--model.net.widths", "[4]", "--data.shift", "0")
     if "overfit" not in partial:

@@ -70,6 +70,7 @@ def arrows(root: str) -> list[tuple[str, str]]:
     return [(name, other) for name, file in modules(root).items() for other in imports(name, file)]
 
 
+@pytest.mark.slow
 def test_the_machine_never_imports_what_is_the_users() -> None:
     assert not [f"{name} → {other}" for name, other in arrows("playbook") if other.partition(".")[0] == "src"]
     texts = {name: file.read_text(encoding="utf-8") for name, file in modules("playbook").items()}
@@ -141,6 +142,7 @@ def test_there_is_no_circle(root: str, depth: int) -> None:
                     todo.append(other)
 
 
+@pytest.mark.slow
 def test_the_machines_tests_need_nothing_of_the_users() -> None:
     files = sorted((ROOT / "tests/playbook").rglob("*.py"))
     needed = {file.relative_to(ROOT).as_posix(): imports("", file) for file in files}

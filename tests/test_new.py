@@ -77,6 +77,7 @@ def test_a_new_data_set_trains_and_names_a_root_that_is_missing(copy: Path) -> N
 
 @pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed; it comes with --group lint")
 @pytest.mark.parametrize("length", [3, new.LONGEST_NAME])
+@pytest.mark.slow
 def test_what_is_written_keeps_the_style(copy: Path, length: int) -> None:
     for kind in NEW:
         written = python(copy, "-m", "src", "new", kind, kind[0] + "z" * (length - 1))

@@ -172,6 +172,7 @@ def test_a_broken_file_is_left_out_and_the_others_keep_their_names(
     assert table(folder / file) == whole
 
 
+@pytest.mark.slow
 def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -> None:
     command = ("predict", "--ckpt_path", "run", "--input", "pictures/test")
     output = folder / "run/predictions/test"
@@ -195,6 +196,7 @@ def test_predict_goes_on_after_a_broken_file_is_mended(cli: Cli, folder: Path) -
 
 
 @pytest.mark.parametrize("change", ["file", "option"])
+@pytest.mark.slow
 def test_predict_starts_anew_where_something_has_changed(cli: Cli, folder: Path, change: str) -> None:
     command = ["predict", "--ckpt_path", "run", "--input", "pictures/test"]
     broken = folder / "pictures/test/green/2.png"
@@ -216,6 +218,7 @@ def test_predict_starts_anew_where_something_has_changed(cli: Cli, folder: Path,
         assert {**rows[0], "id": ""} == {**same, "id": ""}
 
 
+@pytest.mark.slow
 def test_inputs_of_one_name_have_a_folder_each(cli: Cli, folder: Path) -> None:
     other = folder / "other/test"
     other.mkdir(parents=True)

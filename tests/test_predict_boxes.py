@@ -118,6 +118,7 @@ def test_boxes_are_in_pixels_of_the_file(cli: Cli, folder: Path) -> None:
         assert numbers(row) == pytest.approx((score, *boxes_of(SIZES[name])[kind]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_score_chooses_the_boxes_of_an_answer(cli: Cli, folder: Path) -> None:
     for score, count in (("0.6", 1), ("0.1", 3), ("0.9", 0)):
         done = cli("predict", "--ckpt_path", "run", "--score", score, "--format", "jsonl")

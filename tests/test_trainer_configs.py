@@ -100,6 +100,7 @@ def test_parses_on_a_recipe_and_keeps_the_rest(cli: Cli, name: str) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in PARTIALS])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # the compiler's own
+@pytest.mark.slow
 def test_trains_with_what_it_sets(cli: Cli, name: str, probe: tuple[str, ...]) -> None:
     if settings(name).keys() & SEVERAL_PROCESSES:
         pytest.skip("needs several processes")

@@ -19,6 +19,7 @@ from tests.playbook.training.test_trainer import Line, points
 MATRIX = "--trainer.callbacks+=ConfusionMatrix"
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_predictions(cli: Cli) -> None:
     names = ("--trainer.callbacks.class_names", str(list("abcdefghij")))
     done = cli("fit", "--config", MLP_DIGITS, MATRIX, *names, "--run_dir", "run", "--trainer.max_epochs", "2")

@@ -432,6 +432,7 @@ trainer: {max_epochs: 4}
 """
 
 
+@pytest.mark.slow
 def test_five_bands_are_learnt_tested_and_refused_by_others(cli: Cli, workdir: Path) -> None:
     write_folder(workdir / "bands", 5)
     Path("recipe.yaml").write_text(RECIPE)

@@ -55,6 +55,7 @@ def assert_same(answers: list[dict[str, Any]], expected: list[dict[str, Any]]) -
             assert answer[key] == (pytest.approx(value, abs=1e-5) if isinstance(value, float) else value)
 
 
+@pytest.mark.slow
 def test_digits(tmp_path: Path) -> None:
     torch.manual_seed(0)
     task, data = Classification(CNN(widths=[8, 16])).eval(), Digits()

@@ -54,6 +54,7 @@ def test_adapters_of_tied_weights(cli: Cli, dora: bool) -> None:
 @pytest.mark.parametrize(
     "partial", ["callbacks/ema.yaml", pytest.param("trainer/compile.yaml", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_averaged_and_compiled(cli: Cli, partial: str) -> None:
     fitted = cli("fit", *SHORT, "--config", str(ROOT / "configs" / partial), "--run_dir", "run")
     assert fitted.code == 0, fitted.err

@@ -108,6 +108,7 @@ def test_only_the_head_is_new_in_any_other(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", SEGMENTERS)
+@pytest.mark.slow
 def test_segmentation_has_the_images_size_and_no_further_outputs(name: str) -> None:
     with torch.device("meta"):
         net = TorchvisionSegmentation(name, num_classes=5, in_channels=2)
@@ -119,6 +120,7 @@ def test_segmentation_has_the_images_size_and_no_further_outputs(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "squeezenet1_1", "googlenet"])
+@pytest.mark.slow
 def test_published_weights_give_torchvisions_outputs(name: str, cache: Path) -> None:
     publish(cache, name)
     image = torch.rand(2, 3, 64, 64)
@@ -179,6 +181,7 @@ def test_published_weights_of_a_backbone(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sampled(["resnet18", "convnext_tiny", "vit_b_32"], ["resnet18"]))
+@pytest.mark.slow
 def test_a_grey_image_has_the_features_that_published_weights_give_it_in_rgb(name: str, cache: Path) -> None:
     publish(cache, name)
     grey = torch.rand(2, 1, 224, 224)
@@ -189,6 +192,7 @@ def test_a_grey_image_has_the_features_that_published_weights_give_it_in_rgb(nam
 
 
 @pytest.mark.parametrize("in_channels", [2, 4, 5, 16])
+@pytest.mark.slow
 def test_published_weights_of_the_stem_are_repeated_and_keep_the_scale(in_channels: int, cache: Path) -> None:
     publish(cache, "resnet18")
     stem = models.get_model("resnet18", weights="DEFAULT").get_parameter("conv1.weight")
@@ -347,6 +351,7 @@ def test_arguments_out_of_range(net: Any, options: dict[str, Any], message: str)
         net(**options)
 
 
+@pytest.mark.slow
 def test_a_run_that_began_with_published_weights_is_tested_without_them(
     cli: Cli, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,6 +259,7 @@ def test_losses_stay_in_float32_under_autocast() -> None:
 
 
 @pytest.mark.parametrize("num_bins", sampled([16, 0], [16]))
+@pytest.mark.slow
 def test_two_images_are_learnt_by_heart(num_bins: int) -> None:
     """Of different sizes: boxes come back in the pixels of their own image. Seeds 0 to 3 reach an IoU of 0.97."""
     images, targets = scene((64, 88), (72, 64))

@@ -133,6 +133,7 @@ RECIPE = ("--data", "stranger.StrangersData", "--trainer.max_epochs", "2", "--ru
 
 
 @pytest.mark.parametrize("name", ["Stranger", "Saving", "Manual"])
+@pytest.mark.slow
 def test_every_verb(cli: Cli, name: str) -> None:
     trained = cli(
         "fit", "--model", f"stranger.{name}", "--model.hidden", "5", *RECIPE, "--checkpoint.monitor", "val_loss"

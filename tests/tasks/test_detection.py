@@ -180,6 +180,7 @@ def test_validation_leaves_the_running_statistics_alone() -> None:
         assert torch.equal(value, before[name]), name
 
 
+@pytest.mark.slow
 def test_a_small_yolo_learns_to_find_rectangles() -> None:
     """Five by five pixels in the corner of a cell, of two classes; the last epoch finds them all."""
     torch.manual_seed(0)

@@ -206,6 +206,7 @@ def test_truncated_at_any_length(former: Path) -> None:
     assert not missed
 
 
+@pytest.mark.slow
 def test_any_changed_byte_is_found(tmp_path: Path) -> None:
     """Of every byte of the file: tensors, the archive's own tables, and the checksum itself."""
     path = tmp_path / "small.ckpt"

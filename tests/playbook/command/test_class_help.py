@@ -32,6 +32,7 @@ def names(text: str) -> list[str]:
         ("trainer.strategy", "ShardedStrategy", "DDPStrategy"),
     ],
 )
+@pytest.mark.slow
 def test_lists_ours_first_and_others_on_request(option: str, ours: str, published: str) -> None:
     text = page(f"--{option}.help")
     assert names(text) == ours.split()

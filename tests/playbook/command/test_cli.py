@@ -55,6 +55,7 @@ def test_what_fit_prints_and_leaves(cli: Cli) -> None:
     assert [row["val/loss"] for row in rows if row["val/loss"]][-1] == f"{metrics()['metrics']['val/loss']:.9g}"
 
 
+@pytest.mark.slow
 def test_the_commands_that_fit_suggests_work(cli: Cli) -> None:
     done = fit(cli)
     commands = re.findall(r"python -m example (.+)", done.out)
@@ -64,6 +65,7 @@ def test_the_commands_that_fit_suggests_work(cli: Cli) -> None:
         assert again.code == 0, again.err
 
 
+@pytest.mark.slow
 def test_config_yaml_repeats_the_run(cli: Cli) -> None:
     fit(cli)
     assert cli("fit", "--config", "run/config.yaml", "--run_dir", "again").code == 0
@@ -75,6 +77,7 @@ def test_config_yaml_repeats_the_run(cli: Cli) -> None:
     assert not torch.equal(first["net.head.1.weight"], third["net.head.1.weight"])
 
 
+@pytest.mark.slow
 def test_dated_directory_without_run_dir(cli: Cli) -> None:
     done = cli("fit", "--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--model.net.widths", "[4]")
     assert done.code == 0
@@ -94,6 +97,7 @@ def test_dated_directory_without_run_dir(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("spec", ["run", "run/checkpoints", "run/checkpoints/best.ckpt", "copied.ckpt"])
+@pytest.mark.slow
 def test_checkpoint_alone_is_enough(cli: Cli, spec: str) -> None:
     fit(cli)
     expected = metrics()["test"]
@@ -119,6 +123,7 @@ def test_predictions_agree_with_the_test(cli: Cli) -> None:
     assert correct == pytest.approx(metrics()["test"]["test/accuracy"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_evaluation_leaves_the_run_as_it_was(cli: Cli) -> None:
     fit(cli)
     before = {name: Path("run", name).read_bytes() for name in ("config.yaml", "metrics.csv", "environment.json")}
@@ -127,6 +132,7 @@ def test_evaluation_leaves_the_run_as_it_was(cli: Cli) -> None:
     assert metrics()["best"]
 
 
+@pytest.mark.slow
 def test_finished_run_says_so_and_goes_on_only_with_more_epochs(cli: Cli) -> None:
     fit(cli, "--ckpt_path", "last")
     stamp = os.stat("run/checkpoints/last.ckpt").st_mtime_ns
@@ -143,6 +149,7 @@ def test_first_start_with_ckpt_path_last_starts_afresh(cli: Cli) -> None:
     assert done.out.startswith("no checkpoint to resume in run: starting a new run\n")
 
 
+@pytest.mark.slow
 def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None:
     fit(cli)
     last = Path("run/checkpoints/last.ckpt")
@@ -157,6 +164,7 @@ def test_damaged_newest_checkpoint_gives_way_to_the_one_before(cli: Cli) -> None
     assert "epoch 3/3" in afresh.out
 
 
+@pytest.mark.slow
 def test_init_from_takes_what_fits_and_says_what_does_not(cli: Cli) -> None:
     fit(cli)
     done = fit(cli, "--init_from", "run", "--model.optimizer.lr", "0", run="same")
@@ -170,6 +178,7 @@ def test_init_from_takes_what_fits_and_says_what_does_not(cli: Cli) -> None:
     assert "    net.head.1.weight (10, 4) in the file, (10, 6) in the model" in wider.out
 
 
+@pytest.mark.slow
 def test_init_from_a_bare_state_dict(cli: Cli) -> None:
     fit(cli)
     net = {name.removeprefix("net."): value for name, value in weights("run/checkpoints/last.ckpt").items()}
@@ -262,6 +271,7 @@ def test_no_validation_or_checkpointing(cli: Cli) -> None:
     assert metrics("train")["best"]["monitor"] == "train/loss"
 
 
+@pytest.mark.slow
 def test_checkpoints_by_steps_and_minutes(cli: Cli) -> None:
     """Both cadences alone leave a checkpoint before the end; --checkpoint.every_n_epochs null takes that one away."""
     for cadence in (("--checkpoint.every_n_steps", "2"), ("--checkpoint.every_n_minutes", "1e-9")):
@@ -314,6 +324,7 @@ def test_best_alone_is_no_place_to_continue_from(cli: Cli) -> None:
     assert "starting a new run" in again.out
 
 
+@pytest.mark.slow
 def test_continuing_from_the_best_trains_on(cli: Cli) -> None:
     fit(cli, "--model.schedule", "null", epochs=2)
     best = torch.load("run/checkpoints/best.ckpt", weights_only=True)

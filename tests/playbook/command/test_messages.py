@@ -362,6 +362,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_full_disk_costs_no_training(cli: Cli, small_disk: Path) -> None:
     """A run whose checkpoints do not fit trains to its end, keeps what was saved whole, and exits 2."""
     run = small_disk / "run"

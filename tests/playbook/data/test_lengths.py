@@ -92,6 +92,7 @@ def test_a_position_gives_exactly_the_remaining_batches(epoch: int, batch: int) 
 
 
 @pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable")  # the data module is, in its stead
+@pytest.mark.slow
 def test_a_checkpoint_continues_with_the_next_batch(tmp_path: Path) -> None:
     path = tmp_path / "position.ckpt"
     whole = train(Lengthy(), Seen(path, (1, 2)))

@@ -140,6 +140,7 @@ def assert_one_line(done: Result, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_truncated_training_image_stops_with_a_checkpoint(cli: Cli, workers: str) -> None:
     index, number = image_at(batch=6)
     truncate(number)
@@ -161,6 +162,7 @@ def test_a_truncated_validation_image_stops_with_a_checkpoint(cli: Cli) -> None:
     assert_ends_like_a_whole_run(cli, "run")
 
 
+@pytest.mark.slow
 def test_a_missing_test_image_costs_the_test_alone(cli: Cli) -> None:
     number = 5
     path_of(number).rename("away")
@@ -182,6 +184,7 @@ def test_a_missing_test_image_costs_the_test_alone(cli: Cli) -> None:
     assert "test" in json.loads(Path("run/metrics.json").read_text())
 
 
+@pytest.mark.slow
 def test_skipping_counts_a_sample_once_and_goes_on(cli: Cli) -> None:
     """Also over a cut and a resume, and with the failures of an augmentation."""
     index, number = image_at(batch=6)
@@ -371,6 +374,7 @@ def saved_at(done: Result) -> int:
     ],
     ids=lambda value: value.partition(" ")[0],
 )
+@pytest.mark.slow
 def test_a_lost_worker_is_told_with_its_sample(cli: Cli, trouble: str, message: str) -> None:
     index, number = image_at(batch=6)
     Path("trouble").write_text(f"{trouble} {number}")

@@ -67,6 +67,7 @@ def exported(model: pl.LightningModule, place: Path, **options: Any) -> dict[str
     return export(program_of(model, None, {}), None, {}, request)
 
 
+@pytest.mark.slow
 def test_artefact_of_a_run(cli: Cli, run: Path) -> None:
     done = cli(*EXPORT, "--format", "onnx")
     assert (done.code, done.err) == (0, "")
@@ -89,6 +90,7 @@ def test_artefact_of_a_run(cli: Cli, run: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["torch_export", "torchscript"])
+@pytest.mark.slow
 def test_other_formats(cli: Cli, run: Path, kind: str) -> None:
     done = cli(*EXPORT, "--format", kind, "--output", "artefact")
     assert (done.code, done.err) == (0, "")
@@ -117,6 +119,7 @@ def test_all_formats(cli: Cli, run: Path) -> None:
     assert "executorch: impossible: --format executorch: needs executorch: uv pip install executorch" in done.out
 
 
+@pytest.mark.slow
 def test_one_of_all_formats_differs(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named as failed, the others are written, and the exit code tells."""
     write = formats.FORMATS["torch_export"].write
@@ -197,6 +200,7 @@ def test_mistakes(cli: Cli, run: Path, options: list[str], text: str) -> None:
     assert not (run / "exports").exists() or not any((run / "exports").iterdir())
 
 
+@pytest.mark.slow
 def test_foreign_module(tmp_path: Path) -> None:
     """Inputs in the order of forward, outputs by their names."""
     model = Foreign()

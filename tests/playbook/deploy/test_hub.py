@@ -144,6 +144,7 @@ def test_offline(run: Path) -> None:
 
 
 @pytest.mark.usefixtures("logged_out")
+@pytest.mark.slow
 def test_not_logged_in(cli: Cli, run: Path) -> None:
     done = cli(*EXPORT, "--output", "hub:ann/digits")
     assert (done.code, done.err) == (0, "")

@@ -248,6 +248,7 @@ def test_streams() -> None:
         assert client.post("/v1/models/m/stream", json={"input": "a"}).status_code == 404
 
 
+@pytest.mark.slow
 def test_full_queue_and_slow_model() -> None:
     fake = Fake("text")
     with client_of(fake) as client:

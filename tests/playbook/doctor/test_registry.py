@@ -98,6 +98,7 @@ def test_a_new_probe_is_one_file(add_probe: Callable[[str, str], None]) -> None:
 
 
 @needs_fork
+@pytest.mark.slow
 def test_a_new_probe_takes_part_in_a_review(add_probe: Callable[[str, str], None]) -> None:
     add_probe("width", WIDTH)
     report = review(lambda: (_Softmax(), Blobs()), ids=IDS)

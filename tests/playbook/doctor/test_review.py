@@ -74,6 +74,7 @@ class _InOneCycle(Classifier):
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
+@pytest.mark.slow
 def test_steps_that_the_trainer_must_be_given_are_a_note() -> None:
     report = review(lambda: (_InOneCycle(), Blobs()), ids=ONLY)
     assert not report.findings
@@ -138,6 +139,7 @@ class _Unreasoned(Classifier):
         return self.net(x).softmax(1)  # doctor: ignore[double-softmax]
 
 
+@pytest.mark.slow
 def test_a_comment_silences_a_finding_if_it_has_a_reason() -> None:
     assert not review(lambda: (_Silenced(), Blobs()), ids=ONLY).findings
     assert review(lambda: (_Unreasoned(), Blobs()), ids=ONLY).findings
@@ -176,6 +178,7 @@ def _leave_behind() -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_what_a_copy_said_before_it_ends_counts() -> None:
     def hang() -> Iterator[str]:
         yield "first"
@@ -191,6 +194,7 @@ def test_what_a_copy_said_before_it_ends_counts() -> None:
     assert "ValueError: no more" in str(error)
 
 
+@pytest.mark.slow
 def test_what_was_found_before_time_is_up_counts() -> None:
     quick = Probe((), True, False, None, lambda _: ["all is well"])
     slow = Probe((), True, False, None, lambda _: time.sleep(60) or [])
@@ -232,6 +236,7 @@ PROGRAM = (
 )
 
 
+@pytest.mark.slow
 def test_the_verb(cli: Cli, workdir: Path) -> None:
     few = ("--only", "double-softmax,batch-mixing")
     done = cli("doctor", *PROGRAM, *few, "--write_tests", "test_review.py")
@@ -301,6 +306,7 @@ def test_a_module_that_cannot_be_built(cli: Cli, workdir: Path) -> None:
     assert [item["id"] for item in json.loads(done.out)["findings"]] == ["missing-super-init"]
 
 
+@pytest.mark.slow
 def test_fit_stops_at_a_critical_finding(cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = frozenset({"double-softmax", "batch-mixing"})  # of the quick ones, which take seconds
     monkeypatch.setattr("playbook.training.review.quick_ids", lambda: few)

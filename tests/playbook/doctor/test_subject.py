@@ -63,6 +63,7 @@ def test_a_look_in_evaluation_leaves_the_modes() -> None:
     assert [part.training for part in seen.model.modules()] == modes
 
 
+@pytest.mark.slow
 def test_slow_steps_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = looked(_Slow(), Blobs())
     assert seen.seconds >= 0.3
@@ -77,6 +78,7 @@ def test_slow_steps_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [seen.samples] * 6  # in two epochs
 
 
+@pytest.mark.slow
 def test_slow_steps_on_bare_tensors_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     class Images(Blobs):
         def train_dataloader(self) -> Any:

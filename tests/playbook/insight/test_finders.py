@@ -128,6 +128,7 @@ def test_noise_is_no_fall() -> None:
     assert "not finite" in Sweep(rates, [math.nan], True).verdict("--lr")
 
 
+@pytest.mark.slow
 def test_batch_sizes_double_until_memory_ends() -> None:
     model, data, seen = Hungry(), Points(), Seen()
     trials = find_batch_size(Trainer(**SETTINGS, callbacks=[seen]), model, data, steps_per_trial=4)
@@ -218,6 +219,7 @@ def test_report_is_aligned_and_takes_the_fastest() -> None:
     assert "no batch size fits" in report([Trial(64, None, None)])
 
 
+@pytest.mark.slow
 def test_find_lr_from_the_command_line(cli: Cli) -> None:
     done = cli(
         "find_lr", "--config", CNN_DIGITS, "--model.net.widths", "[8, 16]", "--num_steps", "40", "--min_lr", "1e-5",

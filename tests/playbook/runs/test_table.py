@@ -148,6 +148,7 @@ def test_types_in_parquet(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_more_rows_than_are_made_into_columns_at_once(tmp_path: Path) -> None:
     count = 2 * ROWS_AT_ONCE
     read = cells(table(tmp_path, [{"x": i} for i in range(count)], "parquet"))

@@ -248,6 +248,7 @@ def sources() -> dict[str, ast.AST]:
     }
 
 
+@pytest.mark.slow
 def test_only_one_file_uses_private_names_of_lightning() -> None:
     trees, lightnings = sources(), names_of_lightning()
     ours = {name for tree in trees.values() for name in own_names(tree)}

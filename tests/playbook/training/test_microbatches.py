@@ -377,6 +377,7 @@ def rows(run: str) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.slow
 def test_metrics_of_a_run_and_its_continuation(cli: Cli, precision: str) -> None:
     args = ("fit", "--config", MLP_DIGITS, "--data.batch_size", "250", "--model.net.widths", "[16]",
             "--model.net.norm", "layer", "--model.net.dropout", "0", "--model.schedule", "null",

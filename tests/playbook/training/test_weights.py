@@ -459,6 +459,7 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     ("batch_size", "accumulate"),
     [(2, 3), pytest.param(6, 1, marks=pytest.mark.slow), pytest.param(1, 6, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_processes_together_take_the_steps_of_one(
     tmp_path: Path, one_process: dict[str, Tensor], batch_size: int, accumulate: int
 ) -> None:

@@ -16,6 +16,7 @@ def test_prints_it(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("args", [["--output", ".vscode/recipe.json"], ["--output=.vscode/recipe.json"]])
+@pytest.mark.slow
 def test_writes_it(cli: Cli, args: list[str]) -> None:
     done = cli("schema", *args)
     assert (done.code, done.out, done.err) == (0, "wrote  .vscode/recipe.json\n", "")

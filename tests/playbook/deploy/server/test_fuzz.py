@@ -371,6 +371,7 @@ def chunked(*pieces: tuple[int, bytes]) -> bytes:
         (request("http://elsewhere.example/" + TEXTS, b"hello"), 0),
     ],
 )
+@pytest.mark.slow
 def test_lies_about_lengths(server: Running, client: Client, sent: bytes, status: int) -> None:
     received, _, content = server.ask(sent)
     assert status in (0, received), content

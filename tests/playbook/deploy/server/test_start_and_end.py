@@ -61,6 +61,7 @@ def test_signal_while_models_load(endless: Path, tmp_path: Path, number: int, co
 
 
 @needs_fifo
+@pytest.mark.slow
 def test_a_port_belongs_to_one_server_while_models_load(endless: Path, tmp_path: Path) -> None:
     port = free_port()
     first = cli_process("serve", "endless", "--port", str(port), cwd=tmp_path)
@@ -122,6 +123,7 @@ def test_what_was_accepted_is_answered_and_the_rest_refused() -> None:
     assert server.server.code == 143
 
 
+@pytest.mark.slow
 def test_a_model_that_hangs_does_not_keep_the_process() -> None:
     fake = Fake("text")
     with running(fake, limits=Limits(timeout_s=0.5, body_timeout_s=0.5)) as server:

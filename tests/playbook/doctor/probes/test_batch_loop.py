@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,6 +28,7 @@ class _Computing(_LookingUp):
         return torch.stack([(label + 2) % 3 for label in labels])
 
 
+@pytest.mark.slow
 def test_a_loop_that_looks_numbers_up() -> None:
     ids = frozenset({"python-loop-over-batch"})
     assert not review(lambda: (_LookingUp(), Blobs()), ids=ids).findings

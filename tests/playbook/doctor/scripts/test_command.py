@@ -16,6 +16,7 @@ FAST = ("activation-on-logits", "missing-zero-grad")  # one of the replayed step
 
 
 @pytest.mark.parametrize("defect", sampled(DEFECTS, FAST))
+@pytest.mark.slow
 def test_finds_the_defect_at_its_line(tmp_path: Path, defect: str) -> None:
     report = reviewed(tmp_path, changed(DEFECTS[defect]), only=defect)
     assert lines(report) == [(defect, LINES.get(defect, DEFECTS[defect][1]))], report
@@ -31,6 +32,7 @@ def test_finds_nothing_in_a_clean_script(tmp_path: Path) -> None:
     assert "the script runs to its end (24 steps)" in report.checked
 
 
+@pytest.mark.slow
 def test_a_process_that_feeds_the_training_runs_beside_it(tmp_path: Path) -> None:
     feeding = """
 import multiprocessing
@@ -49,6 +51,7 @@ assert queue.get() == list(range(4))
     assert "the script runs to its end (24 steps)" in report.checked, report
 
 
+@pytest.mark.slow
 def test_processes_of_a_pool_work(tmp_path: Path) -> None:
     pool = "from multiprocessing import Pool\nwith Pool(2) as workers:\n    print(workers.map(abs, range(4)))\n"
     assert not reviewed(tmp_path, pool + CLEAN, only="crash").findings
@@ -71,6 +74,7 @@ threading.Thread(target=write, daemon=True).start()
 """
 
 
+@pytest.mark.slow
 def test_a_thread_that_writes_notes(tmp_path: Path) -> None:
     """It does not exist in copies of the process, where its queue would be full after the first step."""
     noting = "        optimizer.step()\n        for name in ('loss', 'rate', 'norm'):\n            notes.put(name)\n"
@@ -79,6 +83,7 @@ def test_a_thread_that_writes_notes(tmp_path: Path) -> None:
     assert (defect, line) == ("eval-nondeterminism", LINES["eval-nondeterminism"])
 
 
+@pytest.mark.slow
 def test_nothing_of_the_folder_changes(tmp_path: Path) -> None:
     (tmp_path / "state.txt").write_text("before", encoding="utf-8")
     writing = "torch.save(model.state_dict(), 'model.pt')\nopen('state.txt', 'w').write('after')\n"
@@ -89,6 +94,7 @@ def test_nothing_of_the_folder_changes(tmp_path: Path) -> None:
     assert (tmp_path / "state.txt").read_text(encoding="utf-8") == "before"
 
 
+@pytest.mark.slow
 def test_writing_elsewhere_and_the_network_are_refused(tmp_path: Path) -> None:
     folder, other = tmp_path / "project", tmp_path / "other"
     folder.mkdir()
@@ -108,6 +114,7 @@ def test_writing_elsewhere_and_the_network_are_refused(tmp_path: Path) -> None:
         reviewed(folder, first + CLEAN)
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_bewritten_is_no_crash(tmp_path: Path) -> None:
     """Also where torch says so in an error of its own."""
     (tmp_path / "script").mkdir()
@@ -117,12 +124,14 @@ def test_a_file_that_may_not_bewritten_is_no_crash(tmp_path: Path) -> None:
     assert not (tmp_path / "weights.pt").exists()
 
 
+@pytest.mark.slow
 def test_a_question_that_nobody_answers_is_no_crash(tmp_path: Path) -> None:
     report = review_script(written(tmp_path, f"{CLEAN}print(float(input()))\n"), [], select_ids("crash"))
     assert not report.findings, report
     assert any("EOF" in note for note in report.notes), report
 
 
+@pytest.mark.slow
 def test_moving_a_new_folder_within_the_own_is_allowed(tmp_path: Path) -> None:
     moving = "import os\nos.makedirs('runs')\nos.mkdir('new')\nos.rename('new', 'runs/new')\n"
     report = reviewed(tmp_path, CLEAN + moving, only="crash")
@@ -131,6 +140,7 @@ def test_moving_a_new_folder_within_the_own_is_allowed(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_crash_is_a_finding_at_its_line(tmp_path: Path) -> None:
     report = reviewed(tmp_path, CLEAN + "print(accuracy)\n", only="crash")
     assert lines(report) == [("crash", "print(accuracy)")]
@@ -183,6 +193,7 @@ raise SystemExit(3)
 """
 
 
+@pytest.mark.slow
 def test_everything_after_the_script_is_its_own(cli: Cli, workdir: Path) -> None:
     (workdir / "train.py").write_text(ARGUMENTS, encoding="utf-8")
     done = cli("doctor", "--only", "crash", "train.py", "--debug", "--fix", "-h", "--format", "json")
@@ -200,6 +211,7 @@ def test_a_compiled_copy_of_the_model_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("files", [["__init__.py"], []])
+@pytest.mark.slow
 def test_a_package_of_the_scripts_own_with_the_name_of_a_loaded_one(tmp_path: Path, files: list[str]) -> None:
     """`tests` is loaded here, as the template's `src` is where it reviews a script with a folder of that name."""
     (tmp_path / "tests").mkdir()

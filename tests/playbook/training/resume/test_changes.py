@@ -119,6 +119,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("case", sampled(SCHEDULES, ("gamma", "warmup and cosine", "constant")))
+@pytest.mark.slow
 def test_rates_are_those_of_a_run_that_had_the_change_from_its_start(cli: Cli, case: str) -> None:
     former, now = SCHEDULES[case]
     whole = fit(cli, "whole", *now)
@@ -225,6 +226,7 @@ def test_the_factor_of_a_plateau(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.slow
 def test_the_metric_of_a_plateau_starts_anew(cli: Cli, mode: str) -> None:
     """The best accuracy is no match for a loss above 1, were they compared."""
     patience = schedule("ReduceLROnPlateau", patience=5)
@@ -296,6 +298,7 @@ def test_an_option_that_a_callback_keeps_in_its_state(cli: Cli) -> None:
     assert [state["patience"] for key, state in states.items() if key.startswith("EarlyStopping")] == [4]
 
 
+@pytest.mark.slow
 def test_a_schedule_that_a_change_has_ended(cli: Cli) -> None:
     start(cli)  # seven steps; three epochs of one step each have three
     done = fit(cli, "run", "--trainer.accumulate_grad_batches", "5")

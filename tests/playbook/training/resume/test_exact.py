@@ -74,6 +74,7 @@ def sweep(cli: Cli, recipe: str, steps: Iterable[int], *args: str) -> None:
         assert_same_ending(f"cut-{step}", "whole")
 
 
+@pytest.mark.slow
 def test_first_epoch_border_and_mid_epoch(cli: Cli) -> None:
     sweep(cli, CNN_DIGITS, [2, BATCHES + 1, 2 * BATCHES])
 
@@ -97,6 +98,7 @@ def test_a_limit_of_steps(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("size", "again", "steps"), [(100, ", 50 of them are repeated", 4), (500, ", 250 of them", 2), (375, "", 1)]
 )
+@pytest.mark.slow
 def test_another_batch_size_leaves_no_sample_out(cli: Cli, size: int, again: str, steps: int) -> None:
     """Three batches of 250 are seen; the rest of the epoch comes in `steps` steps of the new size."""
     cut(cli, CNN_DIGITS, "run", 4, "--checkpoint.every_n_steps", "1")
@@ -106,6 +108,7 @@ def test_another_batch_size_leaves_no_sample_out(cli: Cli, size: int, again: str
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 3 + steps
 
 
+@pytest.mark.slow
 def test_without_a_seed_a_line_says_that_it_is_not_exact(cli: Cli) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PL_GLOBAL_SEED", raising=False)

@@ -48,6 +48,7 @@ def assert_ends_like(cli: Cli, workdir: Path, run: str, whole: str) -> None:
     [(signal.SIGINT, "0", 130), pytest.param(signal.SIGTERM, "2", 143, marks=pytest.mark.slow)],
     ids=["ctrl-c", "sigterm"],
 )
+@pytest.mark.slow
 def test_a_signal_leaves_a_checkpoint_and_says_how_to_continue(
     cli: Cli, workdir: Path, number: signal.Signals, workers: str, code: int
 ) -> None:
@@ -173,6 +174,7 @@ def test_second_signal_stops_at_once(workdir: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.6, 1.3])  # seconds; importing torch and Lightning takes longer
+@pytest.mark.slow
 def test_ctrl_c_while_starting_is_quiet(workdir: Path, delay: float) -> None:
     process = cli_process("fit", *ARGS, cwd=workdir)
     maps = Path(f"/proc/{process.pid}/maps")

@@ -142,6 +142,7 @@ def same(run: str, reference: str) -> bool:
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("shuffle", 0), pytest.param("global", 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_plain_loader_continues_exactly(cli: Cli, workdir: Path, kind: str, workers: int) -> None:
     (workdir / "stranger.py").write_text(STRANGER)
     assert fit(cli, "whole", kind, workers).code == 0
@@ -171,6 +172,7 @@ def test_every_step(cli: Cli, workdir: Path, kind: str, workers: int) -> None:
         ("batches", 0, "a Batches cannot start at a given batch"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_exact_is_said(cli: Cli, workdir: Path, kind: str, workers: int, why: str) -> None:
     (workdir / "stranger.py").write_text(STRANGER)
     done = cut_and_continue(cli, "cut", kind, workers, BATCHES + 3)
