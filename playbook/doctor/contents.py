@@ -45,7 +45,7 @@ def _by_attribute(train: Any, val: Any) -> list[Shared]:
 
 
 def keys(dataset: Any) -> list[tuple[int, bool]]:
-    """What identifies each sample that can be read soon: its largest tensor, or all of it if that is very small.
+    """What identifies each sample that can be read soon: its largest tensors, or all of it if those are very small.
 
     With it, whether it has four different numbers that are not whole: two such are not equal by chance.
     """
@@ -61,7 +61,7 @@ def keys(dataset: Any) -> list[tuple[int, bool]]:
 
 def _key(arrays: list[np.ndarray]) -> tuple[int, bool]:
     largest = max(arrays, key=np.size, default=np.zeros(0))
-    parts = arrays if largest.size < 4 else [largest]
+    parts = arrays if largest.size < 4 else [part for part in arrays if part.size == largest.size]
     return hash(tuple((part.shape, part.tobytes()) for part in parts)), is_real(largest)
 
 

@@ -11,12 +11,14 @@ from unittest import mock
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from playbook.doctor import sandbox
 from playbook.doctor.subject import Subject
 
 _LONGEST = 1000  # steps of a schedule that are looked at for its peak
+_AHEAD, _NO_FACTOR = 100, 0.5  # steps whose factors are looked at; below it, a rate is no usual factor to begin with
+RATE_FOR_FACTOR = "lambda step: … / rate  # a factor of the optimizer's rate, not a rate"
 
 
 def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
@@ -32,6 +34,22 @@ def weights_of(optimizer: torch.optim.Optimizer) -> set[int]:
 def trained_weights(subject: Subject) -> set[int]:
     """The weights of all optimizers, by identity."""
     return set(map(id, parameters_of(subject.trainer.optimizers)))
+
+
+def rate_for_factor(schedule: Any) -> str:
+    """What is wrong with a LambdaLR whose function returns the rate in place of a factor of it; "" if nothing is.
+
+    The function begins with the very rate, and does not rise: that of a warm-up may begin with such a number by chance.
+    """
+    if not isinstance(schedule, LambdaLR):
+        return ""
+    rate, function, factors = schedule.base_lrs[0], schedule.lr_lambdas[0], list[float]()
+    with suppress(Exception):  # of the user's function
+        factors = [float(function(number)) for number in range(_AHEAD)]
+    is_rate = rate < _NO_FACTOR and len(factors) == _AHEAD and max(factors) == factors[0]
+    if not is_rate or not math.isclose(factors[0], rate, rel_tol=1e-6):
+        return ""
+    return f"LambdaLR multiplies the rate, {rate:g}, by what its function returns, here {rate:g} again: {rate**2:.3g}"
 
 
 def peaks(subject: Subject) -> list[list[float]]:

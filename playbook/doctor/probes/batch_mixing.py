@@ -41,6 +41,10 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
     worst = _change_of_others(_pairs(before, after, size), size)
     if worst is None and any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train")):
+        batch = few(subject.batches[0])
+        size = num_samples(batch) if batch is not None else None
+        if size is None or size < 3 or not subject.takes(batch):
+            return
         before, after = (evaluated(subject, each, training=True) for each in (batch, with_a_copy(batch)))
         compared = [[leaf for leaf in predictions(step) if leaf.shape[:1] == (size,)] for step in (before, after)]
         worst = _change_of_others(list(zip(*compared, strict=False)), size)

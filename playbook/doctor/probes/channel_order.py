@@ -135,7 +135,7 @@ def _finding(subject: Subject, step: Step, op: Op, channels: int, sign: str) -> 
     if "memory" in sign:
         maker = step.record.producer(x, _CASTS)
         order = order if maker is not None and maker.name in SHAPE_ONLY else "2, 0, 1"  # of the data, one by one
-        fix = f"x = x.permute({order})  # in place of view or reshape"
+        fix = f"x = x.permute({order}).contiguous()  # in place of view or reshape"
     return Finding(CHANNEL_ORDER, _place(subject, step, x) or op.place, message, fix)
 
 

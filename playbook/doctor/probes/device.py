@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from sys import _getframe
 from typing import Any
+from unittest import mock
 
 import torch
 from lightning.pytorch.utilities import move_data_to_device
@@ -51,7 +52,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     fails_here = subject.attempt().error is not None
     notes = _Notes(_attributes(subject) | _constants(subject))
     try:
-        with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized():
+        saves = mock.patch.object(torch, "save")  # it writes no simulated tensor
+        with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized(), saves:
             _run_moved(subject)
     except Exception as error:  # after a meeting of devices, which is what is looked for, or as it takes other tensors
         if not notes.calls:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ DTYPE_PROMOTION = Defect(
     section="Performance",
 )
 
+_LITTLE = 0.01  # of the memory of a step's results
 _ASKED = ("double", "to", "type", "type_as")
 
 
@@ -37,9 +39,14 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
             name = _name(subject, double)
             message = (
                 f"{op.name} of float32 {tuple(single.shape)} and float64 {name or tuple(double.shape)} gives float64 "
-                f"from here on: float32 saves {_saved(record):.0%} of the memory of the step's results"
+                "from here on"
             )
-            yield Finding(DTYPE_PROMOTION, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
+            saved, defect = _saved(record), DTYPE_PROMOTION
+            if saved >= _LITTLE:
+                message += f": float32 saves {saved:.0%} of the memory of the step's results"
+            else:
+                defect = replace(defect, severity="advice", impact="It costs next to nothing while it stays so small.")
+            yield Finding(defect, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
             return
     if not any(leaf.dtype == torch.float64 for op in record.ops if op.grad for leaf in op.outputs if leaf.dim()):
         yield "the step computes in single precision"

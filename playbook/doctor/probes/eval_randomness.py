@@ -22,7 +22,7 @@ EVAL_NONDETERMINISM = Defect(
     shown_by=Evidence("experiment", "the same batch was evaluated twice with other seeds"),
 )
 LIGHT = True
-SAME_TWICE = "evaluation gives the same result twice"
+SAME_TWICE = "evaluation of a batch gives the same result twice"
 
 _DROPOUT = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "dropout_")
 _NOISE = (*UNIFORM, *NORMAL)

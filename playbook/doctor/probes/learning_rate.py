@@ -34,7 +34,7 @@ AT_START = True
 _QUICK, _LONG, _FEWEST, _RAMP = 30, 100, 20, 5  # steps
 _LIMIT_S = 3.0
 _FAR, _PATIENCE, _REACHED_IN = 3.0, 1e5, 1e3  # first loss over that of the labels' mean; steps
-_STILL, _SLOW, _USUAL, _THROWN = 1e-5, 1e-4, 1e-3, 3.0  # change of a weight a step, as a share of it
+_STILL, _SLOW, _USUAL, _BOLD, _THROWN = 1e-5, 1e-4, 1e-3, 0.1, 3.0  # change of a weight a step, as a share of it
 
 
 def learning_rate(subject: Subject) -> Iterator[Finding | str]:
@@ -78,7 +78,8 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
         message = f"at lr={rate:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * steps / _REACHED_IN)
         return
-    yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
+    if change <= _BOLD:
+        yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
 
 def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> tuple[str, float]:

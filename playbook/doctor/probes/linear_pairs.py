@@ -14,7 +14,7 @@ from playbook.doctor.subject import Subject
 MISSING_ACTIVATION = Defect(
     "missing-activation",
     "advice",
-    "The two compute what one of them could: more weights and time, and no more functions.",
+    "The two compute what one layer could: more weights and time, and no more functions.",
     section="Code quality",
 )
 LIGHT = True

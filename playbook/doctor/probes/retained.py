@@ -20,7 +20,7 @@ from playbook.doctor.subject import Subject
 GRAPH_RETAINED = Defect(
     "graph-retained",
     "critical",
-    "Memory grows with every step until it is full.",
+    "Memory grows with every step, until it is full or what holds the graphs is let go.",
     explains=("crash",),
     shown_by=Evidence("measured", "the living nodes of autograd's graph were counted after each of six steps"),
 )
@@ -38,7 +38,7 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     if len(counts) < 3:
         return
     if not all(later > earlier for earlier, later in pairwise(counts)):
-        yield "no graph outlives its step"
+        yield "no graphs pile up from step to step"
         return
     name, place = watch.holder
     message = (

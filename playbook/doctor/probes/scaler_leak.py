@@ -31,7 +31,8 @@ Key = tuple[int, int, bytes]  # columns, rows and values of the beginning of a s
 def scaler_leak(subject: Subject) -> Iterator[Finding | str]:
     """Looks for the samples of training and validation in what each scaler of scikit-learn was fitted to.
 
-    A sample is a row of the table, or begins with consecutive ones, as the scaler gives them back. Where nearly all
+    A sample is a row of the table, or begins with consecutive ones, as the scaler gives them back, or its first or last
+    columns are such a row. Where nearly all
     samples of both are there, the scaler knows what should be new. Data that share samples are another defect.
     """
     trains, vals = train_loaders(subject), subject.loaders("val")
@@ -76,6 +77,7 @@ class _Table:
         values, columns = leaf.float().numpy(), self.values.shape[1]
         ways = [values, values.T] if values.ndim == 2 else [values[None] if columns > 1 else values[:, None]]
         ways = [way[:, [number]] for way in ways for number in range(way.shape[1])[:_MANY]] if columns == 1 else ways
+        ways += [part for way in ways if way.shape[1] > columns > 1 for part in (way[:, :columns], way[:, -columns:])]
         for rows in ways if values.ndim in (1, 2) else ():
             width = rows.shape[1]
             length = math.ceil(_NUMBERS / width) if width and len(rows) > 1 else 1

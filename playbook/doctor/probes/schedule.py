@@ -13,6 +13,7 @@ from playbook.doctor import blame, source
 from playbook.doctor.findings import Defect, Evidence, Finding, Place
 from playbook.doctor.rehearsal import Watch, watched
 from playbook.doctor.subject import Subject
+from playbook.doctor.training import RATE_FOR_FACTOR, rate_for_factor
 
 SCHEDULER_CADENCE = Defect(
     "scheduler-cadence",
@@ -37,8 +38,8 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
     and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
     epochs that ends amid one. A schedule stepped by epochs was made for updates if it ends with the very last update of
     the training, or with an epoch's and the source calls its length steps. Lengths that could be either pass. Whatever
-    its length, one that starts from a rate of zero leaves out the first epoch, and a lowest rate above that of the
-    optimizer makes the rate rise.
+    its length, one that starts from a rate of zero leaves out the first epoch, a lowest rate above that of the
+    optimizer makes the rate rise, and a function that returns a rate where a factor is meant gives its square.
 
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
@@ -59,6 +60,9 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
         if least > max(rates):
             message = f"eta_min={least:g} is above the rate of {max(rates):g} that {type(scheduler).__name__} lowers"
             yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, "eta_min=0.0  # below the rate")
+            return
+        if problem := rate_for_factor(scheduler):
+            yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), problem, RATE_FOR_FACTOR)
             return
     problems = [(config, problem) for config in configs if (problem := _problem(subject, config))]
     for config, problem in problems:

@@ -27,6 +27,7 @@ _TENSORS = "  # saved as tensors alone"
 _DEPTH = 8  # names from a path to its constants
 _OUTSIDE = ("argv", "environ")
 _PATHS = ("open", "GzipFile", "BZ2File", "join", "joinpath", "Path", "str", "abspath", "dirname", "realpath", "format")
+_WRITES = {"'wb'", "'w'", "'ab'", "'xb'"}
 _BUILTIN = {"__file__", "open", "str"}
 _UNPICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib"}
 
@@ -35,9 +36,9 @@ def unsafe_load(subject: Subject) -> Iterator[Finding | str]:
     """Reads the source: torch.load with weights_only=False, and pickles whose path comes from outside.
 
     A path comes from outside unless it is made of constants, also where these are arguments of the only calls of its
-    function. Bytes that a function unpickles are reported if it reads them from a file or a connection: processes of
-    one training exchange others among themselves. A source that compares checksums, as those of data sets do, knows its
-    pickles. Functions that a script names nowhere are left out.
+    function, or the same file writes to what it names so. Bytes that a function unpickles are reported if it reads them
+    from a file or a connection: processes of one training exchange others among themselves. A source that compares
+    checksums, as those of data sets do, knows its pickles. Functions that a script names nowhere are left out.
 
     A pickle names functions that are called as it is read: Python's documentation of pickle warns of it, and PyTorch
     made weights_only=True the default in 2.6.
@@ -111,6 +112,8 @@ def _is_fixed(node: ast.AST, place: Place, files: list[str], depth: int = _DEPTH
         depth: names that may still be followed.
     """
     name = ast.unparse(node)
+    if not isinstance(node, ast.Name) and name in _written(place.file):
+        return True
     if name not in _imported(place.file) and (isinstance(node, ast.Name) or re.fullmatch(r"self\.\w+", name)):
         values = list(_values(name, place, files)) if depth else []
         if not values and "*" in _imported(place.file):  # among which it may be
@@ -122,6 +125,13 @@ def _is_fixed(node: ast.AST, place: Place, files: list[str], depth: int = _DEPTH
         return False
     parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
     return all(_is_fixed(part, place, files, depth) for part in parts)
+
+
+def _written(file: str) -> set[str]:
+    """The paths that a file opens to write to, as it names them."""
+    calls = [call for call in source.calls(source.tree(file), "open") if call.args]
+    options = [(call, [*call.args[1:], *(option.value for option in call.keywords)]) for call in calls]
+    return {ast.unparse(call.args[0]) for call, given in options if _WRITES.intersection(map(ast.unparse, given))}
 
 
 def _imported(file: str) -> set[str]:

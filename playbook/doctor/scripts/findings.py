@@ -91,11 +91,11 @@ def _is_of_device(item: dict[str, Any]) -> bool:
     """Whether a finding comes of the script's own device, which is the CPU in this review alone.
 
     `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
-    What remains is certain: `.cpu()`, and a tensor made in a model's forward without any word of a device by one of
-    torch's factories: layers make tensors as well, on the device of the batch, which here is the CPU.
+    What remains is certain: `.cpu()` or `.to("cpu")`, and a tensor made in a model's forward without any word of a
+    device by one of torch's factories: layers make tensors as well, on the device of the batch, which here is the CPU.
     """
     if item["id"] == "host-sync":
-        return item["message"].startswith(".cpu()") and ".cpu(" not in item["code"]
+        return item["message"].startswith(".cpu()") and not re.search(r"""\.cpu\(|\.to\(["']cpu""", item["code"])
     if item["id"] != "device-unsafe-tensor":
         return False
     place = Place(item["file"], item["line"])

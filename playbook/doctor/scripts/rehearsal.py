@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
 from itertools import groupby, pairwise, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,7 +34,7 @@ from playbook.doctor.scripts.evaluations import Evaluations
 from playbook.doctor.scripts.folder import is_forbidden
 from playbook.doctor.scripts.module import roots_of
 from playbook.doctor.scripts.notes import Backward, Loading, Stack
-from playbook.doctor.training import parameters_of, weights_of
+from playbook.doctor.training import RATE_FOR_FACTOR, parameters_of, rate_for_factor, weights_of
 
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are counted; if they grow; that are alike
@@ -107,7 +108,7 @@ class _Rehearsal:
         self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
         self.eval_places: dict[int, Place] = {}
         self.stuck_at: dict[Optimizer, Place] = {}  # which `eval` came before its last step in evaluation mode
-        self.graphs: list[int] = []  # their living nodes, at each step
+        self.graphs: list[tuple[int, int]] = []  # at each step, the number of the round over a loader; living nodes
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
         self.imported_before = set(sys.modules) - {"__main__"}
@@ -163,13 +164,25 @@ class _Rehearsal:
             self.stuck_at[optimizer] = places[0]
         if len(self.graphs) < (_MOST_GRAPHS if self._is_growing() else _GRAPHS):
             gc.collect()
-            self.graphs.append(len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))}))
+            living = len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))})
+            self.graphs.append((len(notes.iterations), living))
             if len(self.graphs) <= _GRAPHS and self._is_growing():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
 
     def _is_growing(self) -> bool:
-        later = self.graphs[1:_GRAPHS]
-        return len(later) >= _LEAST and all(b > a for a, b in pairwise(later)) and later[-1] > 2 * later[0]
+        return bool(self._growth())
+
+    def _growth(self) -> list[int]:
+        """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
+        rounds = [[nodes for _, nodes in part] for _, part in groupby(self.graphs, key=itemgetter(0))]
+        whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part[1:] for part in rounds]
+        for later, others in (
+            (whole, []),
+            (parts[0] if parts else [], [part for part in parts if len(part) >= _LEAST]),
+        ):
+            if len(later) >= _LEAST and later[-1] > 2 * later[0] and all(map(_rises, (later, *others))):
+                return later
+        return []
 
     def look(self, has_ended: bool) -> Iterator[Finding | str]:
         """What the notes mean.
@@ -204,14 +217,14 @@ class _Rehearsal:
     def _graph(self) -> Iterator[Finding | str]:
         if len(self.graphs) <= _LEAST:
             return
-        if not self._is_growing():
-            yield "no graph outlives its step"
+        growth = self._growth()
+        if not growth:
+            yield "no graphs pile up from step to step"
             return
-        if any(len(list(group)) >= _LEVEL for _, group in groupby(self.graphs)):
+        if any(len(list(group)) >= _LEVEL for _, group in groupby(nodes for _, nodes in self.graphs)):
             return  # a window of the last ones is kept
         name, place = self.keeper
-        number = min(len(self.graphs), _GRAPHS)
-        counts = f"{self.graphs[1]} nodes at step 2, {self.graphs[number - 1]} at step {number}"
+        counts = f"{growth[0]} nodes at step 2, {growth[-1]} at step {len(growth) + 1}"
         yield Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.detach()")
 
     def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:
@@ -222,6 +235,10 @@ class _Rehearsal:
                 message = f"{type(optimizer).__name__} has no rate of this name: those of its param_groups stay"
                 fix = 'for group in optimizer.param_groups: group["lr"] = …'
                 yield Finding(SCHEDULER_CADENCE, self._assigned("lr"), message, fix)
+                return
+        for schedule in self.calls:
+            if problem := rate_for_factor(schedule):
+                yield Finding(SCHEDULER_CADENCE, blame.maker(schedule), problem, RATE_FOR_FACTOR)
                 return
         for schedule, calls in self.calls.items():
             place, name = blame.maker(schedule), type(schedule).__name__
@@ -252,6 +269,10 @@ class _Rehearsal:
         files = source.imported(besides=self.imported_before)
         calls = [call.func for file in files for call in source.calls(source.tree(file), "step")]
         return not names or any(isinstance(call, ast.Attribute) and _last_name(call.value) in names for call in calls)
+
+
+def _rises(counts: list[int]) -> bool:
+    return all(later > earlier for earlier, later in pairwise(counts))
 
 
 def _iteration() -> tuple[Any, Any]:

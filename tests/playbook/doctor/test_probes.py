@@ -68,6 +68,7 @@ def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
 
 
 ADVICE = (
+    "dtype_promotion__small",
     "eval_nondeterminism__channel",
     "train_not_shuffled__series",
     *("unnormalized_input__before_norm", "unnormalized_input__before_relu", "unnormalized_input__bytes_before_norm"),

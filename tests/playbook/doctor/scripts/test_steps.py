@@ -729,6 +729,15 @@ def test_a_value_that_is_read_once_an_epoch(tmp_path: Path) -> None:
     assert [item["severity"] for item in report.findings] == ["advice"], report
 
 
+def test_a_loss_that_is_sent_to_the_cpu(tmp_path: Path) -> None:
+    """`.to("cpu")` is `.cpu()` by another name; `.to(device)` is the CPU in a review alone."""
+    send = "device = 'cuda' if torch.cuda.is_available() else 'cpu'\nmodel.to(device)\nfor epoch"
+    for target, expected in (("'cpu'", ["host-sync"]), ("device", [])):
+        line = f"        losses.append(loss.to({target}).data)\n        loss.backward()"
+        text = changed(("for epoch", send), ("        loss.backward()", line))
+        assert [name for name, _ in lines(reviewed(tmp_path, text, only="host-sync"))] == expected
+
+
 def test_a_network_of_layers_of_another(tmp_path: Path) -> None:
     whole = (
         "nets = {'whole': Net()}\nmodel, losses = nn.Sequential(nets['whole'].first, nn.ReLU(), nn.Linear(32, 3)), []"

@@ -51,7 +51,7 @@ def test_a_validation_that_asks_for_gradients(tmp_path: Path) -> None:
     report = reviewed(tmp_path, text, only="eval-nondeterminism,unused-parameter")
     assert not report.findings, report
     assert not report.notes, report
-    assert "evaluation gives the same result twice" in report.checked, report
+    assert "evaluation of a batch gives the same result twice" in report.checked, report
 
 
 def test_a_validation_that_fails_leaves_the_review_of_the_step(tmp_path: Path) -> None:
