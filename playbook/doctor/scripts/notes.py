@@ -64,6 +64,7 @@ def patch() -> None:
     scalers.note_fits()
     begin = DataLoader.__iter__
     DataLoader.__iter__ = lambda self: _iterate(self, begin)  # type: ignore[method-assign]
+    DataLoader.__init_subclass__ = classmethod(_note_own_iterations)  # type: ignore[assignment]
 
     def backward(
         self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
@@ -124,6 +125,13 @@ def _run_processes_here() -> None:
             wait(self, timeout)
 
     kind.start, kind.join = start, join
+
+
+def _note_own_iterations(kind: type[DataLoader]) -> None:
+    """Notes the iterations of a loader that goes on with one iterator in each of them, and begins no other."""
+    begin = vars(kind).get("__iter__")
+    if begin is not None and "super" not in begin.__code__.co_names:
+        kind.__iter__ = lambda self: _iterate(self, begin)  # type: ignore[method-assign]
 
 
 def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -> Iterator[Any]:

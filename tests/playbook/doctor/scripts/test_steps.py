@@ -729,6 +729,40 @@ def test_a_value_that_is_read_once_an_epoch(tmp_path: Path) -> None:
     assert [item["severity"] for item in report.findings] == ["advice"], report
 
 
+def test_a_loader_that_keeps_one_iterator(tmp_path: Path) -> None:
+    """Its workers live on from epoch to epoch; a loop over it is a loop over a DataLoader."""
+    endless = """
+class Forever:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from self.sampler
+
+
+class Lasting(DataLoader):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Forever(self.batch_sampler))
+        self.batches = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.batches)
+
+
+torch.manual_seed(0)
+"""
+    text = changed(("\ntorch.manual_seed(0)\n", endless), ("train_loader = DataLoader", "train_loader = Lasting"))
+    report = reviewed(tmp_path, text)
+    assert not report.findings + report.notes, report
+    assert "samples of a batch do not change each other's results (6 samples)" in report.checked, report
+
+
 def test_a_loss_that_is_sent_to_the_cpu(tmp_path: Path) -> None:
     """`.to("cpu")` is `.cpu()` by another name; `.to(device)` is the CPU in a review alone."""
     send = "device = 'cuda' if torch.cuda.is_available() else 'cpu'\nmodel.to(device)\nfor epoch"
