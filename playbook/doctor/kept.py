@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
@@ -19,6 +20,7 @@ from playbook.doctor.findings import Place
 _MOST = 20  # states that are remembered; a program that keeps its best weights holds one or two
 OnLoad = Callable[[nn.Module, Mapping[str, Any], Place], None]
 OnSave = Callable[[Any, Place], None]
+Weights = frozenset[tuple[str, float, float]]  # name, sum and sum of squares of each
 
 
 class Entry(NamedTuple):
@@ -73,6 +75,8 @@ class KeptStates:
         self.states: list[State] = []
         self.outlived: dict[Place, int] = {}  # steps that changed what a line kept, until it kept weights anew
         self.unsaved: dict[Place, int] = {}  # the same, of what was not saved until then
+        self.num_steps = 0  # of all optimizers
+        self.first: set[Weights] = set()  # what `state_dict` returned before the first of them
         self._steps: Any = WeakIdKeyDictionary()  # of each weight: how many changed it, its version after the last
         self._is_sent: Any = WeakIdKeyDictionary()  # of each module: whether it was sent to a device, not brought back
         self._depth = 0  # of calls of state_dict in each other
@@ -129,6 +133,7 @@ class KeptStates:
         return self._steps[weight][0] if weight in self._steps else 0
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self.num_steps += 1
         for group in optimizer.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None and not weight.is_inference():  # which counts no versions
@@ -145,6 +150,8 @@ class KeptStates:
                 self.outlived[places[0]] = num_steps
                 self.unsaved |= {} if former.is_saved else {places[0]: num_steps}
         own = own_weights(module)
+        if not self.num_steps:
+            self.first.add(contents(own))
         entries = {
             id(tensor): Entry(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))
             for name, tensor in state.items()
@@ -180,3 +187,10 @@ class KeptStates:
 def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
     """The weights of a module by name, those that have several names under each."""
     return dict(nn.Module.named_parameters(module, remove_duplicate=False))
+
+
+def contents(weights: Mapping[str, Tensor]) -> Weights:
+    """What tells the values of some weights from others."""
+    known = {name: value for name, value in weights.items() if value.device.type == "cpu" and not is_lazy(value)}
+    exact = {name: value.detach().double() for name, value in known.items()}
+    return frozenset((name, float(value.sum()), float(value.square().sum())) for name, value in exact.items())

@@ -1,16 +1,16 @@
 """Weights that a program keeps without copying them, so that training goes on changing what it kept."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import dropwhile
 from typing import Any
 
 import lightning.pytorch as pl
-from torch import nn
+from torch import Tensor, nn
 
 from playbook.doctor import source
 from playbook.doctor.findings import TRAINING, Defect, Finding, Place
-from playbook.doctor.kept import Entry, KeptStates, State, own_weights
+from playbook.doctor.kept import Entry, KeptStates, State, contents, own_weights
 from playbook.doctor.record import tensors
 from playbook.doctor.rehearsal import Watch, watched
 from playbook.doctor.subject import Subject
@@ -21,6 +21,13 @@ KEPT_WEIGHTS_CHANGE = Defect(
     "Loading them changes nothing: the model keeps the weights of its last step.",
     shown_by=TRAINING,
 )
+UNTRAINED_WEIGHTS = Defect(
+    "untrained-weights",
+    "critical",
+    "What the program ends with was never trained.",
+    shown_by=TRAINING,
+)
+_LEAST = 4  # steps that a training has
 
 
 def kept_weights(subject: Subject) -> Iterator[Finding | str]:
@@ -29,6 +36,7 @@ def kept_weights(subject: Subject) -> Iterator[Finding | str]:
     The result holds the model's own tensors unless it is copied. If optimizers' steps have changed them since, loading
     them restores nothing, and a file that they are saved to has the last ones, where the program had a choice. Weights
     that are loaded at once are not reported, nor weights that the program itself has written since the last step.
+    Weights of before the first step that are loaded after the last one are a choice that nothing makes anew.
     """
     yield from watched(subject, _Watch).look()
 
@@ -38,6 +46,8 @@ class _Watch(Watch):
         self.kept = KeptStates(self.before_load, self.before_save)
         self.findings: dict[Place, Finding] = {}
         self.loads_others = False  # whether weights were loaded that are not the model's own tensors
+        self.reset: tuple[Place, int] | None = None  # where the first weights were loaded last, after how many steps
+        self.saved: list[tuple[Place, int]] = []  # where something was saved, after how many steps
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Takes notes from here on; the process is a copy."""
@@ -49,6 +59,9 @@ class _Watch(Watch):
 
     def before_load(self, module: nn.Module, weights: Mapping[str, Any], place: Place) -> None:
         own, loads_own = own_weights(module), False
+        given = contents({name: weights[name] for name in own if isinstance(weights.get(name), Tensor)})
+        is_reset = bool(self.kept.num_steps) and given in self.kept.first and given != contents(own)
+        self.reset = (place, self.kept.num_steps) if is_reset else None
         for state in self.kept.states:
             pairs = [(state.entries.get(id(tensor)), tensor, own.get(name)) for name, tensor in weights.items()]
             shared = [entry for entry, *pair in pairs if entry is not None and entry.is_loaded_by(*pair)]
@@ -59,6 +72,7 @@ class _Watch(Watch):
         self.loads_others |= not loads_own
 
     def before_save(self, saved: Any, place: Place) -> None:
+        self.saved.append((place, self.kept.num_steps))
         ids = set(map(id, tensors(saved)))
         for state in self.kept.states:
             shared = [entry for key, entry in state.entries.items() if key in ids]
@@ -92,6 +106,23 @@ class _Watch(Watch):
         if self.loads_others and not self.findings:
             yield "weights that are loaded are not the model's own tensors"
         yield from self.findings.values()
+        num_steps = self.kept.num_steps
+        if self.reset is None or self.reset[1] != num_steps or num_steps < _LEAST:
+            return
+        place = self.reset[0]
+        if len(list(source.calls(source.tree(place.file), "state_dict"))) == 1:  # which is that of before
+            message = f"weights of before the first step are loaded after the last of {num_steps}; no others are kept"
+            fix = "best = copy.deepcopy(model.state_dict())  # whenever the validation gets better"
+            yield Finding(UNTRAINED_WEIGHTS, place, message, fix)
+
+    def look_at_saved(self, files: Iterable[str]) -> Iterator[Finding]:
+        """What the notes of a script that has ended say of what it has saved; in its files no other line saves."""
+        num_steps = self.kept.num_steps
+        calls = [call for file in files for call in source.calls(source.tree(file), "save")]
+        if num_steps >= _LEAST and len(self.saved) == len(calls) == 1 and self.saved[0][1] == 0:
+            message = f"what is saved here is from before the first of {num_steps} steps, and nothing is saved later"
+            fix = "torch.save(model.state_dict(), …)  # after the training"
+            yield Finding(UNTRAINED_WEIGHTS, self.saved[0][0], message, fix)
 
 
 def _is_conditional(places: tuple[Place, ...]) -> bool:

@@ -40,7 +40,8 @@ BATCHES = 8  # of each iteration over a loader
 _GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are counted; if they grow; that are alike
 _LEAST = 4  # steps that a finding needs
 _WATCHED = (
-    *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, zero_grad.MISSING_ZERO_GRAD),
+    *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, kept_weights.UNTRAINED_WEIGHTS),
+    zero_grad.MISSING_ZERO_GRAD,
     *(GRAPH_IN_EVAL, GRAPH_RETAINED, recreated_optimizers.OPTIMIZER_RECREATED, SCHEDULER_CADENCE, STUCK_IN_EVAL),
 )
 
@@ -192,7 +193,9 @@ class _Rehearsal:
         """
         yield from self.zeroing.look()
         yield from self.clipping.look()
-        yield from self.kept_weights.look()
+        yield from self.kept_weights.look() if has_ended else self.kept_weights.findings.values()
+        files = source.imported(besides=self.imported_before)
+        yield from self.kept_weights.look_at_saved(files) if has_ended else ()
         yield from self.aliases.look()
         yield from self.optimizers.look()
         yield from self.evaluations.look()

@@ -77,6 +77,22 @@ def test_a_best_model_that_is_the_model_itself(tmp_path: Path, keeps: str) -> No
     assert not reviewed(tmp_path, copied, only="kept-weights-change").findings
 
 
+def test_weights_of_before_the_training_that_are_used_in_the_end(tmp_path: Path) -> None:
+    kept, loaded = "best = copy.deepcopy(model.state_dict())", "model.load_state_dict(best)"
+    text = changed(("import torch\n", "import copy\nimport torch\n"), ("for epoch", f"{kept}\nfor epoch")) + loaded
+    report = reviewed(tmp_path, text, only="untrained-weights")
+    assert lines(report) == [("untrained-weights", loaded)], report
+    again = text.replace("    print(epoch, correct)", f"    {kept}")
+    assert not reviewed(tmp_path, again, only="untrained-weights").findings
+    folds = text[: text.index("for epoch")] + f"{loaded}\n" + text[text.index("for epoch") :].replace(loaded, "")
+    assert not reviewed(tmp_path, folds + folds[folds.index(loaded) :], only="untrained-weights").findings
+    saved = changed(("for epoch", 'torch.save(model.state_dict(), "net.pt")\nfor epoch'))
+    report = reviewed(tmp_path, saved, only="untrained-weights")
+    assert lines(report) == [("untrained-weights", 'torch.save(model.state_dict(), "net.pt")')], report
+    twice = saved + "if correct > 1000:\n    torch.save(model.state_dict(), 'best.pt')\n"
+    assert not reviewed(tmp_path, twice, only="untrained-weights").findings
+
+
 def test_weights_that_stay_on_the_cpu_while_the_model_is_sent_away(tmp_path: Path) -> None:
     device = "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
     text = changed(
