@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import wraps
 from itertools import groupby, pairwise, takewhile
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,6 +38,7 @@ from playbook.doctor.training import RATE_FOR_FACTOR, parameters_of, rate_for_fa
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are counted; if they grow; that are alike
 _LEAST = 4  # steps that a finding needs
+_ALIKE = 1.25  # times the least, what steps add at most that add alike
 _WATCHED = (
     *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, kept_weights.UNTRAINED_WEIGHTS),
     zero_grad.MISSING_ZERO_GRAD,
@@ -109,7 +109,7 @@ class _Rehearsal:
         self.evaluating: dict[Optimizer, list[bool]] = {}  # at each of its steps, whether all are in evaluation mode
         self.eval_places: dict[int, Place] = {}
         self.stuck_at: dict[Optimizer, Place] = {}  # which `eval` came before its last step in evaluation mode
-        self.graphs: list[tuple[int, int]] = []  # at each step, the number of the round over a loader; living nodes
+        self.graphs: list[tuple[Any, int]] = []  # at each step, the round over a loader, and the living nodes
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
         self.imported_before = set(sys.modules) - {"__main__"}
@@ -166,7 +166,7 @@ class _Rehearsal:
         if len(self.graphs) < (_MOST_GRAPHS if self._is_growing() else _GRAPHS):
             gc.collect()
             living = len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))})
-            self.graphs.append((len(notes.iterations), living))
+            self.graphs.append((notes.iterations[-1:], living))
             if len(self.graphs) <= _GRAPHS and self._is_growing():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
 
@@ -175,13 +175,15 @@ class _Rehearsal:
 
     def _growth(self) -> list[int]:
         """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
-        rounds = [[nodes for _, nodes in part] for _, part in groupby(self.graphs, key=itemgetter(0))]
+        rounds = [
+            [nodes for _, nodes in part] for _, part in groupby(self.graphs, key=lambda pair: [*map(id, pair[0])])
+        ]
         whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part[1:] for part in rounds]
         for later, others in (
             (whole, []),
             (parts[0] if parts else [], [part for part in parts if len(part) >= _LEAST]),
         ):
-            if len(later) >= _LEAST and later[-1] > 2 * later[0] and all(map(_rises, (later, *others))):
+            if len(later) >= _LEAST and all(map(_rises, (later, *others))) and (_doubles(later) or _is_steady(later)):
                 return later
         return []
 
@@ -278,6 +280,16 @@ def _rises(counts: list[int]) -> bool:
     return all(later > earlier for earlier, later in pairwise(counts))
 
 
+def _doubles(counts: list[int]) -> bool:
+    return counts[-1] > 2 * counts[0]
+
+
+def _is_steady(counts: list[int]) -> bool:
+    """Whether each step adds as much, on top of what the program has kept before."""
+    steps = [later - earlier for earlier, later in pairwise(counts)]
+    return len(steps) >= _GRAPHS - 2 and max(steps) <= _ALIKE * min(steps)
+
+
 def _iteration() -> tuple[Any, Any]:
     """The latest iteration over a loader, which comes first."""
     return notes.iterations[-1] if notes.iterations else (None, object())
@@ -288,7 +300,9 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _keeper(stack: Stack) -> tuple[str, Place | None]:
-    """The variable of these frames that gathers graphs, and the line that adds to it."""
+    """The variable of these frames that has gathered the largest graph, and the line that adds to it."""
+    most = 0
+    keeper: tuple[str, Place | None] = "a tensor", None
     for frame, _ in reversed(stack):
         for node in hold.own_nodes(hold.function_of(frame)):
             target = node.target if isinstance(node, ast.AugAssign) else None
@@ -298,6 +312,7 @@ def _keeper(stack: Stack) -> tuple[str, Place | None]:
                 target = node.targets[0]  # a running average
             value = hold.value_of(frame.f_locals, target) if target is not None else None
             parts = value if isinstance(value, list) else [value]
-            if target is not None and any(isinstance(part, Tensor) and part.grad_fn is not None for part in parts):
-                return ast.unparse(target), Place(frame.f_code.co_filename, target.lineno)
-    return "a tensor", None
+            number = len({node for part in parts if isinstance(part, Tensor) for node in nodes(maker(part))})
+            if target is not None and number > most:
+                most, keeper = number, (ast.unparse(target), Place(frame.f_code.co_filename, target.lineno))
+    return keeper

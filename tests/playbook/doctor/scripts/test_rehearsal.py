@@ -179,13 +179,29 @@ def test_a_window_of_losses_that_keep_graphs(tmp_path: Path) -> None:
     growing = changed(("        optimizer.step()", "        optimizer.step()\n        losses.append(loss)"))
     again = growing.replace("    model.train()", "    model.train()\n    losses = []")
     short = again.replace("batch_size=20, shuffle", "batch_size=64, shuffle")
-    for text in (growing, again, short):
+    beside = growing.replace(
+        "for epoch", "before = sum(F.cross_entropy(model(x[i:i+1]), y[i:i+1]) for i in range(99))\nfor epoch"
+    )
+    for text in (growing, again, short, beside):
         report = reviewed(tmp_path, text, only="graph-retained")
         assert lines(report) == [("graph-retained", "losses.append(loss)")], report
     last = growing.replace("losses.append(loss)", "losses = [*losses[-9:], loss]")
     report = reviewed(tmp_path, last, only="graph-retained")
     assert not report.findings, report
     assert "no graphs pile up from step to step" not in report.checked
+
+
+def test_a_sum_beside_another_that_keeps_graphs(tmp_path: Path) -> None:
+    """The loss of a step gathers its own parts alone."""
+    text = changed(
+        ("for epoch", "total = 0\nfor epoch"),
+        (
+            "        loss.backward()",
+            "        loss += 1e-4 * model.second.weight.square().sum()\n        total += loss\n        loss.backward()",
+        ),
+    )
+    report = reviewed(tmp_path, text, only="graph-retained")
+    assert lines(report) == [("graph-retained", "total += loss")], report
 
 
 def test_a_running_average_that_keeps_graphs(tmp_path: Path) -> None:
