@@ -230,14 +230,14 @@ def _zeroed_by_hook(site: Site) -> list[Edit]:
 
 def _channels_first(site: Site) -> list[Edit]:
     """A permutation in place of a view, with the batch where the view has one."""
-    found = re.match(r"x = x\.permute\(([\d, ]+)\)  # in place of view", site.finding["fix"])
+    found = re.match(r"x = x\.permute\(([\d, ]+)\)\.contiguous\(\)  # in place of view", site.finding["fix"])
     calls = site.calls("view", "reshape")
     if found is None or len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
         return []
     order = [int(number) for number in found[1].split(",")]
     if len(calls[0].args) == len(order) + 1:
         order = [0, *(number + 1 for number in order)]
-    text = f"{site.code.source(calls[0].func.value)}.permute({', '.join(map(str, order))})"
+    text = f"{site.code.source(calls[0].func.value)}.permute({', '.join(map(str, order))}).contiguous()"
     return site.code.put(calls[0], text) if len(calls[0].args) == len(order) else []
 
 
@@ -284,6 +284,19 @@ _RATES = [
     Rule("{name}(X, C, *A)", "{name}(X, {rate}, *A)", _LEARNING_RATE),
     Option("lr", "{rate}", ("{name}",), _LEARNING_RATE),
 ]
+
+
+def _in_training_alone(site: Site) -> list[Edit]:
+    """Gives the dropout at the line, and the others of its function that are always active, the mode of the module."""
+    option = Option("training", "self.training", _DROPOUTS)
+    edits = option(site)
+    function = site.code.function_around(site.calls(*_DROPOUTS)[0]) if edits else None
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function is not None else []
+    others = [call for call in calls if name_of(call) in _DROPOUTS and call.lineno != site.line]
+    lines = {call.lineno for call in others if keyword(call, "training") is None}
+    return edits + [edit for line in lines for edit in option(Site(site.code, site.finding | {"line": line}))]
+
+
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 _IGNORED = [
     Option("ignore_index", "{label}", (name,), r"ignore_index=(?P<label>-?\d+)")
@@ -342,7 +355,7 @@ REPAIRS: dict[str, list[Repair]] = {
         Option("drop_last", "False", ("DataLoader", "BatchSampler"), "drop_last=False", is_given=True),
     ],
     "eval-nondeterminism": [
-        Option("training", "self.training", _DROPOUTS),
+        _in_training_alone,
         Rule("X.train()", "X", r"no \.train"),
         _only_if("self.training"),
     ],

@@ -162,6 +162,12 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
         {"fix": "x = x.permute(0, 3, 1, 2)  # channels first"},
         "x = torch.from_numpy(y).permute(0, 3, 1, 2)",
     ),
+    (
+        "channel-order",
+        "x = x.view(-1, 3, 8, 8)",
+        {"fix": "x = x.permute(0, 3, 1, 2).contiguous()  # in place of view or reshape"},
+        "x = x.permute(0, 3, 1, 2).contiguous()",
+    ),
 ]
 
 
@@ -181,6 +187,13 @@ def test_weights_are_copied_with_what_is_imported(imported: str, called: str) ->
     text = f'{imported}\n\nkept = {{\n    "model": model.state_dict(),\n    "epoch": epoch,\n}}\n'
     new = repaired("kept-weights-change", text, "state_dict")
     assert new == text.replace("model.state_dict()", f"{called}(model.state_dict())")
+
+
+def test_all_dropouts_of_a_function_are_those_of_training() -> None:
+    text = "class Net(nn.Module):\n    def forward(self, x):\n        x = F.dropout(x, 0.2)\n        x = self.one(x)\n"
+    text += "        x = F.dropout(x, p=0.3)\n        return F.dropout(x, 0.4, training=self.training)\n"
+    new = repaired("eval-nondeterminism", text, "0.2", "F.dropout(x, p, training=self.training)  # noise: …")
+    assert new == text.replace("0.2)", "0.2, training=self.training)").replace("0.3)", "0.3, training=self.training)")
 
 
 def test_a_number_that_numpy_may_take_stays_one() -> None:
