@@ -163,28 +163,20 @@ class _Rehearsal:
         places = [self.eval_places[id(model)] for model in models if id(model) in self.eval_places]
         if is_evaluating and places:
             self.stuck_at[optimizer] = places[0]
-        if len(self.graphs) < (_MOST_GRAPHS if self._is_growing() else _GRAPHS):
+        if len(self.graphs) < (_MOST_GRAPHS if self._growth() else _GRAPHS):
             gc.collect()
             living = len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))})
-            self.graphs.append((notes.iterations[-1:], living))
-            if len(self.graphs) <= _GRAPHS and self._is_growing():
+            self.graphs.append((_iteration(), living))
+            if len(self.graphs) <= _GRAPHS and self._growth():
                 self.keeper = _keeper(notes.stack(sys._getframe(1)))
-
-    def _is_growing(self) -> bool:
-        return bool(self._growth())
 
     def _growth(self) -> list[int]:
         """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
-        rounds = [
-            [nodes for _, nodes in part] for _, part in groupby(self.graphs, key=lambda pair: [*map(id, pair[0])])
-        ]
-        whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part[1:] for part in rounds]
-        for later, others in (
-            (whole, []),
-            (parts[0] if parts else [], [part for part in parts if len(part) >= _LEAST]),
-        ):
-            if len(later) >= _LEAST and all(map(_rises, (later, *others))) and (_doubles(later) or _is_steady(later)):
-                return later
+        rounds = [[nodes for _, nodes in part][1:] for _, part in groupby(self.graphs, key=lambda each: id(each[0]))]
+        whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part for part in rounds if len(part) >= _LEAST]
+        for first, *others in ([whole], [*rounds[:1], *parts]):
+            if len(first) >= _LEAST and all(map(_rises, (first, *others))) and (_doubles(first) or _is_steady(first)):
+                return first
         return []
 
     def look(self, has_ended: bool) -> Iterator[Finding | str]:
