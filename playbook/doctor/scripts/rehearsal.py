@@ -174,7 +174,7 @@ class _Rehearsal:
         """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
         rounds = [[nodes for _, nodes in part][1:] for _, part in groupby(self.graphs, key=lambda each: id(each[0]))]
         whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part for part in rounds if len(part) >= _LEAST]
-        for first, *others in ([whole], [*rounds[:1], *parts]):
+        for first, others in ((whole, []), (next(iter(rounds), []), parts)):
             if len(first) >= _LEAST and all(map(_rises, (first, *others))) and (_doubles(first) or _is_steady(first)):
                 return first
         return []
