@@ -160,6 +160,7 @@ def test_overfit_learns_its_batch_by_heart(cli: Cli) -> None:
         assert loss < 0.05, f"{recipe}: train/loss {loss:.3g} after 100 epochs on one batch"
 
 
+@pytest.mark.slow
 def test_profiler_writes_its_table_into_the_run(cli: Cli) -> None:
     profiler = ("--config", str(ROOT / "configs/debug/profiler.yaml"), "--trainer.max_steps", "4")
     assert cli("fit", "--config", CNN_DIGITS, *profiler, "--run_dir", "run").code == 0

@@ -77,6 +77,7 @@ def refused(result: Result) -> str:
     return result.err
 
 
+@pytest.mark.slow
 def test_raw_inputs_have_the_answers_of_the_test_data(cli: Cli, folder: Path) -> None:
     whole = done(cli("predict", "--ckpt_path", "run"))
     assert TABLE.as_posix() in whole.out
@@ -109,6 +110,7 @@ def test_one_photo_with_only_the_best_checkpoint(cli: Cli, folder: Path) -> None
     assert f"photo.png  {row['class']} {float(row['probability']):.3f}\n" in result.out
 
 
+@pytest.mark.slow
 def test_the_table_in_every_format(cli: Cli, folder: Path) -> None:
     from pyarrow import parquet
 
@@ -147,6 +149,7 @@ def test_accuracy_on_some_of_the_classes_is_that_of_the_table(cli: Cli, folder: 
     assert measured == pytest.approx(sum(row["class"] == row["target"] for row in rows) / 6)
 
 
+@pytest.mark.slow
 def test_an_unknown_class_is_named(cli: Cli, folder: Path) -> None:
     (folder / "pictures/test/green").rename(folder / "pictures/test/greens")
     for verb in ("test", "predict"):
@@ -229,6 +232,7 @@ def test_inputs_of_one_name_have_a_folder_each(cli: Cli, folder: Path) -> None:
     assert [row["id"] for row in table(folder / "run/predictions/test-2/predictions.csv")] == ["only.png"]
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_made_is_told(cli: Cli, folder: Path) -> None:
     (folder / "taken").write_text("")
     told = refused(cli("predict", "--ckpt_path", "run", "--input", "pictures/test", "--output", "taken"))

@@ -85,6 +85,7 @@ def test_training_goes_on_from_the_raw_weights_when_the_average_is_gone(cli: Cli
 
 
 @pytest.mark.parametrize("name", ["ema", "swa", "mix", "early-stopping"])
+@pytest.mark.slow
 def test_partial_files_stack(cli: Cli, name: str) -> None:
     partial = ("--config", str(ROOT / f"configs/callbacks/{name}.yaml"))
     done = fit(cli, CNN_DIGITS, "run", *partial, "--trainer.max_epochs", "1")

@@ -251,6 +251,7 @@ def test_boxes_follow_the_image(folder: Path, options: dict[str, Any]) -> None:
     assert len({tuple(target["boxes"][0].int().tolist()) for _, target in found}) > 1 or options == {"colour": 0.5}
 
 
+@pytest.mark.slow
 def test_half_of_the_images_are_mirrored(folder: Path) -> None:
     data: Any = voc(folder)
     torch.manual_seed(0)

@@ -145,6 +145,7 @@ DATA: dict[str, Callable[[], Data]] = {
 @pytest.mark.parametrize("name", DATA)
 @settings(QUICK, max_examples=60)
 @given(source=SOURCES | ROWS)
+@pytest.mark.slow
 def test_inputs_equal_those_of_read(name: str, kind: str, tokenizers: dict[str, Any], source: Any) -> None:
     if (name, kind) not in _READING:
         _READING[name, kind] = reading_of(DATA[name](), tokenizers[kind], context_length=30)

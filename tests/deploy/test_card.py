@@ -10,6 +10,7 @@ from huggingface_hub import ModelCard
 from tests.conftest import MLP_DIGITS, Cli
 
 
+@pytest.mark.slow
 def test_front_matter_of_a_run(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)  # nobody is logged in
     fitted = cli("fit", "--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--run_dir", "run")

@@ -104,6 +104,7 @@ def test_images_of_other_channels_train_and_are_detected_on(cls: Any, in_channel
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_large"])
+@pytest.mark.slow
 def test_a_grey_net_has_the_maps_of_the_image_in_rgb(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

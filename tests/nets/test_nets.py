@@ -181,6 +181,7 @@ def test_a_batch_equals_its_samples_one_by_one(entry: Entry) -> None:
 
 
 @each_net
+@pytest.mark.slow
 def test_state_dict_round_trips_through_a_file(entry: Entry, tmp_path: Path) -> None:
     net, fresh = build(entry), build(entry, seed=1)
     inputs, _ = example_of(entry, 4)

@@ -97,6 +97,7 @@ def assert_stages_hold_every_parameter_once(net: TorchvisionClassifier) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow
 def test_only_the_head_is_new(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_only_the_head_is_new(name, monkeypatch)
 
@@ -308,6 +309,7 @@ def test_no_network_is_an_error_in_one_line(
 @pytest.mark.parametrize(
     "name", sampled(["inception_v3", "resnet18", "fcn_resnet50", "lraspp_mobilenet_v3_large"], ["resnet18"])
 )
+@pytest.mark.slow
 def test_a_checkpoint_brings_the_weights_without_a_network(
     name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,7 @@ def test_places_that_weigh_nothing_cost_nothing(loss: Callable[..., Tensor]) -> 
     assert not logits.grad.any()
 
 
+@pytest.mark.slow
 def test_lovasz_of_many_places_is_exact_in_float32() -> None:
     """300,000 places: differences of 1 - left / union themselves would be off by as much as they are."""
     logits, target = example(3, 250, 400, ignore=False)

@@ -233,6 +233,7 @@ def test_checkpoint_of_plain_lightning(cli: Cli, workdir: Path) -> None:
     assert "init_from plain.ckpt: 4 of 4 entries loaded" in started.out
 
 
+@pytest.mark.slow
 def test_recipe_with_a_foreign_net(cli: Cli, workdir: Path) -> None:
     (workdir / "mynet.py").write_text(
         "import torch\n"

@@ -342,6 +342,7 @@ def test_a_missing_pycocotools_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("net", [YOLO, RetinaNet])
+@pytest.mark.slow
 def test_every_net_has_the_same_contract(net: Any) -> None:
     torch.manual_seed(0)
     small: dict[str, Any] = (

@@ -43,6 +43,7 @@ def reads(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_continuing_reads_once_for_names_and_once_for_weights(cli: Cli, reads: Counter[str]) -> None:
     assert cli("fit", *SMALL, "--trainer.max_epochs", "1").code == 0
     inode = Path("run/checkpoints/last.ckpt").stat().st_ino

@@ -168,6 +168,7 @@ IN_FILES = {
 
 
 @pytest.mark.parametrize("text", IN_FILES)
+@pytest.mark.slow
 def test_in_a_config(workdir: Path, text: str) -> None:
     (workdir / "bad.yaml").write_text(text)
     found = mistake(*RECIPE, "--config", "bad.yaml")

@@ -109,6 +109,7 @@ def test_checkpoint_alone_is_enough(cli: Cli, spec: str) -> None:
             assert f"test/accuracy {expected['test/accuracy']:.4g}" in done.out
 
 
+@pytest.mark.slow
 def test_predictions_agree_with_the_test(cli: Cli) -> None:
     fit(cli)
     assert cli("predict", "--ckpt_path", "best", "--run_dir", "run").code == 0
@@ -264,6 +265,7 @@ def test_reload_from_python(cli: Cli) -> None:
     assert model.hparams["net"]["class_path"] == "example.nets.cnn.CNN"
 
 
+@pytest.mark.slow
 def test_no_validation_or_checkpointing(cli: Cli) -> None:
     fit(cli, "--trainer.enable_checkpointing", "false", run="none")
     assert not Path("none/checkpoints").exists()
@@ -296,6 +298,7 @@ def test_a_mistake_leaves_no_directory_behind(cli: Cli) -> None:
     assert not list(Path("runs").glob("*/*"))
 
 
+@pytest.mark.slow
 def test_appended_callbacks_are_not_doubled_by_a_requeue(cli: Cli, workdir: Path) -> None:
     stopping = "{class_path: EarlyStopping, init_args: {monitor: val/loss, patience: 50}}"
     (workdir / "stop.yaml").write_text(f"trainer: {{callbacks+: {stopping}}}")
@@ -305,6 +308,7 @@ def test_appended_callbacks_are_not_doubled_by_a_requeue(cli: Cli, workdir: Path
     assert [callback["class_path"].rpartition(".")[2] for callback in callbacks] == ["EarlyStopping"]
 
 
+@pytest.mark.slow
 def test_metrics_survive_a_continuation_that_has_only_the_test_left(cli: Cli) -> None:
     fit(cli)
     rows = Path("run/metrics.csv").read_text()
@@ -315,6 +319,7 @@ def test_metrics_survive_a_continuation_that_has_only_the_test_left(cli: Cli) ->
     assert metrics() == record
 
 
+@pytest.mark.slow
 def test_best_alone_is_no_place_to_continue_from(cli: Cli) -> None:
     """It is written before the first last.ckpt; a kill between the two starts afresh, which is exact."""
     fit(cli)
@@ -335,6 +340,7 @@ def test_continuing_from_the_best_trains_on(cli: Cli) -> None:
     assert Path("run/metrics.csv").read_text() == Path("whole/metrics.csv").read_text()
 
 
+@pytest.mark.slow
 def test_leftovers_of_a_killed_process_are_removed(cli: Cli) -> None:
     fit(cli)
     for leftover in ("run/checkpoints/.last.new.123", "run/.config.yaml.77"):

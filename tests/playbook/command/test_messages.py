@@ -263,6 +263,7 @@ def test_malicious_checkpoint(cli: Cli, workdir: Path, args: tuple[str, str]) ->
     assert not (workdir / "pwned").exists()
 
 
+@pytest.mark.slow
 def test_incompatible_checkpoint(cli: Cli, fitted: str) -> None:
     found = mistake(cli, "test", "--ckpt_path", fitted, "--model.net.widths", "[4, 6]")
     assert "does not fit this model: mismatched" in found

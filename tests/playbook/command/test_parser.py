@@ -30,6 +30,7 @@ def test_name_is_there(name: str, owner: Any, purpose: str) -> None:
     assert name in FILE.read_text(encoding="utf-8"), f"{name} is no longer used; take it out of this list"
 
 
+@pytest.mark.slow
 def test_no_other_file_takes_private_names_of_jsonargparse() -> None:
     strays = []
     for file in (ROOT / "playbook").rglob("*.py"):

@@ -95,6 +95,7 @@ def test_a_third_party_module_from_its_hyperparameters(tmp_path: Path) -> None:
     assert torch.equal(module.body.weight, weights["body.weight"])
 
 
+@pytest.mark.slow
 def test_one_line_for_what_cannot_be_rebuilt(cli: Cli) -> None:
     assert cli("fit", *SMALL, "--run_dir", "run").code == 0
     best = "run/checkpoints/best.ckpt"

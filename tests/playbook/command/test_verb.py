@@ -84,6 +84,7 @@ def test_adding_a_verb_touches_nothing_else(cli: Cli) -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_nothing_else_asks_which_verb_is_running() -> None:
     """No comparison of a verb, or of its name, with a text outside of its own file."""
     places = []

@@ -70,6 +70,7 @@ def test_a_short_last_batch_comes_last_and_is_of_any_length() -> None:
     assert abs(mean - LENGTHS.float().mean().item()) < 6, mean  # of 90 samples, deviation 17: a standard error of 1.8
 
 
+@pytest.mark.slow
 def test_order_is_a_function_of_seed_and_epoch_and_batches_are_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
     orders = {}
     for seed in ("7", "8"):

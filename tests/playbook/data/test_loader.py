@@ -154,6 +154,7 @@ def test_a_truncated_training_image_stops_with_a_checkpoint(cli: Cli, workers: s
     assert_ends_like_a_whole_run(cli, "run", "--data.num_workers", workers)
 
 
+@pytest.mark.slow
 def test_a_truncated_validation_image_stops_with_a_checkpoint(cli: Cli) -> None:
     number = 6 * 9 + 4  # the last one: behind the batches of the sanity check
     truncate(number)
@@ -480,6 +481,7 @@ def test_handlers_and_timer_are_given_back() -> None:
 
 @LINUX
 @pytest.mark.parametrize("foreign_first", [True, False])
+@pytest.mark.slow
 def test_other_loaders_are_watched_by_torch_alone(foreign_first: bool) -> None:
     """While ours is at work, a worker of a plain DataLoader that dies raises wherever the main process is, as ever."""
     told = in_fork(_lose_workers, foreign_first)

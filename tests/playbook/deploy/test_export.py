@@ -214,6 +214,7 @@ def test_foreign_module(tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs[name], value.detach().numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_model_is_not_changed(tmp_path: Path) -> None:
     model = Foreign().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -322,6 +323,7 @@ def test_only_boxes_that_are_likely_decide() -> None:
     assert compare(program, lambda _: {"scores": noisy.numpy()}).agreement is None
 
 
+@pytest.mark.slow
 def test_a_wrong_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another model: same shapes, other weights."""
     write = formats.FORMATS["onnx"].write
@@ -336,6 +338,7 @@ def test_a_wrong_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(inputs: Any) -> Any:
         raise RuntimeError("bad node")
@@ -345,6 +348,7 @@ def test_a_program_that_fails_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         exported(Foreign(), tmp_path / "artefact")
 
 
+@pytest.mark.slow
 def test_an_exporter_that_writes_into_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = formats.FORMATS["onnx"].write
 
@@ -364,6 +368,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         formats.FORMATS["aoti"].require("aoti")
 
 
+@pytest.mark.slow
 def test_nothing_to_quantize(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--quantize int8-weight: found no layer to quantize"):
         exported(Foreign(), tmp_path / "artefact", quantization="int8-weight")

@@ -20,6 +20,7 @@ KINDS = ["onnx", "torch_export", "torchscript", pytest.param("aoti", marks=pytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_outputs_equal_those_of_the_net(kind: str, tmp_path: Path) -> None:
     file = tmp_path / f"model.{SUFFIXES[kind]}"
     write_program(kind, file)

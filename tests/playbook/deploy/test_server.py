@@ -427,6 +427,7 @@ def test_process_of_an_artefact(cli: Cli, run: Path, workdir: Path) -> None:
         np.testing.assert_allclose(answer[name], value, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_slow_client_is_refused() -> None:
     with client_of(Fake("text"), limits=Limits(body_timeout_s=0.2)) as client:
 

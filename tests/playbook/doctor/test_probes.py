@@ -56,12 +56,14 @@ def test_finds_the_defect_and_not_its_repair(name: str) -> None:
     assert not report.notes, report
 
 
+@pytest.mark.slow
 def test_the_gain_of_single_precision_is_told() -> None:
     """Two results of 20 doubles and their mean, among the activations of 20 samples."""
     [finding] = reviewed("dtype_promotion", ids=frozenset({"dtype-promotion"})).findings
     assert "float32 saves 3% of the memory" in finding["message"]
 
 
+@pytest.mark.slow
 def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
     [finding] = reviewed("host_sync__brought", ids=frozenset({"host-sync"})).findings
     assert finding["message"].startswith(".cpu() here")

@@ -94,6 +94,7 @@ class _CrashesAnywhere(Classifier):
         return loss + (batch[0] @ batch[0]).sum()
 
 
+@pytest.mark.slow
 def test_an_error_on_the_cpu_is_no_consequence_of_an_accelerator() -> None:
     report = review(lambda: (_CrashesAnywhere(), Blobs()), ids=frozenset({"crash", "device-unsafe-tensor"}))
     assert {found["id"] for found in report.findings} == {"crash", "device-unsafe-tensor"}, report

@@ -254,6 +254,7 @@ def test_a_resumed_run_is_the_same(cli: Cli, optimizer: str) -> None:
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
+@pytest.mark.slow
 def test_a_changed_factor_takes_effect_in_a_continued_run(cli: Cli) -> None:
     args = (*MLP, "--model.schedule", "WarmupCosine", "--trainer.limit_train_batches", "3", "--run_dir", "run")
     cli(*args, "--model.parameter_groups", "[{pattern: net.head, lr_factor: 0.5}]", "--trainer.max_epochs", "2")

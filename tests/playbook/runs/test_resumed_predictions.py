@@ -98,6 +98,7 @@ def test_no_row_is_lost_or_written_twice(cli: Cli, workdir: Path, data: str, goe
 
 
 @pytest.mark.filterwarnings("ignore:Total length of `Loader` across ranks is zero")
+@pytest.mark.slow
 def test_a_table_that_could_not_be_written_is_written_the_next_time(
     cli: Cli, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

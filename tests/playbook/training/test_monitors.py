@@ -95,6 +95,7 @@ class Steps(Line):
 
 
 @pytest.mark.parametrize("monitor", ["error", "error_step", "error_epoch"])
+@pytest.mark.slow
 def test_names_of_metrics_logged_by_step_and_epoch(tmp_path: Path, monitor: str) -> None:
     train(tmp_path, Steps(), Checkpoint(monitor))
     with pytest.raises(UserError, match="nothing logs it"):

@@ -86,6 +86,7 @@ def test_ending_early(workdir: Path, error: BaseException, leaves: type[BaseExce
     assert "test" not in metrics
 
 
+@pytest.mark.slow
 def test_seconds_add_up_over_a_continuation(workdir: Path) -> None:
     run = Run(Path("job"))
     trainer_of(run, epochs=1).fit(Acts(0, lambda: time.sleep(0.3)), datamodule=Points())

@@ -50,6 +50,7 @@ def wait_until_bound(port: int) -> socket.socket:
 
 @needs_fifo
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.slow
 def test_signal_while_models_load(endless: Path, tmp_path: Path, number: int, code: int) -> None:
     port = free_port()
     process = cli_process("serve", "endless", "--port", str(port), cwd=tmp_path)

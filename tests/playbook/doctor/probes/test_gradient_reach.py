@@ -59,6 +59,7 @@ def test_a_copy_of_what_is_optimised_is_a_target() -> None:
     assert [item["id"] for item in review(lambda: (_Forgotten(), Blobs()), ids=ids).findings] == [*ids]
 
 
+@pytest.mark.slow
 def test_reading_a_device_or_a_gradient_is_no_use() -> None:
     ids = frozenset({"unused-parameter", "detached-graph"})
     (finding,) = review(lambda: (_Manual(), Blobs()), ids=ids).findings

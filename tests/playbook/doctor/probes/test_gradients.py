@@ -40,6 +40,7 @@ class _Scaled(pl.LightningModule):
 
 
 @pytest.mark.parametrize(("num_optimizers", "found"), [(1, ["vanishing-gradient"]), (2, [])])
+@pytest.mark.slow
 def test_weights_of_each_optimizer_are_measured_on_their_own(num_optimizers: int, found: list[str]) -> None:
     report = review(lambda: (_Scaled(num_optimizers), Blobs()), ids=frozenset({"vanishing-gradient"}))
     assert [item["id"] for item in report.findings] == found, report

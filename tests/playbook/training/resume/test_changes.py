@@ -146,6 +146,7 @@ def test_a_rate_is_told_and_recorded_and_saved(cli: Cli) -> None:
     assert list(changes()) == ["trainer.callbacks.Notes.cut", "model.optimizer.lr", "trainer.max_epochs"]
 
 
+@pytest.mark.slow
 def test_weight_decay_stays_away_from_norms_and_biases(cli: Cli) -> None:
     start(cli)
     assert "model.optimizer.weight_decay 0.5 (was 0.01)" in fit(cli, "run", "--model.optimizer.weight_decay", "0.5").out
@@ -181,6 +182,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.slow
 def test_what_the_state_of_the_optimizer_does_not_admit(cli: Cli, case: str) -> None:
     args, message = REFUSED[case]
     start(cli)
@@ -193,6 +195,7 @@ def test_what_the_state_of_the_optimizer_does_not_admit(cli: Cli, case: str) -> 
     assert (load(Path("run/checkpoints/last.ckpt"))["global_step"], Path("run/config.yaml").read_text()) == before
 
 
+@pytest.mark.slow
 def test_one_cycle_that_would_be_over(cli: Cli) -> None:
     start(cli, *schedule("OneCycleLR", max_lr=0.01))
     done = fit(cli, "run", *schedule("OneCycleLR", max_lr=0.01, total_steps=4))
@@ -258,12 +261,14 @@ def test_the_best_is_chosen_anew_by_another_metric(cli: Cli) -> None:
     assert json.loads(Path("run/metrics.json").read_text())["best"]["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_without_a_metric_there_is_no_best_any_more(cli: Cli) -> None:
     fit(cli, "run", "--trainer.max_epochs", "1")
     assert fit(cli, "run", "--trainer.max_epochs", "2", "--checkpoint.monitor", "null").code == 0
     assert json.loads(Path("run/metrics.json").read_text())["best"] is None
 
 
+@pytest.mark.slow
 def test_the_cadence_of_checkpoints(cli: Cli) -> None:
     start(cli)
     done = fit(cli, "run", "--checkpoint.every_n_steps", "3")
@@ -279,6 +284,7 @@ TRAINER = {
 
 
 @pytest.mark.parametrize("setting", TRAINER)
+@pytest.mark.slow
 def test_a_setting_of_the_trainer_or_the_net(cli: Cli, setting: str) -> None:
     option, text, value = TRAINER[setting]
     start(cli)
@@ -289,6 +295,7 @@ def test_a_setting_of_the_trainer_or_the_net(cli: Cli, setting: str) -> None:
     assert (values[7] != value, values[8]) == (True, value)
 
 
+@pytest.mark.slow
 def test_an_option_that_a_callback_keeps_in_its_state(cli: Cli) -> None:
     stopping = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/loss")
     start(cli, *stopping, "--trainer.callbacks.patience=9")
@@ -334,6 +341,7 @@ def test_the_length_of_epochs(cli: Cli, case: str) -> None:
     assert [list(epochs.values()).count(epoch) for epoch in sorted(set(epochs.values()))] == expected
 
 
+@pytest.mark.slow
 def test_accumulation_begins_with_a_whole_step(cli: Cli) -> None:
     """Three batches of the epoch were done; the second of four holds two of them, which come again."""
     start(cli, cut=4)
@@ -343,6 +351,7 @@ def test_accumulation_begins_with_a_whole_step(cli: Cli) -> None:
     assert "continuing with 2 batches a step: 750 samples of the epoch done, 250 of them are repeated" in done.out
 
 
+@pytest.mark.slow
 def test_fewer_epochs_than_were_done(cli: Cli) -> None:
     start(cli, cut=14)
     done = fit(cli, "run", "--trainer.max_epochs", "1")
@@ -350,6 +359,7 @@ def test_fewer_epochs_than_were_done(cli: Cli) -> None:
     assert done.err == "error: --trainer.max_epochs: expected at least the 2 epochs done so far, got 1\n"
 
 
+@pytest.mark.slow
 def test_another_seed(cli: Cli) -> None:
     start(cli)
     done = fit(cli, "run", "--seed_everything", "2")
