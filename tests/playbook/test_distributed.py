@@ -97,7 +97,6 @@ def predict(own: Path, run: Path, world: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.slow
 def test_every_sample_is_predicted_once(own: Path, alone: Path, predicted: list[dict[str, str]], world: int) -> None:
     found = predict(own, alone, world)
     assert [row["id"] for row in found] == [str(i) for i in range(65)]
@@ -117,7 +116,6 @@ def test_another_number_of_processes_goes_on_in_the_same_order(own: Path, alone:
     assert values(own / run, "test/accuracy") == values(alone, "test/accuracy")
 
 
-@pytest.mark.slow
 def test_a_mistake_is_told_once(own: Path) -> None:
     group = Group(2, *PLAIN, *on(2), "--data.batch_size", "-3", cwd=own)
     group.ranks[0].join(TIMEOUT_S)
@@ -126,7 +124,6 @@ def test_a_mistake_is_told_once(own: Path) -> None:
     assert group.output() == "error: --data.batch_size: expected at least 1, got -3\n"
 
 
-@pytest.mark.slow
 def test_processes_that_would_train_alone_are_refused(own: Path) -> None:
     group = Group(2, *PLAIN, *on(1), "--run_dir", "refused", cwd=own)
     group.ranks[0].join(TIMEOUT_S)
@@ -158,7 +155,6 @@ def vit_alone(own: Path) -> Path:
 
 
 @pytest.mark.parametrize("mesh", sampled(MESHES, ["fsdp2"]))
-@pytest.mark.slow
 def test_a_mesh_of_processes_trains_what_one_process_trains(own: Path, vit_alone: Path, mesh: str) -> None:
     shares = 1 if mesh == "tensor-parallel" else 2
     partial = ("--config", str(ROOT / f"configs/trainer/{mesh}.yaml"), "--trainer.devices", str(MESHES[mesh]))

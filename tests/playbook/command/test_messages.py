@@ -263,7 +263,6 @@ def test_malicious_checkpoint(cli: Cli, workdir: Path, args: tuple[str, str]) ->
     assert not (workdir / "pwned").exists()
 
 
-@pytest.mark.slow
 def test_incompatible_checkpoint(cli: Cli, fitted: str) -> None:
     found = mistake(cli, "test", "--ckpt_path", fitted, "--model.net.widths", "[4, 6]")
     assert "does not fit this model: mismatched" in found
@@ -363,7 +362,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.slow
 def test_full_disk_costs_no_training(cli: Cli, small_disk: Path) -> None:
     """A run whose checkpoints do not fit trains to its end, keeps what was saved whole, and exits 2."""
     run = small_disk / "run"

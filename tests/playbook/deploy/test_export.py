@@ -67,7 +67,6 @@ def exported(model: pl.LightningModule, place: Path, **options: Any) -> dict[str
     return export(program_of(model, None, {}), None, {}, request)
 
 
-@pytest.mark.slow
 def test_artefact_of_a_run(cli: Cli, run: Path) -> None:
     done = cli(*EXPORT, "--format", "onnx")
     assert (done.code, done.err) == (0, "")
@@ -90,7 +89,6 @@ def test_artefact_of_a_run(cli: Cli, run: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["torch_export", "torchscript"])
-@pytest.mark.slow
 def test_other_formats(cli: Cli, run: Path, kind: str) -> None:
     done = cli(*EXPORT, "--format", kind, "--output", "artefact")
     assert (done.code, done.err) == (0, "")
@@ -119,7 +117,6 @@ def test_all_formats(cli: Cli, run: Path) -> None:
     assert "executorch: impossible: --format executorch: needs executorch: uv pip install executorch" in done.out
 
 
-@pytest.mark.slow
 def test_one_of_all_formats_differs(cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named as failed, the others are written, and the exit code tells."""
     write = formats.FORMATS["torch_export"].write
@@ -200,7 +197,6 @@ def test_mistakes(cli: Cli, run: Path, options: list[str], text: str) -> None:
     assert not (run / "exports").exists() or not any((run / "exports").iterdir())
 
 
-@pytest.mark.slow
 def test_foreign_module(tmp_path: Path) -> None:
     """Inputs in the order of forward, outputs by their names."""
     model = Foreign()
@@ -214,7 +210,6 @@ def test_foreign_module(tmp_path: Path) -> None:
         np.testing.assert_allclose(outputs[name], value.detach().numpy(), atol=1e-6)
 
 
-@pytest.mark.slow
 def test_model_is_not_changed(tmp_path: Path) -> None:
     model = Foreign().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -323,7 +318,6 @@ def test_only_boxes_that_are_likely_decide() -> None:
     assert compare(program, lambda _: {"scores": noisy.numpy()}).agreement is None
 
 
-@pytest.mark.slow
 def test_a_wrong_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another model: same shapes, other weights."""
     write = formats.FORMATS["onnx"].write
@@ -338,7 +332,6 @@ def test_a_wrong_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_a_program_that_fails_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(inputs: Any) -> Any:
         raise RuntimeError("bad node")
@@ -348,7 +341,6 @@ def test_a_program_that_fails_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         exported(Foreign(), tmp_path / "artefact")
 
 
-@pytest.mark.slow
 def test_an_exporter_that_writes_into_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = formats.FORMATS["onnx"].write
 
@@ -368,7 +360,6 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         formats.FORMATS["aoti"].require("aoti")
 
 
-@pytest.mark.slow
 def test_nothing_to_quantize(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--quantize int8-weight: found no layer to quantize"):
         exported(Foreign(), tmp_path / "artefact", quantization="int8-weight")
