@@ -1,6 +1,7 @@
 """Samples that change each other's results."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,15 +36,15 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     network reads as one sequence is one by design, unless its samples come in random order.
     """
     batch = few((subject.val_batches if subject.validates else subject.batches)[0])
-    size = num_samples(batch) if batch is not None else None
-    if size is None or size < 3 or not subject.takes(batch, training=not subject.validates):
+    size = _size(subject, batch, training=not subject.validates)
+    if not size:
         return
     before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
     worst = _change_of_others(_pairs(before, after, size), size)
     if worst is None and any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train")):
-        batch = few(subject.batches[0])
-        size = num_samples(batch) if batch is not None else None
-        if size is None or size < 3 or not subject.takes(batch):
+        batches = [(each, _size(subject, each, training=True)) for each in (few(subject.batches[0]), batch)]
+        batch, size = next((pair for pair in batches if pair[1]), (None, 0))
+        if not size:
             return
         before, after = (evaluated(subject, each, training=True) for each in (batch, with_a_copy(batch)))
         compared = [[leaf for leaf in predictions(step) if leaf.shape[:1] == (size,)] for step in (before, after)]
@@ -61,6 +62,12 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     if mixing is not None and mixing.name in _REDUCTIONS:
         fix = f"x.{mixing.name}(dim=-1, keepdim=True)  # of each sample, and not over all"
     yield Finding(BATCH_MIXING, place, message, fix)
+
+
+def _size(subject: Subject, batch: Any, training: bool) -> int:
+    """The number of samples, if there are enough and a step takes them; else 0."""
+    size = num_samples(batch) if batch is not None else None
+    return size if size is not None and size >= 3 and subject.takes(batch, training) else 0
 
 
 def _norm(subject: Subject) -> Place | None:
