@@ -42,7 +42,7 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
     before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
     worst = _change_of_others(_pairs(before, after, size), size)
     if worst is None and any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train")):
-        batches = [(each, _size(subject, each, training=True)) for each in (few(subject.batches[0]), batch)]
+        batches = ((each, _size(subject, each, training=True)) for each in (few(subject.batches[0]), batch))
         batch, size = next((pair for pair in batches if pair[1]), (None, 0))
         if not size:
             return

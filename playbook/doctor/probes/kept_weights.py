@@ -38,7 +38,9 @@ def kept_weights(subject: Subject) -> Iterator[Finding | str]:
     that are loaded at once are not reported, nor weights that the program itself has written since the last step.
     Weights of before the first step that are loaded after the last one are a choice that nothing makes anew.
     """
-    yield from watched(subject, _Watch).look()
+    watch = watched(subject, _Watch)
+    yield from watch.look()
+    yield from watch.look_at_end()
 
 
 class _Watch(Watch):
@@ -59,9 +61,7 @@ class _Watch(Watch):
 
     def before_load(self, module: nn.Module, weights: Mapping[str, Any], place: Place) -> None:
         own, loads_own = own_weights(module), False
-        given = contents({name: weights[name] for name in own if isinstance(weights.get(name), Tensor)})
-        is_reset = bool(self.kept.num_steps) and given in self.kept.first and given != contents(own)
-        self.reset = (place, self.kept.num_steps) if is_reset else None
+        self.reset = (place, self.kept.num_steps) if self.is_reset(own, weights) else None
         for state in self.kept.states:
             pairs = [(state.entries.get(id(tensor)), tensor, own.get(name)) for name, tensor in weights.items()]
             shared = [entry for entry, *pair in pairs if entry is not None and entry.is_loaded_by(*pair)]
@@ -70,6 +70,13 @@ class _Watch(Watch):
             loads_own = state.is_loaded = True
             self.judge(state, shared, f"{place.seen_from(state.places[0])} loads", self.kept.outlived)
         self.loads_others |= not loads_own
+
+    def is_reset(self, own: Mapping[str, Tensor], weights: Mapping[str, Any]) -> bool:
+        """Whether loading these takes a module back to weights of before the first step."""
+        if not (self.kept.num_steps and self.kept.first):
+            return False
+        given = contents({name: weights[name] for name in own if isinstance(weights.get(name), Tensor)})
+        return given in self.kept.first and given != contents(own)
 
     def before_save(self, saved: Any, place: Place) -> None:
         self.saved.append((place, self.kept.num_steps))
@@ -106,23 +113,31 @@ class _Watch(Watch):
         if self.loads_others and not self.findings:
             yield "weights that are loaded are not the model's own tensors"
         yield from self.findings.values()
+
+    def look_at_end(self, files: Iterable[str] = ()) -> Iterator[Finding]:
+        """What the notes of a training that has ended say of the weights that remain.
+
+        Args:
+            files: of a script, in which every line that saves something is looked for.
+        """
         num_steps = self.kept.num_steps
-        if self.reset is None or self.reset[1] != num_steps or num_steps < _LEAST:
+        if num_steps < _LEAST:
             return
-        place = self.reset[0]
-        if len(list(source.calls(source.tree(place.file), "state_dict"))) == 1:  # which is that of before
+        place, loaded_after = self.reset or (None, None)
+        if place is not None and loaded_after == num_steps and _keeps_once(place.file):
             message = f"weights of before the first step are loaded after the last of {num_steps}; no others are kept"
             fix = "best = copy.deepcopy(model.state_dict())  # whenever the validation gets better"
             yield Finding(UNTRAINED_WEIGHTS, place, message, fix)
-
-    def look_at_saved(self, files: Iterable[str]) -> Iterator[Finding]:
-        """What the notes of a script that has ended say of what it has saved; in its files no other line saves."""
-        num_steps = self.kept.num_steps
         calls = [call for file in files for call in source.calls(source.tree(file), "save")]
-        if num_steps >= _LEAST and len(self.saved) == len(calls) == 1 and self.saved[0][1] == 0:
+        if len(self.saved) == len(calls) == 1 and self.saved[0][1] == 0:
             message = f"what is saved here is from before the first of {num_steps} steps, and nothing is saved later"
             fix = "torch.save(model.state_dict(), …)  # after the training"
             yield Finding(UNTRAINED_WEIGHTS, self.saved[0][0], message, fix)
+
+
+def _keeps_once(file: str) -> bool:
+    """Whether a file has one call of `state_dict`, which is that of before the training."""
+    return len(list(source.calls(source.tree(file), "state_dict"))) == 1
 
 
 def _is_conditional(places: tuple[Place, ...]) -> bool:

@@ -127,10 +127,12 @@ def _run_processes_here() -> None:
     kind.start, kind.join = start, join
 
 
-def _note_own_iterations(kind: type[DataLoader]) -> None:
+def _note_own_iterations(kind: type[DataLoader], **options: Any) -> None:
     """Notes the iterations of a loader that goes on with one iterator in each of them, and begins no other."""
+    super(DataLoader, kind).__init_subclass__(**options)
     begin = vars(kind).get("__iter__")
-    if begin is not None and "super" not in begin.__code__.co_names:
+    code = getattr(begin, "__code__", None)
+    if begin is not None and code is not None and "super" not in code.co_names:
         kind.__iter__ = lambda self: _iterate(self, begin)  # type: ignore[method-assign]
 
 

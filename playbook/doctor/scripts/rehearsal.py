@@ -187,9 +187,9 @@ class _Rehearsal:
         """
         yield from self.zeroing.look()
         yield from self.clipping.look()
-        yield from self.kept_weights.look() if has_ended else self.kept_weights.findings.values()
-        files = source.imported(besides=self.imported_before)
-        yield from self.kept_weights.look_at_saved(files) if has_ended else ()
+        yield from self.kept_weights.look()
+        if has_ended:
+            yield from self.kept_weights.look_at_end(source.imported(besides=self.imported_before))
         yield from self.aliases.look()
         yield from self.optimizers.look()
         yield from self.evaluations.look()

@@ -39,10 +39,7 @@ class Data(Blobs):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         tastes = torch.randn(USERS, 3, generator=generator) @ torch.randn(3, ITEMS, generator=generator)
-        user, item = (
-            torch.randint(0, USERS, (600,), generator=generator),
-            torch.randint(0, ITEMS, (600,), generator=generator),
-        )
+        user, item = (torch.randint(0, number, (600,), generator=generator) for number in (USERS, ITEMS))
         self.train_set = TensorDataset(user, item, (tastes[user, item] > 0).long())
         others = torch.randint(0, ITEMS, (USERS, OTHERS), generator=generator)
         self.val_set = TensorDataset(torch.arange(USERS), tastes.argmax(1), others)

@@ -732,6 +732,11 @@ def test_a_value_that_is_read_once_an_epoch(tmp_path: Path) -> None:
 def test_a_loader_that_keeps_one_iterator(tmp_path: Path) -> None:
     """Its workers live on from epoch to epoch; a loop over it is a loop over a DataLoader."""
     endless = """
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
 class Forever:
     def __init__(self, sampler):
         self.sampler = sampler
@@ -741,7 +746,7 @@ class Forever:
             yield from self.sampler
 
 
-class Lasting(DataLoader):
+class Lasting(DataLoader[T]):
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
         object.__setattr__(self, "batch_sampler", Forever(self.batch_sampler))
@@ -757,7 +762,9 @@ class Lasting(DataLoader):
 
 torch.manual_seed(0)
 """
-    text = changed(("\ntorch.manual_seed(0)\n", endless), ("train_loader = DataLoader", "train_loader = Lasting"))
+    text = changed(
+        ("\ntorch.manual_seed(0)\n", endless), ("train_loader = DataLoader", "train_loader = Lasting[tuple]")
+    )
     report = reviewed(tmp_path, text)
     assert not report.findings + report.notes, report
     assert "samples of a batch do not change each other's results (6 samples)" in report.checked, report
