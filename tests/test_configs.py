@@ -3,25 +3,24 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from playbook import project
 from playbook.command import arguments, discovery
 from playbook.command import cli as building
-from tests.conftest import CNN_DIGITS, MLP_DIGITS, ROOT, Cli
-from tests.data.test_detection import write_voc
-from tests.data.test_image_archive import archive, usual
-from tests.data.test_masks import write_pets
-from tests.data.test_vision import write_cifar10, write_cifar100, write_mnist
-from tests.playbook.running import model_verb, sampled
+from playbook.testing.command import Cli, model_verb, sampled
+from tests.conftest import ROOT, SHRUNK, present
 
 RECIPES = [entry.path for entry in discovery.recipes()]
-PARTIALS = [entry.path for entry in discovery.partials() if "/trainer/" not in entry.path]  # in test_trainer_configs.py
-SMALLER = {
-    "configs/language/gpt-shakespeare-10m.yaml": ("--model.net.dim", "48", "--data.batch_size", "4")
-}  # for a GPU
-ONE_A_NET = [  # and a task and a kind of data of its own
+SMALLER = {  # options of nets that take long on a CPU; every recipe is built as it is as well
+    "configs/language/gpt-questions.yaml": ("--model.net.num_layers", "2", "--model.net.dim", "96"),
+    "configs/language/gpt-shakespeare.yaml": ("--model.net.num_layers", "2"),
+    "configs/language/gpt-shakespeare-10m.yaml": ("--model.net.dim", "48", "--data.batch_size", "4"),
+}
+# one for each net, task and kind of data
+ONE_A_NET = present(
     "vision/airbench-cifar10-jpeg",
     "vision/cnn-digits",
     "vision/mlp-digits",
@@ -38,37 +37,38 @@ ONE_A_NET = [  # and a task and a kind of data of its own
     "language/lora-sst2",
     "language/lstm-sst2",
     "language/mlm-sst2",
-]
-SHRUNK = ("--config", str(ROOT / "configs/debug/one-batch.yaml"))
+    "tables/ft-california",
+    "tables/mlp-wine",
+    "tables/tabm-adult",
+    "series/dlinear-airline",
+    "series/lstm-etth1",
+    "series/nlinear-etth1-ot",
+    "series/patch-etth1",
+    "multimodal/clip-digits",
+    "audio/audiocnn-digits",
+    "audio/audiocnn-tones-labels",
+    "audio/transformer-digits",
+    "graphs/gat-cora",
+    "graphs/gcn-cora",
+    "graphs/gcn-cora-links",
+    "graphs/sage-cora-sampled",
+    "graphs/sage-trees",
+)
 
 
-@pytest.fixture
-def published(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few made-up samples of every data set that is not embedded, where and as they are published."""
-    for name in ("MNIST", "FashionMNIST"):
-        write_mnist(Path("data"), name, num_train=600)
-    archive(Path("data/cifar10_jpeg.tar.xz"), usual(size=(32, 32)))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workdir / "cache"))
-    write_cifar10(Path("data"))
-    write_cifar100(Path("data"))
-    write_pets(Path("data"))
-    write_voc(Path("data/bccd"), ("Platelets", "RBC"))
-    Path("data/sst2").mkdir()
-    for split in ("train", "dev", "test"):
-        rows = [f"{'a good' if i % 2 else 'no'} film {'!' * (i % 7)}\t{i % 2}\n" for i in range(40)]
-        Path(f"data/sst2/{split}.tsv").write_text("".join(rows))
-    Path("data/aclImdb/train/unsup").mkdir(parents=True)
-    for i in range(40):
-        Path(f"data/aclImdb/train/unsup/{i}_0.txt").write_text(f"{'No' if i % 2 else 'A'} film.<br />It's {i}!")
-    Path("data/tinyshakespeare").mkdir()
-    Path("data/tinyshakespeare/input.txt").write_text(
-        "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 500
-    )
+NUM_CLASSES = {"resnet18-cifar100": 100, "unet-pets": 3, "unet-scenes": 11, "yolo-n-bccd": 3}  # others have 10
+
+
+def facts_of(recipe: str) -> dict[str, Any]:
+    """What the data of a recipe might know, whose files are not here."""
+    classes = [str(k) for k in range(NUM_CLASSES.get(Path(recipe).stem, 10))]
+    return {"classes": classes, "image_shape": [3, 32, 32], "vocab_size": 300, "context_length": 64}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_recipe_is_parsed_and_built(workdir: Path, recipe: str) -> None:
+def test_recipe_is_parsed_and_built(workdir: Path, recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
     project.choose("src")
+    monkeypatch.setattr(building, "set_up", lambda data: facts_of(recipe))
     args = ["--config", str(ROOT / recipe), "--run_dir", "run"]
     session = building.open_session(arguments.read(model_verb("fit"), args))
     try:
@@ -80,17 +80,24 @@ def test_recipe_is_parsed_and_built(workdir: Path, recipe: str) -> None:
     assert session.datamodule is not None
 
 
-ONE_A_TASK = (
+ONE_A_TASK = present(
     "vision/cnn-digits",
     "vision/unet-scenes",
     "vision/yolo-n-scenes",
     "language/gpt-shakespeare",
     "language/lstm-sst2",
     "language/mlm-sst2",
+    "tables/ft-california",
+    "series/dlinear-airline",
+    "multimodal/clip-digits",
+    "audio/audiocnn-tones-labels",
+    "graphs/gcn-cora",
+    "graphs/gcn-cora-links",
+    "graphs/sage-trees",
 )
 
 
-@pytest.mark.parametrize("recipe", sampled(RECIPES, [f"configs/{name}.yaml" for name in ONE_A_TASK]))
+@pytest.mark.parametrize("recipe", sampled(RECIPES, ONE_A_TASK))
 @pytest.mark.usefixtures("published")
 @pytest.mark.slow
 def test_recipe(cli: Cli, recipe: str) -> None:
@@ -116,7 +123,7 @@ def test_recipe(cli: Cli, recipe: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [f"configs/{name}.yaml" for name in ONE_A_NET])
+@pytest.mark.parametrize("recipe", ONE_A_NET)
 @pytest.mark.usefixtures("published")
 def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
     import torch
@@ -130,38 +137,15 @@ def test_same_seed_same_weights(cli: Cli, recipe: str) -> None:
         assert torch.equal(value, second[name]), name
 
 
+# as in the papers, L2 in the gradient of Adam: with decoupled decay, GCN reaches 0.808 on Cora, with L2 0.819
+ACCEPTED = {"gat-cora": ["adam-l2"], "gcn-cora": ["adam-l2"], "sage-cora-sampled": ["adam-l2"]}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [f"configs/{name}.yaml" for name in ONE_A_NET])
+@pytest.mark.parametrize("recipe", ONE_A_NET)
 @pytest.mark.usefixtures("published")
 def test_recipe_passes_the_review(cli: Cli, recipe: str) -> None:
-    done = cli("doctor", "--config", str(ROOT / recipe), *SMALLER.get(recipe, ()), "--format", "json")
+    small = ("--data.batch_size", "8")  # a review repeats steps hundreds of times
+    done = cli("doctor", "--config", str(ROOT / recipe), *SMALLER.get(recipe, ()), *small, "--format", "json")
     assert done.code == 0, done.err
-    assert not json.loads(done.out)["findings"]
-
-
-@pytest.mark.parametrize("partial", PARTIALS)
-@pytest.mark.slow
-def test_partial_stacks_on_a_recipe(cli: Cli, partial: str) -> None:
-    small = ("--model.net.widths", "[4]", "--data.shift", "0")
-    if "overfit" not in partial:
-        small = (*small, "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2")
-    done = cli("fit", "--config", CNN_DIGITS, "--config", str(ROOT / partial), "--run_dir", "run", *small)
-    assert done.code == 0, done.err
-    assert Path("run/checkpoints/last.ckpt").is_file()
-
-
-@pytest.mark.slow
-def test_overfit_learns_its_batch_by_heart(cli: Cli) -> None:
-    for recipe in (CNN_DIGITS, MLP_DIGITS):
-        run = Path(recipe).stem
-        overfit = ("--config", str(ROOT / "configs/debug/overfit.yaml"))
-        assert cli("fit", "--config", recipe, *overfit, "--run_dir", run).code == 0
-        loss = json.loads(Path(run, "metrics.json").read_text())["metrics"]["train/loss"]
-        assert loss < 0.05, f"{recipe}: train/loss {loss:.3g} after 100 epochs on one batch"
-
-
-@pytest.mark.slow
-def test_profiler_writes_its_table_into_the_run(cli: Cli) -> None:
-    profiler = ("--config", str(ROOT / "configs/debug/profiler.yaml"), "--trainer.max_steps", "4")
-    assert cli("fit", "--config", CNN_DIGITS, *profiler, "--run_dir", "run").code == 0
-    assert "run_training_batch" in Path("run/fit-profile.txt").read_text()
+    assert [finding["id"] for finding in json.loads(done.out)["findings"]] == ACCEPTED.get(Path(recipe).stem, [])

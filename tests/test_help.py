@@ -6,7 +6,7 @@ import pytest
 
 from playbook import project
 from playbook.command import class_names, discovery, signatures
-from tests.conftest import Cli
+from playbook.testing.command import Cli
 
 OPTIONS = {"tasks": "model", "data": "data", "nets": "model.net", "callbacks": "trainer.callbacks"}
 CLASSES = [(OPTIONS[kind], entry.path) for kind in OPTIONS for entry in discovery.classes(kind)]
@@ -40,19 +40,3 @@ def test_every_option_has_a_text(cli: Cli, option: str, path: str) -> None:
 def test_a_missing_text_would_be_seen() -> None:
     page = "Title\n\n  --data.size int      [default: 3]\n  --data.flip bool   whether to flip. [default: true]\n"
     assert texts(page, "data") == {"size": "int", "flip": "bool whether to flip."}
-
-
-@pytest.mark.parametrize("name", ["COCODetection", "VOCDetection"])
-def test_units_and_order_are_told(cli: Cli, name: str) -> None:
-    words = texts(cli("fit", "--data.help", name).out, "data")
-    assert "[H, W]" in words["image_size"]
-    assert "pixels" in words["image_size"]
-    assert "[0, 1]" in words["colour"]
-    assert "at least 1" in words["zoom_out"]
-
-
-@pytest.mark.parametrize("name", ["MaskFolder", "OxfordPets"])
-def test_channels_are_told(cli: Cli, name: str) -> None:
-    words = texts(cli("fit", "--data.help", name).out, "data")
-    assert all("[R, G, B]" in words[option] for option in ("mean", "deviation"))
-    assert "classes" not in words, "given by the class itself"

@@ -6,12 +6,14 @@ import pytest
 
 from playbook import project
 from playbook.command.json_schema import recipe_schema
+from playbook.testing import schemas
 from tests.conftest import ROOT
-from tests.playbook import schemas
 
 CONFIGS = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.glob("configs/*/*.yaml"))}
-# what only a run can tell: names of devices, plugins, and options of a class that stands in another file or takes any
+# what only a run can tell: names of devices, plugins, rules by name, and options of a class that stands in another file
+# or takes any
 OPEN = ("trainer.accelerator", "trainer.devices", "trainer.plugins", "trainer.logger.init_args", "data.init_args")
+OPEN = (*OPEN, "model.init_args.parameter_groups.")
 
 
 @pytest.fixture(scope="module")

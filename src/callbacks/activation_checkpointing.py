@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from playbook import UserError, nearest
+from playbook import UserError, blocks, nearest
 
 
 class ActivationCheckpointing(Callback):
@@ -24,7 +24,8 @@ class ActivationCheckpointing(Callback):
 
     Args:
         layers: pattern of module names, such as *blocks.* or *stages.*; the outermost of nested matches are used.
-            Defaults to the members that have children of every outermost list of layers (ModuleList, Sequential).
+            Defaults to the blocks of the net: elements of its lists (ModuleList, Sequential) with layers inside, or all
+            elements if none has any.
 
     Raises:
         ValueError: no module matches the pattern.
@@ -49,19 +50,18 @@ class ActivationCheckpointing(Callback):
 
     def _chosen(self, pl_module: LightningModule) -> dict[str, nn.Module]:
         modules = dict(pl_module.named_modules())
-        lists = [name for name, module in modules.items() if isinstance(module, nn.Sequential | nn.ModuleList)]
-        if self.layers is None:
-            members = [name for name in modules if name.rpartition(".")[0] in lists]
-            names = [name for name in members if any(modules[name].children())] or members
-        else:
-            names = [name for name in modules if fnmatchcase(name, self.layers)]
         chosen: dict[str, nn.Module] = {}
-        for name in names:
-            is_inside = any(name.startswith(f"{outer}.") for outer in chosen)
-            is_called = type(modules[name]).forward is not nn.Module.forward  # a ModuleList is not
-            if is_called and not is_inside:
-                chosen[name] = modules[name]
+        if self.layers is None:
+            elements = blocks(pl_module)
+            chosen = {name: block for name, block in elements.items() if any(block.children())} or elements
+        else:
+            for name in (name for name in modules if fnmatchcase(name, self.layers)):
+                is_inside = any(name.startswith(f"{outer}.") for outer in chosen)
+                is_called = type(modules[name]).forward is not nn.Module.forward  # a ModuleList is not
+                if is_called and not is_inside:
+                    chosen[name] = modules[name]
         if not chosen:
+            lists = [name for name, module in modules.items() if isinstance(module, nn.Sequential | nn.ModuleList)]
             patterns = list(dict.fromkeys(f"*{name.rpartition('.')[2]}.*" for name in lists))
             known = f". Patterns that match: {', '.join(patterns[:5])}" if patterns else ""
             wanted = f"is named {self.layers}" if self.layers else "is in a list of layers"

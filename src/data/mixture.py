@@ -93,7 +93,8 @@ class Mixture(Data):
         self.samples_per_epoch = samples_per_epoch
         self.first = next(iter(parts.values()))
         self.formats, self.columns, self.picture = self.first.formats, self.first.columns, self.first.picture
-        self.header = self.first.header
+        self.header, self.separator, self.encoding = self.first.header, self.first.separator, self.first.encoding
+        self.quotes = self.first.quotes
         for method in BATCH_METHODS:
             self._take_common(method)
         self._stages: set[str] = set()  # for which the parts are set up

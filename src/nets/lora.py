@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from playbook import UserError, is_restored, load_run, nearest
 
 NUM_SAMPLED = 1024  # values of each weight that identify a base
-HIDDEN = ("parallelize",)  # by names of modules, which adapters change
 
 
 class LoRA(nn.Module):
@@ -118,7 +117,7 @@ class LoRA(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "net" or name.startswith("_") or name in HIDDEN:
+            if name == "net" or name.startswith("_"):
                 raise
         net = super().__getattr__("net")
         if name == "features" and hasattr(getattr(net, "head", None), "base_layer"):

@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-
-from playbook import spread
 
 NORMS = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm, "none": None}
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -17,7 +14,7 @@ class MLP(nn.Module):
 
     Args:
         num_classes: number of outputs K, at least 1.
-        in_features: number of values of one sample, D.
+        num_features: number of values of one sample, D.
         widths: units of each hidden layer; an empty list gives a linear model.
         norm: normalisation before the activation.
         activation: non-linearity of the hidden layers.
@@ -33,28 +30,28 @@ class MLP(nn.Module):
     def __init__(
         self,
         num_classes: int = 10,
-        in_features: int = 64,
+        num_features: int = 64,
         widths: Sequence[int] = (128, 128),
         norm: Literal["batch", "layer", "none"] = "batch",
         activation: Literal["relu", "gelu", "silu", "tanh"] = "relu",
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        if min(num_classes, in_features, *widths) < 1:
+        if min(num_classes, num_features, *widths) < 1:
             raise ValueError(
-                f"num_classes, in_features, widths: expected counts of at least 1, "
-                f"got {num_classes}, {in_features}, {list(widths)}"
+                f"num_classes, num_features, widths: expected counts of at least 1, "
+                f"got {num_classes}, {num_features}, {list(widths)}"
             )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: expected a probability in [0, 1), got {dropout}")
         layers: list[nn.Module] = []
-        for d_in, d_out in zip([in_features, *widths], widths, strict=False):
+        for d_in, d_out in zip([num_features, *widths], widths, strict=False):
             layers.append(nn.Linear(d_in, d_out, bias=norm != "batch"))  # a batch norm subtracts it again
             if (norm_class := NORMS[norm]) is not None:
                 layers.append(norm_class(d_out))
             layers += [ACTIVATIONS[activation](), nn.Dropout(dropout)]
         self.hidden = nn.Sequential(*layers)
-        self.head = nn.Linear(widths[-1] if widths else in_features, num_classes)
+        self.head = nn.Linear(widths[-1] if widths else num_features, num_classes)
         for module in self.modules():  # Glorot & Bengio 2010 for tanh, He et al. 2015 for the ReLU family
             if isinstance(module, nn.Linear):
                 if activation == "tanh" or module is self.head:
@@ -68,14 +65,3 @@ class MLP(nn.Module):
         x = x.flatten(1)  # (B, D)
         x = self.hidden(x)  # (B, widths[-1])
         return self.head(x)  # (B, K)
-
-    def parallelize(self, mesh: DeviceMesh) -> None:
-        """Shards every hidden layer over "data_parallel" by FSDP2.
-
-        Args:
-            mesh: with the dimensions "data_parallel" and "tensor_parallel".
-
-        Raises:
-            ValueError: "tensor_parallel" is larger than 1; the norms need all features of a layer.
-        """
-        spread(self, mesh, [layer for layer in self.hidden if isinstance(layer, nn.Linear)])

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torchvision.ops import box_area, box_iou
 
 
 def grid_points(height: int, width: int, stride: int, like: Tensor) -> Tensor:
@@ -54,3 +55,40 @@ def stack_targets(targets: list[dict[str, Tensor]], like: Tensor) -> tuple[Tenso
         boxes[i, :count], labels[i, :count] = target["boxes"], target["labels"]
     counts = torch.tensor(num_objects, device=like.device)
     return boxes, labels, torch.arange(shape[1], device=like.device) < counts[:, None]
+
+
+def match_boxes(boxes: Tensor, labels: Tensor, objects: Tensor, classes: Tensor, min_iou: float = 0.5) -> Tensor:
+    """The object that each box hits (M,), or -1: the free one of its class with the largest IoU, if that is enough.
+
+    Objects are taken in the order of the boxes, as in COCO's evaluation of boxes that are sorted by score.
+
+    Args:
+        boxes: (M, 4).
+        labels: of the boxes (M,).
+        objects: boxes (N, 4).
+        classes: of the objects (N,).
+        min_iou: smallest IoU of a hit.
+    """
+    overlap = box_iou(boxes, objects).masked_fill(labels[:, None] != classes, -1.0)  # (M, N)
+    hits = torch.full_like(labels, -1)
+    for number in range(len(boxes) if len(objects) else 0):
+        iou, place = overlap[number].max(dim=0)
+        if iou >= min_iou:
+            hits[number] = place
+            overlap[:, place] = -1.0
+    return hits
+
+
+def are_covered(boxes: Tensor, labels: Tensor, regions: Tensor, classes: Tensor, min_share: float = 0.5) -> Tensor:
+    """Whether a region of its class, such as a crowd, covers a share of a box (M,).
+
+    Args:
+        boxes: (M, 4).
+        labels: of the boxes (M,).
+        regions: boxes (N, 4).
+        classes: of the regions (N,).
+        min_share: smallest share of the box's area.
+    """
+    sides = torch.minimum(boxes[:, None, 2:], regions[:, 2:]) - torch.maximum(boxes[:, None, :2], regions[:, :2])
+    share = sides.clamp(min=0).prod(dim=-1) / box_area(boxes)[:, None]  # (M, N)
+    return ((share >= min_share) & (labels[:, None] == classes)).any(dim=1)

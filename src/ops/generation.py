@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from playbook import UserError
+from playbook import UserError, any_process
 from src.ops.attention import PADDING
 
 Streamer = Callable[[int, list[int]], Any]
@@ -32,7 +32,7 @@ def check_sampling(max_new_tokens: int, temperature: float, top_k: int, top_p: f
         raise ValueError(f"min_p: expected a share in [0, 1), got {min_p}")
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: a sharded net keeps the tensors that it gathers weights into
 def generate(
     net: nn.Module,
     prompts: Sequence[list[int]],
@@ -47,9 +47,10 @@ def generate(
 ) -> list[list[int]]:
     """Generates tokens after each prompt.
 
-    The tokens of a prompt depend only on the prompt and the seed, not on the rest of the batch. When prompt and answer
-    exceed the net's `context_length`, generation continues from the last half of the context. Half, so that the rest is
-    processed again once in many tokens, not for each.
+    The tokens of a prompt depend only on the prompt and the seed, not on the rest of the batch. When a prompt, or a
+    prompt and its answer, exceed the net's `context_length`, generation continues from the last half of the context.
+    Half, so that the rest is processed again once in many tokens, not for each. `num_left_out` counts what is not read
+    of a prompt.
 
     Args:
         net: tokens (B, T) → logits (B, T, V). A net with `make_cache` processes each token once.
@@ -69,16 +70,16 @@ def generate(
 
     Raises:
         ValueError: an option is out of range.
-        UserError: a prompt is empty or longer than the context.
+        UserError: a prompt is empty.
     """
     check_sampling(max_new_tokens, temperature, top_k, top_p, min_p)
     ends = [[token] if isinstance(token, int) else list(token) for token in stop]
     if [] in ends:
         raise ValueError("stop: expected tokens or lists of at least one token, got an empty list")
     context = getattr(net, "context_length", None)
-    _check_prompts(prompts, context)
-    if not prompts:
-        return []
+    for number, prompt in enumerate(prompts):
+        if not prompt:
+            raise UserError(f"prompt {number}: is empty, expected at least one token")
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     rows = [list(prompt) for prompt in prompts]
@@ -86,7 +87,15 @@ def generate(
     answers = [_Answer(row, ends, streamer) for row in range(len(prompts))]
     reader = _Reader(net, len(prompts), context, max_new_tokens)
     try:
-        for _ in range(max_new_tokens):
+        num_new = 0
+        while True:
+            is_active = num_new < max_new_tokens and any(answer.goes_on for answer in answers)
+            if not any_process(net, is_active):
+                break
+            if not is_active:
+                reader.read_nothing()
+                continue
+            num_new += 1
             logits = reader.read(rows)  # (B, V)
             if temperature > 0:
                 logits = logits.float()
@@ -99,20 +108,20 @@ def generate(
                 row.append(token)  # of rows that have ended too: one step, one place for all
                 if answer.goes_on:
                     answer.add(token)
-            if not any(answer.goes_on for answer in answers):
-                break
     finally:
         for module, is_training in modes:
             module.training = is_training
     return [answer.finished() for answer in answers]
 
 
-def _check_prompts(prompts: Sequence[list[int]], context: int | None) -> None:
-    for number, prompt in enumerate(prompts):
-        if not prompt:
-            raise UserError(f"prompt {number}: is empty, expected at least one token")
-        if context is not None and len(prompt) > context:
-            raise UserError(f"prompt {number}: has {len(prompt):,} tokens, expected at most context_length {context:,}")
+def num_left_out(num_tokens: int, context_length: int | None) -> int:
+    """Number of tokens at the beginning of a prompt that `generate` does not read, as they exceed the context.
+
+    Args:
+        num_tokens: of the prompt.
+        context_length: of the net; None if it has no limit.
+    """
+    return 0 if context_length is None or num_tokens <= context_length else num_tokens - max(context_length // 2, 1)
 
 
 class _Answer:
@@ -173,12 +182,13 @@ class _Reader:
         self.num_read += 1
         return self.net(tokens, positions=torch.tensor(places, device=self.device), cache=self.cache)[:, -1]
 
+    def read_nothing(self) -> None:
+        """Takes part in a forward pass of other processes, which need this one's share of a sharded net."""
+        self.net(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+
     def _read_all(self, rows: list[list[int]]) -> Tensor:
-        if self.context is not None:
-            num_kept = max(self.context // 2, 1)
-            for number, row in enumerate(rows):  # by its own length, so that other rows make no difference
-                if len(row) - self.starts[number] > self.context:
-                    self.starts[number] = len(row) - num_kept
+        for number, row in enumerate(rows):  # by its own length, so that other rows make no difference
+            self.starts[number] += num_left_out(len(row) - self.starts[number], self.context)
         contexts = [row[start:] for row, start in zip(rows, self.starts, strict=True)]
         width = max(map(len, contexts))
         tokens = torch.tensor([[0] * (width - len(row)) + row for row in contexts], device=self.device)  # (B, T)

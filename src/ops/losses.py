@@ -30,6 +30,28 @@ def cross_entropy_loss(
     return divided(total, weights_of(target, weight, ignore_index).sum())
 
 
+def weighted_cross_entropy(
+    logits: Tensor, target: Tensor, class_weight: Tensor | None = None, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor | float]:
+    """The cross-entropy as a mean over samples by the weights of their classes, and the sum of these weights.
+
+    torch's own mean over probabilities is one over samples, whatever they weigh.
+
+    Args:
+        logits: (B, K).
+        target: class numbers (B,) or probabilities (B, K).
+        class_weight: of the classes (K,). Defaults to 1 for each.
+        label_smoothing: share of the target that is spread over all classes, in [0, 1].
+    """
+    if class_weight is None:
+        return cross_entropy(logits, target, label_smoothing=label_smoothing), len(target)
+    total = cross_entropy(
+        logits, target, class_weight.to(logits.dtype), label_smoothing=label_smoothing, reduction="sum"
+    )
+    weight = weights_of(target, class_weight).sum()
+    return divided(total, weight), weight
+
+
 def dice_loss(logits: Tensor, target: Tensor, ignore_index: int | None = None) -> Tensor:
     """One minus the Dice coefficient of probabilities and target, averaged over the classes in the target.
 

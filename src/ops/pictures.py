@@ -15,7 +15,14 @@ OPACITY = 0.5  # of a mask over its image
 
 
 def as_image(image: Tensor) -> Image.Image:
-    """Turns an image (C, H, W) into one of Pillow: bytes as they are, floats stretched from darkest to brightest."""
+    """Turns an image (C, H, W) into one of Pillow: bytes as they are, floats stretched from darkest to brightest.
+
+    Raises:
+        ValueError: it is no image, so that there is nothing to draw on.
+    """
+    if not isinstance(image, Tensor) or image.ndim != 3:
+        kind = f"{tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+        raise ValueError(f"expected an image (C, H, W), got {kind}")
     pixels = image.detach().cpu()[:3] if len(image) >= 3 else image.detach().cpu()[:1].expand(3, -1, -1)
     if pixels.dtype != torch.uint8:
         pixels = pixels.float()
@@ -52,18 +59,18 @@ def with_boxes(image: Image.Image, boxes: Sequence[dict[str, Any]], numbers: dic
 
     Args:
         image: to draw on.
-        boxes: left, top, right and bottom in pixels of the image, class and score.
+        boxes: left, top, right and bottom in pixels of the image, class, and score if it is not a target.
         numbers: of the classes by name, which choose the colours.
     """
     factor = enlargement(image)
     picture = enlarged(image)
     draw, font = ImageDraw.Draw(picture), _font(picture, share=0.03)
     width = max(2, round(max(picture.size) / 300))
-    for box in sorted(boxes, key=lambda box: box["score"]):  # the surest on top
+    for box in sorted(boxes, key=lambda box: box.get("score", 1.0)):  # the surest on top
         colour = class_colour(1 + numbers.get(box["class"], 0))
         corners = [factor * box[side] for side in ("left", "top", "right", "bottom")]
         draw.rectangle(corners, outline=colour, width=width)
-        text = f"{box['class']} {box['score']:.2f}"
+        text = f"{box['class']} {box['score']:.2f}" if "score" in box else str(box["class"])
         place = draw.textbbox((corners[0], corners[1]), text, font=font)
         up = min(corners[1], place[3] - place[1] + 4)  # above the box, where there is room
         place = draw.textbbox((corners[0] + 2, corners[1] - up), text, font=font)

@@ -170,32 +170,6 @@ def describe(vocabulary: Vocabulary) -> str:
     return f"{vocabulary.size:,} {vocabulary.plain()['kind']} ({fingerprint(vocabulary)})"
 
 
-def check_net(net: Any, facts: Mapping[str, Any]) -> None:
-    """Checks that a net with a `vocab_size` or `context_length` takes the tokens and lengths of the data's texts.
-
-    Args:
-        net: any module.
-        facts: with the `tokenizer` and the `context_length`; without them, nothing is checked.
-
-    Raises:
-        UserError: the vocabulary of the data is larger, or its texts may be longer.
-    """
-    longest, length = getattr(net, "context_length", None), facts.get("context_length")
-    if longest is not None and length is not None and length > longest:
-        raise UserError(
-            f"context_length: the data's texts have up to {length:,} tokens, the net reads at most {longest:,}"
-        )
-    known = getattr(net, "vocab_size", None)
-    if known is None or "tokenizer" not in facts:
-        return
-    vocabulary = vocabulary_from(facts["tokenizer"])
-    if known < vocabulary.size:
-        raise UserError(
-            f"vocab_size: the data has {describe(vocabulary)}, but the net has {known} tokens; "
-            f"expected --model.net.vocab_size {vocabulary.size}"
-        )
-
-
 def check_vocab_size(kind: Kind, vocab_size: int, special: Sequence[str] = ()) -> None:
     """Looks whether a vocabulary of a kind may have so few tokens.
 

@@ -12,10 +12,14 @@ from torchvision.models.detection import FCOS
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.ssd import SSD
 
-from playbook import OptimizerFactory, ScheduleFactory, Task, UserError, class_name
+from playbook import OptimizerFactory, ScheduleFactory, Task, TestReport, UserError, class_name
+from src.ops.boxes import are_covered, match_boxes
+from src.ops.class_counts import require_class_count
 from src.ops.pictures import as_image, with_boxes
+from src.ops.result_charts import MOST_CLASSES, histogram, precision_over_recall, score_rows, spread_rows
 from src.ops.tiles import tiled_boxes
 
+LEAST_SCORE = 0.25  # of a box in an answer, and in the counts of the report
 SIDES = ("left", "top", "right", "bottom")
 Target = dict[str, Any]  # boxes (N, 4), labels (N,) and further data of an image
 Batch = tuple[list[Tensor], list[Target]]
@@ -48,6 +52,7 @@ class Detection(Task):
             have, boxes are malformed, or a label is outside 0 … K - 1.
     """
 
+    monitor, monitor_mode = "val/map_50", "max"
     loss_name = "the detector's losses"
 
     def __init__(
@@ -95,8 +100,11 @@ class Detection(Task):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._measure(self.val_metrics, batch, batch_idx)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._measure(self.test_metrics, batch, batch_idx)
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Returns numbers of boxes per image and class (B, K) at IoU 0.5 and score 0.25: `hits`, `false`, `missed`."""
+        detections = self._measure(self.test_metrics, batch, batch_idx)
+        counts = [_counts(*pair, self.num_classes) for pair in zip(detections, batch[1], strict=True)]
+        return dict(zip(("hits", "false", "missed"), torch.stack(counts).unbind(dim=1), strict=True))
 
     def predict_step(self, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
         """Returns: a dict per image: `image_id`, `boxes` (M, 4) in pixels of its file, `labels` and `scores` (M,)."""
@@ -105,7 +113,9 @@ class Detection(Task):
         detections = self.net(images) if tile is None else [tiled_boxes(self.net, image, tile) for image in images]
         return [_in_file(*one) for one in zip(detections, images, targets, strict=True)]
 
-    def answer(self, outputs: list[dict[str, Any]], facts: dict[str, Any], score: float = 0.25) -> list[dict[str, Any]]:
+    def answer(
+        self, outputs: list[dict[str, Any]], facts: dict[str, Any], score: float = LEAST_SCORE
+    ) -> list[dict[str, Any]]:
         """Names the objects in each image: `boxes`, each with class, score, left, top, right and bottom in pixels.
 
         Args:
@@ -120,17 +130,71 @@ class Detection(Task):
             for output in outputs
         ]
 
+    def target_answer(self, batch: Batch, facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """The answers that would be right: the objects of each image, as boxes without a score.
+
+        Args:
+            batch: of test_step.
+            facts: with `classes`; without them, numbers are used as names.
+        """
+        named = self._named(facts)
+        return [
+            {
+                "boxes": [
+                    {"class": class_name(named, label), **dict(zip(SIDES, corners, strict=True))}
+                    for corners, label in zip(target["boxes"].tolist(), target["labels"].tolist(), strict=True)
+                ]
+            }
+            for target in batch[1]
+        ]
+
     def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any] | None:
         suppression: dict[str, Any] | None = getattr(self.net, "suppression", None)
         if suppression is None:
             return None  # torchvision's detectors are exported with their own
         names = [class_name(self._named(facts), k) for k in range(self.num_classes)]
-        return {"kind": "boxes", "names": names, "score": 0.25, **suppression}
+        return {"kind": "boxes", "names": names, "score": LEAST_SCORE, **suppression}
 
     def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
         """Draws the boxes with their classes and scores."""
         names = self._named(self.facts).get("classes", [])
         return with_boxes(as_image(inputs), answer["boxes"], {name: number for number, name in enumerate(names)})
+
+    def report(self, outputs: dict[str, Tensor], facts: dict[str, Any]) -> TestReport:
+        """Which classes are found, at which cost in false boxes, and which images to look at.
+
+        Args:
+            outputs: of test_step, for all test samples.
+            facts: with `classes`; without them, numbers are used as names.
+        """
+        names = [class_name(self._named(facts), number) for number in range(self.num_classes)]
+        hits, false, missed = (outputs[name].double() for name in ("hits", "false", "missed"))  # (N, K)
+        wrong = (false + missed).sum(dim=1)  # (N,)
+        f1 = 1 - wrong / (2 * hits.sum(dim=1) + wrong).clamp(min=1)  # 1 where there is nothing, and nothing is found
+        numbers = {"objects": hits + missed, "found": hits, "missed": missed, "false": false}
+        totals = {name: counts.sum(dim=0).long() for name, counts in numbers.items()}  # (K,)
+        scores = score_rows(totals["found"], totals["found"] + totals["false"], totals["objects"], names)
+        rows = [row | {name: int(counts[k]) for name, counts in totals.items()} for k, row in enumerate(scores)]
+        report = TestReport(
+            samples={"image_f1": f1},
+            rankings={"Most missed and false boxes": wrong.masked_fill(wrong == 0, -torch.inf)},
+            tables={
+                f"Classes, at IoU 0.5 and score {LEAST_SCORE}": rows,
+                "Single images": spread_rows({"image_f1": f1, "missed or false boxes": wrong}),
+            },
+            figures={
+                "F1 of single images": (
+                    histogram(f1, "F1", (0.0, 1.0)),
+                    f"Of {len(f1):,} test images, {int((wrong == 0).sum()):,} have neither missed nor false boxes",
+                )
+            },
+        )
+        curves: Any = self.test_metrics["map"].curves
+        if curves and self.num_classes <= MOST_CLASSES:
+            alt = "Precision at IoU 0.5 falls as recall grows, for each class that occurs"
+            points = {names[label]: points for label, points in curves.items()}
+            report.figures["Precision and recall at IoU 0.5"] = precision_over_recall(points), alt
+        return report
 
     def results(
         self, outputs: list[dict[str, Any]], facts: dict[str, Any], ids: list[str]
@@ -191,14 +255,18 @@ class Detection(Task):
         self.net = _Selected(self.net, program)
 
     def setup(self, stage: str) -> None:
+        if stage == "fit":
+            require_class_count(self.num_classes, self.facts)
         names = self._named(self.facts).get("classes", [])
         if len(names) == self.num_classes:
             self.test_metrics["map"].class_names = list(names)
 
-    def _measure(self, metrics: MetricCollection, batch: Batch, batch_idx: int) -> None:
+    def _measure(self, metrics: MetricCollection, batch: Batch, batch_idx: int) -> list[dict[str, Tensor]]:
         images, targets = batch
         self._check(targets, batch_idx)
-        metrics.update(preds=self.net(images), target=targets)
+        detections = self.net(images)
+        metrics.update(preds=detections, target=targets)
+        return detections
 
     def _check(self, targets: list[Target], batch_idx: int) -> None:
         if batch_idx > 0 and targets[0]["boxes"].device.type != "cpu":
@@ -213,7 +281,7 @@ class Detection(Task):
             raise ValueError(f"boxes: expected left < right and top < bottom, got {boxes[empty][0].tolist()}")
         low, high = (labels.min().item(), labels.max().item()) if len(labels) else (0, 0)
         if low < 0 or high >= self.num_classes:
-            raise ValueError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
+            raise UserError(f"num_classes: labels run from {low} to {high}, expected 0 to {self.num_classes - 1}")
 
 
 class _Candidates(nn.Module):
@@ -277,6 +345,23 @@ def _named_boxes(output: dict[str, Any], facts: dict[str, Any]) -> list[dict[str
     ]
 
 
+def _counts(found: dict[str, Tensor], target: Target, num_classes: int) -> Tensor:
+    """Numbers of hits, of false boxes and of missed objects, of each class of an image, (3, K).
+
+    As in COCO's evaluation, crowds are not to be found, and what is found in them is not false.
+    """
+    sure = found["scores"] >= LEAST_SCORE
+    order = found["scores"][sure].argsort(descending=True, stable=True)
+    boxes, labels = (found[name][sure][order].cpu() for name in ("boxes", "labels"))
+    objects, classes = (target[name].as_subclass(Tensor).cpu() for name in ("boxes", "labels"))
+    is_crowd = target.get("iscrowd", torch.zeros_like(classes)).bool().cpu()
+    hits = match_boxes(boxes, labels, objects[~is_crowd], classes[~is_crowd])
+    is_false = (hits < 0) & ~are_covered(boxes, labels, objects[is_crowd], classes[is_crowd])
+    is_missed = torch.ones(int((~is_crowd).sum()), dtype=torch.bool).index_fill(0, hits[hits >= 0], False)
+    parts = labels[hits >= 0], labels[is_false], classes[~is_crowd][is_missed]
+    return torch.stack([part.bincount(minlength=num_classes) for part in parts])
+
+
 def _in_file(detections: dict[str, Any], image: Tensor, target: Target) -> dict[str, Any]:
     """Detections in pixels of the image's file, which the data may have resized, with the id of the image."""
     if "file_size" in target:
@@ -293,11 +378,18 @@ class _AveragePrecision(MeanAveragePrecision):
         import pycocotools  # noqa: F401  # an optional extra; torchmetrics would not name it alone
 
         # the code of COCO runs on the CPU anyway
-        super().__init__(class_metrics=class_names is not None, compute_on_cpu=True)
+        has_classes = class_names is not None
+        super().__init__(class_metrics=has_classes, extended_summary=has_classes, compute_on_cpu=True)
         self.class_names = class_names or []
+        self.curves: dict[int, tuple[Tensor, Tensor]] = {}  # recall and precision (R,) at IoU 0.5, by label
 
     def compute(self) -> dict[str, Tensor]:
         results = super().compute()
+        if "precision" in results:  # (IoU, R, K, area, number), -1 for a class without objects
+            recall = torch.tensor(self.rec_thresholds)
+            columns = results["precision"][0, :, :, 0, -1].unbind(dim=1)
+            of_classes = zip(results["classes"].tolist(), columns, strict=True)
+            self.curves = {label: (recall, column) for label, column in of_classes if (column >= 0).all()}
         measured = {name: results[name] for name in ("map", "map_50", "map_75")}
         if self.class_names:
             # -1 for a class of false alarms only, which is left out of the mean as well

@@ -1,6 +1,7 @@
 """Language modelling: predicts the next token at every position, and generates text from prompts."""
 
 import math
+import sys
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
@@ -10,13 +11,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchmetrics import MeanMetric, Metric, MetricCollection
 
-from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
+from playbook import OptimizerFactory, ScheduleFactory, Task, TestReport, UserError, require_room
 from src.ops.chunked_cross_entropy import chunked_cross_entropy
-from src.ops.generation import check_sampling, generate
+from src.ops.generation import check_sampling, generate, num_left_out
 from src.ops.losses import precise
-from src.ops.vocabularies import check_net, standalone, vocabulary_from
+from src.ops.result_charts import loss_report
+from src.ops.vocabularies import standalone, vocabulary_from
 
 IGNORED = -100  # as a target: does not count in the loss
+EXAMPLE_TOKENS = 64  # of a prompt and of an answer in the report of a run
 Batch = tuple[dict[str, Tensor], Tensor]
 
 
@@ -27,7 +30,8 @@ class LanguageModelling(Task):
     process. Also logged are perplexity, its exponential, and bits per byte: the bits that the model needs to encode the
     text (log₂ of 1 / probability) per byte of its UTF-8, which allows comparing vocabularies and compressors.
 
-    `predict` generates text after each prompt. Random draws depend only on the seed and the prompt.
+    `predict` generates text after each prompt. Random draws depend only on the seed and the prompt. Of a prompt that is
+    longer than the context, only the last half of a context is read; `left_out_tokens` of its answer counts the rest.
 
     Args:
         net: maps tokens (B, T) to logits (B, T, V); with packed documents, it also takes `documents` and `positions`
@@ -90,6 +94,7 @@ class LanguageModelling(Task):
         self.stop = list(stop)
         self.stream = stream
         self.vocabulary: Any = None  # once the facts are known
+        self._num_long = 0  # prompts that exceed the context, of this `predict`
         self.register_buffer("token_bytes", None, persistent=False)  # (V,), once the vocabulary is known
         if exact_match:
             self.test_metrics.add_metrics({"exact_match": _Matches()})
@@ -99,7 +104,7 @@ class LanguageModelling(Task):
         if self.vocabulary is not None or "tokenizer" not in self.facts:
             return
         self.vocabulary = vocabulary_from(self.facts["tokenizer"])
-        check_net(self.net, self.facts)
+        require_room(self.net, self.facts)
         if any(self.vocabulary.num_bytes):
             self.token_bytes = torch.tensor(self.vocabulary.num_bytes, device=self.device)
             for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
@@ -122,14 +127,17 @@ class LanguageModelling(Task):
             )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self._step("train", batch, batch_idx)
+        loss, _ = self._step("train", batch, batch_idx)
+        return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._step("val", batch, batch_idx)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Returns for each sequence `nats`, the sum of the loss over its supervised tokens, and their number, (B,)."""
         measured = {"matches": self._matches(*batch)} if self.exact_match else {}
-        self._step("test", batch, batch_idx, **measured)
+        _, nats = self._step("test", batch, batch_idx, **measured)
+        return {"nats": nats, "num_tokens": (batch[1] != IGNORED).sum(dim=1)}
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, list[list[int]]]:
         """Generates an answer to each prompt.
@@ -141,25 +149,59 @@ class LanguageModelling(Task):
         Returns:
             `prompt` and `tokens`, one list of tokens per sample.
         """
-        inputs, _ = batch
-        tokens = inputs["tokens"]
-        shown = inputs["documents"] >= 0 if "documents" in inputs else torch.ones_like(tokens, dtype=torch.bool)
-        prompts = [row[is_shown].tolist() for row, is_shown in zip(tokens, shown, strict=True)]
+        prompts = _unpadded(batch[0])
+        self._warn_of_long(prompts)
         return {"prompt": prompts, "tokens": self._generate(prompts, self.max_new_tokens, **self.sampling)}
+
+    def example_step(self, batch: Any) -> dict[str, list[list[int]]]:
+        """Continues test sequences for the report of a run, by few tokens; also returns the `target` of each.
+
+        Args:
+            batch: prompts as of predict_step, or sequences as of test_step, whose first half at most is the prompt.
+        """
+        inputs, target = batch
+        outputs = {"prompt": _unpadded(inputs)}
+        if target.ndim > 1:  # sequences of the test
+            starts = [max(1, min(len(tokens) // 2, EXAMPLE_TOKENS)) for tokens in outputs["prompt"]]
+            pairs = list(zip(outputs["prompt"], starts, strict=True))
+            outputs["prompt"] = [tokens[:start] for tokens, start in pairs]
+            outputs["target"] = [tokens[start : start + EXAMPLE_TOKENS] for tokens, start in pairs]
+        number = min(self.max_new_tokens, EXAMPLE_TOKENS)
+        return outputs | {"tokens": self._generate(outputs["prompt"], number, **self.sampling)}
+
+    def report(self, outputs: dict[str, Tensor], facts: dict[str, Any]) -> TestReport:
+        """How the loss differs between sequences, and which have the largest.
+
+        Args:
+            outputs: of test_step, for all test samples.
+            facts: learnt from the training data.
+        """
+        return loss_report(outputs["nats"], outputs["num_tokens"])
+
+    def on_predict_end(self) -> None:
+        if self._num_long > 1:
+            print(f"warning: {self._num_long:,} prompts were longer than the context", file=sys.stderr)
+        self._num_long = 0
 
     def answer(self, outputs: dict[str, Any], facts: dict[str, Any]) -> list[dict[str, Any]]:
         """Decodes each prompt and its answer.
 
         Args:
-            outputs: returned by predict_step.
+            outputs: returned by predict_step or example_step.
             facts: with the `tokenizer`.
         """
-        if "tokenizer" not in facts:
-            return [{"tokens": tokens} for tokens in outputs["tokens"]]
-        vocabulary = self.vocabulary or vocabulary_from(facts["tokenizer"])
-        texts = [self._cut(vocabulary.decode(tokens)) for tokens in outputs["tokens"]]
-        prompts = [vocabulary.decode(prompt) for prompt in outputs["prompt"]]
-        return [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
+        answers: list[dict[str, Any]] = [{"tokens": tokens} for tokens in outputs["tokens"]]
+        if "tokenizer" in facts:
+            vocabulary = self.vocabulary or vocabulary_from(facts["tokenizer"])
+            texts = [self._cut(vocabulary.decode(tokens)) for tokens in outputs["tokens"]]
+            prompts = [vocabulary.decode(prompt) for prompt in outputs["prompt"]]
+            answers = [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
+            for answer, tokens in zip(answers, outputs.get("target", ()), strict=False):
+                answer["target"] = vocabulary.decode(tokens)
+        for answer, prompt in zip(answers, outputs["prompt"], strict=True):
+            if number := num_left_out(len(prompt), getattr(self.net, "context_length", None)):
+                answer["left_out_tokens"] = number
+        return answers
 
     def program(self) -> nn.Module:
         """Tokens, documents and positions (B, T) → logits (B, T, V)."""
@@ -185,6 +227,17 @@ class LanguageModelling(Task):
             "context_length": getattr(self.net, "context_length", None),
             "seed": torch.initial_seed(),
         }
+
+    def _warn_of_long(self, prompts: list[list[int]]) -> None:
+        """Counts prompts that exceed the context, and describes the first one."""
+        context = getattr(self.net, "context_length", None)
+        for prompt in prompts:
+            number = num_left_out(len(prompt), context)
+            self._num_long += number > 0
+            if number and self._num_long == 1:
+                start = f", which begins with {self._text(prompt[:20])!r}" if self.vocabulary is not None else ""
+                text = f"a prompt of {len(prompt):,} tokens{start}, is longer than the context of {context:,}"
+                print(f"warning: {text}: left out its first {number:,} tokens", file=sys.stderr)
 
     def _generate(self, prompts: list[list[int]], max_new_tokens: int, **sampling: Any) -> list[list[int]]:
         streams = self.stream and len(prompts) == 1 and self.vocabulary is not None
@@ -249,13 +302,14 @@ class LanguageModelling(Task):
                 prompts.append(tokens[own][: start + 1].tolist())
                 references.append(targets[own][start : start + length].tolist())
         longest = max(map(len, references), default=1)
-        answers = self._generate(prompts, longest, temperature=0.0) if prompts else []
+        answers = self._generate(prompts, longest, temperature=0.0)  # without prompts too: others may have some
         ends = self._ends()
         pairs = zip(answers, references, strict=True)
         hits = [answer == (reference[:-1] if reference[-1] in ends else reference) for answer, reference in pairs]
         return torch.tensor(hits, dtype=torch.float32, device=target.device)
 
-    def _step(self, stage: str, batch: Batch, batch_idx: int, **measured: Tensor) -> Tensor:
+    def _step(self, stage: str, batch: Batch, batch_idx: int, **measured: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss, and its sum over all tokens; in the test, over those of each sequence (B,)."""
         inputs, target = batch
         if batch_idx == 0 or target.device.type == "cpu":  # elsewhere, looking at every token would wait for the device
             self._check(inputs["tokens"])
@@ -264,23 +318,34 @@ class LanguageModelling(Task):
             features = self.net.features(**inputs)  # type: ignore[operator]  # (B, T, D)
             head: Any = self.net.head
             weights = getattr(head.weight, "to_local", lambda: head.weight)()  # replicated where it is split
-            total = chunked_cross_entropy(features.flatten(0, 1), weights, target.flatten(), self.loss_chunk)
+            size = 1 if stage == "test" else len(target)  # sequences whose loss is summed
+            parts = zip(features.split(size), target.split(size), strict=True)
+            sums = [chunked_cross_entropy(x.flatten(0, 1), weights, y.flatten(), self.loss_chunk) for x, y in parts]
+            nats = torch.stack(sums)
         else:
-            logits = self(inputs)  # (B, T, V)
-            total = cross_entropy(
-                precise(logits.flatten(0, 1)), target.flatten(), reduction="sum", ignore_index=IGNORED
-            )
+            logits = precise(self(inputs).flatten(0, 1))  # (B T, V)
+            reduction = "none" if stage == "test" else "sum"
+            nats = cross_entropy(logits, target.flatten(), reduction=reduction, ignore_index=IGNORED)
+            nats = nats.view(len(target), -1).sum(dim=1) if stage == "test" else nats
+        total = nats.sum()
         loss = total / weight.clamp(min=1)
         if self.token_bytes is not None:
             num_bytes = self.token_bytes[target.clamp(min=0)]  # (B, T)
             measured |= {"nats": total.detach(), "num_bytes": num_bytes.masked_fill(target == IGNORED, 0).sum()}
         self.log_step(stage, loss, weight, **measured)
-        return loss
+        return loss, nats.detach()
 
     def _check(self, tokens: Tensor) -> None:
         size = getattr(self.net, "vocab_size", None)
         if size is not None and (largest := int(tokens.max())) >= size:
             raise UserError(f"vocab_size: the data contains the token {largest}, but the net has {size} tokens")
+
+
+def _unpadded(inputs: dict[str, Tensor]) -> list[list[int]]:
+    """The tokens of each sample, without padding, which has document -1."""
+    tokens = inputs["tokens"]
+    shown = inputs["documents"] >= 0 if "documents" in inputs else torch.ones_like(tokens, dtype=torch.bool)
+    return [row[is_shown].tolist() for row, is_shown in zip(tokens, shown, strict=True)]
 
 
 def filled(tokens: Tensor, documents: Tensor | None = None, positions: Tensor | None = None) -> dict[str, Tensor]:

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from torchmetrics import MeanMetric, MetricCollection
 
-from playbook import OptimizerFactory, ScheduleFactory, Task, UserError
+from playbook import OptimizerFactory, ScheduleFactory, Task, TestReport, UserError, require_room
 from src.ops.losses import precise
-from src.ops.vocabularies import MASK, check_net, standalone, vocabulary_from
+from src.ops.result_charts import loss_report
+from src.ops.vocabularies import MASK, standalone, vocabulary_from
 
 NUM_CHOICES = 5  # words in an answer for each gap
 IGNORED = -100  # as a target: not masked
@@ -77,7 +78,7 @@ class MaskedLanguageModelling(Task):
     def setup(self, stage: str) -> None:
         if self.vocabulary is not None or "tokenizer" not in self.facts:
             return
-        check_net(self.net, self.facts)
+        require_room(self.net, self.facts)
         vocabulary = vocabulary_from(self.facts["tokenizer"])
         special = vocabulary.special
         if MASK not in special:
@@ -104,13 +105,16 @@ class MaskedLanguageModelling(Task):
 
     def training_step(self, batch: Inputs, batch_idx: int) -> Tensor:
         tokens = batch["tokens"]
-        return self._step("train", batch, torch.rand(3, *tokens.shape, device=tokens.device))
+        loss, _ = self._step("train", batch, torch.rand(3, *tokens.shape, device=tokens.device))
+        return loss
 
     def validation_step(self, batch: Inputs, batch_idx: int) -> None:
         self._step("val", batch, draws_of(**batch))
 
-    def test_step(self, batch: Inputs, batch_idx: int) -> None:
-        self._step("test", batch, draws_of(**batch))
+    def test_step(self, batch: Inputs, batch_idx: int) -> dict[str, Tensor]:
+        """Returns for each text `nats`, the sum of the loss over its masked tokens, and their number, (B,)."""
+        _, outputs = self._step("test", batch, draws_of(**batch))
+        return outputs
 
     def predict_step(self, batch: Inputs, batch_idx: int) -> dict[str, list[list[Any]]]:
         """Fills gaps.
@@ -156,6 +160,15 @@ class MaskedLanguageModelling(Task):
             answers.append({"text": vocabulary.decode(filled), "choices": " | ".join(words)})
         return answers
 
+    def report(self, outputs: dict[str, Tensor], facts: dict[str, Any]) -> TestReport:
+        """How the loss differs between texts, and which have the largest.
+
+        Args:
+            outputs: of test_step, for all test samples.
+            facts: learnt from the training data.
+        """
+        return loss_report(outputs["nats"], outputs["num_tokens"])
+
     def program(self) -> nn.Module:
         """Tokens and mask (B, T) → logits (B, T, V)."""
         return _Logits(self)
@@ -170,7 +183,8 @@ class MaskedLanguageModelling(Task):
         options = {"mask_token": mask_token, "mask_share": self.mask_share, "num_choices": NUM_CHOICES}
         return {"kind": "gaps", "tokenizer": standalone(facts["tokenizer"]), **options}
 
-    def _step(self, stage: str, batch: Inputs, draws: Tensor) -> Tensor:
+    def _step(self, stage: str, batch: Inputs, draws: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean loss; of each text, its sum over masked tokens and their number."""
         tokens, mask = batch["tokens"], batch["mask"]
         places, is_hidden = self._chosen(batch, draws[0])
         shown = self._corrupted(tokens, self._hidden(batch, draws[0]), draws[1:])
@@ -181,11 +195,12 @@ class MaskedLanguageModelling(Task):
             logits = _at(self.exported(tokens=shown, mask=mask), places)
         logits = precise(logits)  # (B, N, V)
         target = tokens.gather(1, places).masked_fill(~is_hidden, IGNORED)  # (B, N)
-        total = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum", ignore_index=IGNORED)
+        losses = cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none", ignore_index=IGNORED)
+        nats = losses.view(target.shape).sum(dim=1)  # (B,)
         weight = is_hidden.sum()
-        loss = total / weight.clamp(min=1)
+        loss = nats.sum() / weight.clamp(min=1)
         self.log_step(stage, loss, weight, hits=logits.detach().argmax(dim=-1) == target, is_hidden=is_hidden)
-        return loss
+        return loss, {"nats": nats.detach(), "num_tokens": is_hidden.sum(dim=1)}
 
     def _logits(self, features: Tensor) -> Tensor:
         return linear(self.transform(features), self.net.embedding.weight, self.bias)  # type: ignore[union-attr]

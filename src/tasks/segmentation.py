@@ -1,5 +1,6 @@
 """Semantic segmentation: one of K classes for every pixel."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -10,10 +11,12 @@ from torch.nn.functional import interpolate
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassConfusionMatrix
 
-from playbook import OptimizerFactory, ScheduleFactory, Task, class_name
+from playbook import OptimizerFactory, ScheduleFactory, Task, TestReport, UserError, class_name
+from src.ops.class_counts import require_class_count
 from src.ops.class_weights import check_weights, weights_by_name, weights_of
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
 from src.ops.pictures import as_image, with_mask
+from src.ops.result_charts import histogram, score_rows, spread_rows
 from src.ops.tiles import tiled_logits
 
 Batch = tuple[Tensor, Tensor]
@@ -30,7 +33,8 @@ class Segmentation(Task):
         net: maps images (B, C, H, W) to logits (B, K, H, W).
         num_classes: number of classes K, at least 2.
         loss: loss to minimise; losses joined by + are added.
-        ignore_index: class of pixels to exclude from loss and metrics, often 255. Defaults to none.
+        ignore_index: class of pixels to exclude from loss and metrics, often 255. Defaults to that of the data, if it
+            has one.
         class_names: K names for metrics and answers, as in val/iou_pet. Default to those of the data, or else numbers.
         optimizer: callable that builds the optimizer from the parameters. Defaults to AdamW with lr=1e-3 and
             weight_decay=0.01.
@@ -45,6 +49,7 @@ class Segmentation(Task):
         ValueError: a value is out of range, logits have another shape, or a mask has a class outside 0 … K - 1.
     """
 
+    monitor, monitor_mode = "val/miou", "max"
     program_outputs = ("logits",)
     class_weight: Tensor | None  # a buffer
 
@@ -102,13 +107,23 @@ class Segmentation(Task):
         return mask.numel() if self.ignore_index is None else (mask != self.ignore_index).sum()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self._step("train", batch, batch_idx)
+        loss, _ = self._step("train", batch, batch_idx)
+        return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._step("val", batch, batch_idx)
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._step("test", batch, batch_idx)
+    def test_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Returns numbers of pixels per image and class (B, K): `target`, `predicted`, and `hits`, which are both."""
+        _, mask = batch
+        _, predicted = self._step("test", batch, batch_idx)
+        counts = torch.ones_like(mask, dtype=torch.bool) if self.ignore_index is None else mask != self.ignore_index
+        hits = counts & (predicted == mask)
+        return {
+            "target": _pixels(mask, counts, self.num_classes),
+            "predicted": _pixels(predicted, counts, self.num_classes),
+            "hits": _pixels(predicted, hits, self.num_classes),
+        }
 
     def predict_step(self, batch: Any, batch_idx: int) -> Any:
         """Returns: `mask`, the most likely class of every pixel, as bytes if K is at most 256.
@@ -140,24 +155,102 @@ class Segmentation(Task):
             answers.append({"mask": mask, "area": dict(zip(names, shares, strict=True))})
         return answers
 
+    def target_answer(self, batch: Batch, facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """The answers that would be right: true masks, in which pixels that are ignored have the number K.
+
+        Args:
+            batch: of test_step.
+            facts: with `classes`; without them, numbers are used as names.
+        """
+        names, answers = self._names(facts), []
+        masks = batch[1]
+        if self.ignore_index is not None:
+            masks = masks.masked_fill(masks == self.ignore_index, self.num_classes)
+        for mask in masks:
+            counts = mask.long().flatten().bincount(minlength=self.num_classes)[: self.num_classes].double()
+            shares = (counts / counts.sum().clamp(min=1)).tolist()
+            answers.append({"mask": mask, "area": dict(zip(names, shares, strict=True))})
+        return answers
+
+    def report(self, outputs: dict[str, Tensor], facts: dict[str, Any]) -> TestReport:
+        """Scores of each class over all pixels, those of single images, and which images to look at.
+
+        `image_miou` and `image_pixel_accuracy` of an image are computed from its pixels alone, so their means are not
+        `miou` and `pixel_accuracy`. They are NaN for an image all of whose pixels are ignored.
+
+        Args:
+            outputs: of test_step, for all test samples.
+            facts: with `classes`; without them, numbers are used as names.
+        """
+        names = self._names(facts)
+        hits, predicted, target = (outputs[name].double() for name in ("hits", "predicted", "target"))  # (N, K)
+        miou = self._iou(hits, predicted, target).nanmean(dim=1)  # (N,)
+        scores = {"image_miou": miou, "image_pixel_accuracy": hits.sum(dim=1) / target.sum(dim=1)}
+        totals = hits.sum(dim=0), predicted.sum(dim=0), target.sum(dim=0)
+        iou = self._iou(*totals).tolist()
+        shares = (totals[2] / totals[2].sum()).tolist()
+        num_images = (target > 0).sum(dim=0).tolist()
+        rows = [
+            {"class": row["class"], "IoU": None if math.isnan(iou[k]) else iou[k]}
+            | {name: value for name, value in row.items() if name != "class"}
+            | {"share of pixels": shares[k], "images": num_images[k]}
+            for k, row in enumerate(score_rows(*totals, names))
+            if k != self.ignore_index
+        ]
+        alt = f"Half of {len(miou):,} test images have a mean IoU of at least {float(miou.nanmedian()):.3f}"
+        return TestReport(
+            samples=scores,
+            rankings={"Lowest IoU": (-miou).nan_to_num(nan=-torch.inf)},
+            tables={"Classes, over all pixels": rows, "Scores of single images": spread_rows(scores)},
+            figures={"Mean IoU of single images": (histogram(miou, "mean IoU", (0.0, 1.0)), alt)},
+        )
+
+    def _iou(self, hits: Tensor, predicted: Tensor, target: Tensor) -> Tensor:
+        """Intersection over union (…, K) of numbers of pixels, NaN for classes that do not occur or are ignored."""
+        iou = hits / (predicted + target - hits)
+        if self.ignore_index is not None and 0 <= self.ignore_index < self.num_classes:
+            iou[..., self.ignore_index] = math.nan
+        return iou
+
     def postprocessing(self, facts: dict[str, Any]) -> dict[str, Any]:
         return {"kind": "mask", "names": self._names(facts)}
 
     def draw(self, inputs: Tensor, answer: dict[str, Any]) -> Image.Image:
         """Draws the mask over the image, with the names of the classes."""
-        return with_mask(as_image(inputs), answer["mask"], self._names(self.facts))
+        return with_mask(as_image(inputs), answer["mask"], [*self._names(self.facts), "ignored"])
 
     def _names(self, facts: dict[str, Any]) -> list[str]:
         return self.class_names or [class_name(facts, number) for number in range(self.num_classes)]
 
     def setup(self, stage: str) -> None:
+        if stage == "fit":
+            require_class_count(self.num_classes, self.facts)
+        self._ignore(self.facts.get("ignore_index"))
         for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
             metrics["scores"].names = self._names(self.facts)
         if stage == "fit" and self.class_weights is not None and self.class_weight is not None:
             weights = weights_by_name(self.class_weights, self._names(self.facts))
             self.class_weight = self.class_weight.new_tensor(weights)
 
-    def _step(self, stage: str, batch: Batch, batch_idx: int) -> Tensor:
+    def _ignore(self, of_data: int | None) -> None:
+        """Takes the class of pixels without one from the data, where the task has none.
+
+        Raises:
+            UserError: the task ignores another class.
+        """
+        if of_data is None or self.ignore_index == of_data:
+            return
+        if self.ignore_index is not None:
+            raise UserError(
+                f"--model.ignore_index: expected {of_data} as in the data, got {self.ignore_index}; leave it out to "
+                "take the data's"
+            )
+        self.ignore_index = of_data
+        for metrics in (self.train_metrics, self.val_metrics, self.test_metrics):
+            metrics["scores"].ignore_index = metrics["scores"].ignored = of_data
+
+    def _step(self, stage: str, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor]:
+        """The mean loss, and the most likely classes (B, H, W)."""
         image, mask = batch
         logits = self(image)  # (B, K, H, W)
         if batch_idx == 0 or mask.device.type == "cpu":  # elsewhere, looking at every pixel would wait for the device
@@ -165,8 +258,9 @@ class Segmentation(Task):
         class_weight = self.class_weight if stage == "train" else None
         loss = torch.stack([self._loss(name, logits, mask, class_weight) for name in self.loss.split("+")]).sum()
         weight = self._weight(batch, class_weight)
-        self.log_step(stage, loss, len(mask) if weight is None else weight, preds=_likeliest(logits), target=mask)
-        return loss
+        predicted = _likeliest(logits)
+        self.log_step(stage, loss, len(mask) if weight is None else weight, preds=predicted, target=mask)
+        return loss, predicted
 
     def _loss(self, name: str, logits: Tensor, mask: Tensor, class_weight: Tensor | None) -> Tensor:
         weight = {"weight": class_weight} if name in MEANS_OVER_PIXELS else {}
@@ -175,7 +269,7 @@ class Segmentation(Task):
     def _check(self, logits: Tensor, mask: Tensor) -> None:
         expected = (len(mask), self.num_classes, *mask.shape[1:])
         if logits.shape != expected:
-            raise ValueError(
+            raise UserError(
                 f"num_classes: expected logits of shape {expected}, the net returned {tuple(logits.shape)}; "
                 f"set --model.num_classes and the net's num_classes to the same"
             )
@@ -185,7 +279,7 @@ class Segmentation(Task):
         if wrong.any():  # doctor: ignore[host-sync] a class that is none must be named, not trained on
             unknown_classes = ", ".join(str(k) for k in mask[wrong].unique().tolist()[:5])
             exception = "none is ignored" if self.ignore_index is None else f"{self.ignore_index} is ignored"
-            raise ValueError(
+            raise UserError(
                 f"num_classes: masks contain {unknown_classes}, expected 0 to {self.num_classes - 1}; "
                 f"{exception}, see --model.num_classes and --model.ignore_index"
             )
@@ -235,6 +329,14 @@ def likeliest_at(logits: Tensor, size: Sequence[int]) -> Tensor:
 def _likeliest(logits: Tensor) -> Tensor:
     # not argmax, which took 23 ms in place of 7 for 32 × 11 × 64² (one CPU thread, medians of 9)
     return logits.detach().max(dim=1).indices  # (B, H, W)
+
+
+def _pixels(mask: Tensor, counts: Tensor, num_classes: int) -> Tensor:
+    """Numbers of pixels of each class (B, K) in masks (B, H, W), of those that count."""
+    images = torch.arange(len(mask), device=mask.device).view(-1, 1, 1)
+    bins = (images * (num_classes + 1) + torch.where(counts, mask, num_classes)).flatten()
+    numbers = bins.bincount(minlength=len(mask) * (num_classes + 1))
+    return numbers.view(len(mask), num_classes + 1)[:, :num_classes]  # the last bin has those that do not count
 
 
 LOSSES: dict[str, Any] = {

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from playbook.checkpoints.io import AtomicCheckpointIO, load
+from playbook.testing.command import QUIET
+from playbook.testing.line import Line, points
 from playbook.training.resume.checkpoint import Checkpoint
 from src.callbacks.average import EMA, RAW, SWA
-from tests.conftest import QUIET
-from tests.playbook.training.test_trainer import Line, points
 
 State = dict[str, Tensor]
 

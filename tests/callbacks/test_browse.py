@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pytest
 import torch
@@ -12,7 +11,6 @@ from matplotlib.figure import Figure
 
 from playbook.errors import UserError
 from src.callbacks.browse import Browse
-from tests.conftest import CNN_DIGITS, Cli
 
 
 @pytest.fixture
@@ -30,26 +28,6 @@ def draw(batch: Any, tmp_path: Path, data: Any = None, **options: Any) -> None:
     for _ in range(2):
         browse.on_train_batch_end(trainer, None, None, batch, 0)  # type: ignore[arg-type]
     browse.on_train_end(trainer, None)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_run_leaves_a_picture_of_its_mixed_batches(cli: Cli, figures: list[Figure]) -> None:
-    mix = ("--trainer.callbacks+=Browse", "--trainer.callbacks.num_images=20", "--trainer.callbacks+=Mix")
-    done = cli("fit", "--config", CNN_DIGITS, *mix, "--run_dir", "run", "--trainer.max_epochs", "1")
-    assert done.code == 0, done.err
-    assert done.out.count("pictures of the model's inputs: run/browse.png") == 1
-    assert matplotlib.image.imread("run/browse.png").shape[:2] == (552, 1280)
-    [figure] = figures
-    assert sum(len(axes.images) for axes in figure.axes) == 20
-    assert any(", " in axes.get_title() for axes in figure.axes), "two shares of a mixed target"
-
-
-@pytest.mark.slow
-def test_partial_draws_and_stops(cli: Cli) -> None:
-    browse = str(Path(CNN_DIGITS).parents[1] / "debug/browse.yaml")
-    done = cli("fit", "--config", CNN_DIGITS, "--config", browse, "--run_dir", "run")
-    assert done.code == 0, done.err
-    assert Path("run/browse.png").is_file()
 
 
 def test_images_and_names(tmp_path: Path, figures: list[Figure]) -> None:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from playbook.network import networks
+from playbook.testing.command import QUIET
+from playbook.testing.line import Line, line, points
 from src.callbacks.compile import Compile
-from tests.conftest import QUIET
-from tests.playbook.training.test_trainer import Line, line, points
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from playbook.testing.command import QUIET
+from playbook.testing.line import Line, line, points
 from src.callbacks.matmul import MatmulPrecision
-from tests.conftest import QUIET
-from tests.playbook.training.test_trainer import Line, line, points
 
 
 class Observed(Line):

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from playbook.testing.command import QUIET
 from src.callbacks.mix import Mix
 from src.tasks.classification import Classification
-from tests.conftest import CNN_DIGITS, QUIET, Cli
-from tests.playbook.training.resume.test_exact import BATCHES, assert_same_ending, cut, fit, resume
 
 B, C, H, W, K = 6, 3, 16, 12, 4
 
@@ -193,16 +192,3 @@ def test_probabilities_of_other_classes_are_an_error_in_words() -> None:
     message = r"^num_classes: expected labels \(B,\) or probabilities \(6, 4\), got \(6, 5\)$"
     with pytest.raises(ValueError, match=message):
         trainer.fit(task, DataLoader(data, batch_size=B), DataLoader(data, batch_size=B))
-
-
-@pytest.mark.slow
-def test_command_line_mixes_training_alone_and_continues_exactly(cli: Cli) -> None:
-    args = ("--trainer.callbacks+=Mix", "--trainer.callbacks.probability=0.7")
-    assert fit(cli, CNN_DIGITS, "whole", *args).code == 0
-    cut(cli, CNN_DIGITS, "cut", BATCHES + 3, "--checkpoint.every_n_steps", "1", *args)
-    done = resume(cli, CNN_DIGITS, "cut", *args)
-    assert done.code == 0, done.err
-    assert_same_ending("cut", "whole")
-    assert fit(cli, CNN_DIGITS, "plain").code == 0
-    with pytest.raises(AssertionError, match="differs after resuming"):
-        assert_same_ending("plain", "whole")

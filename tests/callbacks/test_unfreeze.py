@@ -11,10 +11,10 @@ from torch.utils._pytree import tree_leaves
 
 from playbook.command.discovery import Entry
 from playbook.errors import UserError
+from playbook.testing.command import Cli
+from playbook.testing.resume import CutAt, PowerCutError, assert_same_ending
 from src.callbacks.unfreeze import Unfreeze, stages_of
-from tests.conftest import Cli
 from tests.nets.test_nets import each_net, example_of, net_class, run
-from tests.playbook.training.resume.test_exact import CutAt, PowerCutError, assert_same_ending
 
 
 class Staged(nn.Module):
@@ -42,7 +42,7 @@ class Staged(nn.Module):
 RECIPE = f"""
 seed_everything: 1
 model: {{class_path: Classification, init_args: {{net: {{class_path: {__name__}.Staged}}}}}}
-data: {{class_path: Digits, init_args: {{batch_size: 250}}}}
+data: {{class_path: tests.squares.Squares, init_args: {{batch_size: 250}}}}
 trainer:
   max_epochs: 5
   log_every_n_steps: 1

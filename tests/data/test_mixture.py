@@ -9,18 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from playbook import Data, ResidentImages, UserError
-from src.data.chat import Chat
-from src.data.image_folder import ImageFolder
+from playbook import Data, UserError
+from playbook.testing.command import Cli
+from playbook.testing.resume import PowerCutError, assert_same_ending
 from src.data.mixture import Mixture, quotas
-from src.data.text import Text
-from tests.conftest import Cli, cli_process
-from tests.playbook.training.resume.test_exact import PowerCutError, assert_same_ending
+from tests.conftest import cli_process
 
 SIZES = {"a": 7, "b": 40, "c": 100}
 
@@ -171,152 +167,6 @@ def texts(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "zero.txt"), str(tmp_path / "two.txt")
 
 
-def mixed_texts(texts: tuple[str, ...], vocabulary: Any = "characters", **options: Any) -> Mixture:
-    parts: Any = {Path(file).stem: Text(file, vocabulary, context_length=16, test_share=0.1) for file in texts}
-    return Mixture(parts, {"zero": 3, "two": 1}, **options)
-
-
-def test_the_parts_share_the_vocabulary_of_the_first(texts: tuple[str, str]) -> None:
-    data = ready(mixed_texts(texts))
-    assert data.facts["tokenizer"] == data.parts["two"].facts["tokenizer"]
-    assert data.facts["tokenizer"]["characters"].startswith("abcdefgh")
-    assert data.read("abh")["tokens"].tolist() == [0, 1, 7]
-    assert data.columns == ("prompt", "text")
-    names = data.ids(data.test_set)
-    assert names[0] == "zero/test:0"
-    assert "two/test:16" in names
-    inputs, target = next(iter(data.train_dataloader()))
-    assert torch.equal(inputs["tokens"][:, 1:], target[:, :-1])
-    (prompts, _), *_ = [*data.predict_dataloader()]
-    assert prompts["tokens"].shape == (16, 8), "8 prompts of each part"
-
-
-def test_a_character_that_the_first_part_lacks_is_told(texts: tuple[str, str]) -> None:
-    with pytest.raises(UserError, match=r"the character '[gh]'"):
-        ready(mixed_texts(texts[::-1]))
-
-
-def test_a_checkpoints_facts_go_to_all_parts(texts: tuple[str, str]) -> None:
-    facts = ready(mixed_texts(texts)).facts
-    data = mixed_texts(texts[::-1])
-    data.facts = dict(facts)
-    assert ready(data).facts == facts
-    assert all(part.facts == facts for part in data.parts.values())
-    other = mixed_texts(texts, "bytes")
-    other.facts = dict(facts)
-    with pytest.raises(UserError, match=r"--data.parts.zero.vocabulary bytes: the checkpoint has 8 characters"):
-        other.setup("test")
-
-
-def test_large_texts_are_tokenised_once_with_the_shared_vocabulary(
-    texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("src.data.text.LARGE_BYTES", 1)
-    for file in texts:  # these are cut at the ends of lines
-        Path(file).write_text(Path(file).read_text().replace("b", "b\n"))
-    parts: Any = {
-        Path(file).stem: Text(file, "bpe", vocab_size=300, context_length=16, cache=str(tmp_path / "cache"))
-        for file in texts
-    }
-    data = Mixture(parts)
-    data.prepare_data()
-    assert len([*tmp_path.glob("cache/*/*/tokens.json")]) == 2
-    ready(data)
-    assert len([*tmp_path.glob("cache/*/*/tokens.json")]) == 2
-    assert len(next(iter(data.train_dataloader()))[1][0]) == 16
-
-
-def chat_file(path: Path, rows: list[dict[str, str]]) -> str:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return str(path)
-
-
-@pytest.fixture
-def chats(tmp_path: Path) -> list[str]:
-    rows = [{"prompt": f"{i}+{i}?", "completion": str(2 * i)} for i in range(40)]
-    return [chat_file(tmp_path / f"{name}.jsonl", rows[k:]) for k, name in enumerate(("sums", "more"))]
-
-
-def test_conversations_mix_with_packed_text(chats: list[str], texts: tuple[str, str]) -> None:
-    data = ready(
-        Mixture(
-            {
-                "sums": Chat(chats[0], context_length=64),
-                "text": Text(texts[0], "bytes", context_length=64, packing=True),
-            },
-            {"sums": 1, "text": 1},
-            samples_per_epoch=32,
-            batch_size=32,
-        )
-    )
-    assert data.facts["stop_tokens"] == [256]
-    inputs, target = next(iter(data.train_dataloader()))
-    assert inputs["tokens"].shape == inputs["documents"].shape == target.shape == (32, 64)
-    assert (target[inputs["documents"] == -1] == -100).all()
-
-
-def test_parts_whose_rows_differ_are_told(chats: list[str]) -> None:
-    parts: Any = {name: Chat(file, packing=name == "sums") for name, file in zip(("sums", "more"), chats, strict=True)}
-    with pytest.raises(UserError, match=r"--data.parts.more: its samples are \(\{tokens: int64 \(1D\)\}, int64"):
-        ready(Mixture(parts))
-
-
-def folders(root: Path, classes: tuple[str, ...] = ("x", "y"), count: int = 3) -> str:
-    for split in ("train", "val"):
-        for name in classes:
-            (root / split / name).mkdir(parents=True)
-            for number in range(count):
-                Image.fromarray(np.full((8, 8, 3), 20 * number, np.uint8)).save(root / split / name / f"{number}.png")
-    return str(root)
-
-
-def test_image_folders_mix_if_classes_and_sizes_agree(tmp_path: Path) -> None:
-    one, two = folders(tmp_path / "zero"), folders(tmp_path / "two", count=5)
-    data = ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=8)}, batch_size=4))
-    assert data.facts["class_counts"] == [8, 8]
-    assert data.ids(data.val_set)[6] == "two/val/x/0.png"
-    assert next(iter(data.train_dataloader()))[0].shape == (4, 3, 8, 8)
-    with pytest.raises(
-        UserError, match=r"--data.parts: samples of zero and two do not fit into a batch: stack expects"
-    ):
-        ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(two, image_size=6)}))
-    other = folders(tmp_path / "other", ("x", "z"))
-    with pytest.raises(UserError, match=r"--data.parts.two.root: .*/train/z: training had no class of that name"):
-        ready(Mixture({"zero": ImageFolder(one, image_size=8), "two": ImageFolder(other, image_size=8)}))
-
-
-def test_contexts_of_different_lengths_are_told(texts: tuple[str, str]) -> None:
-    parts: Any = {str(size): Text(texts[0], context_length=size) for size in (16, 32)}
-    with pytest.raises(UserError, match=r"--data.parts.32: has the context_length 32, earlier parts 16; expected"):
-        ready(Mixture(parts))
-
-
-class Whole(ResidentImages):
-    """Makes its batches at once."""
-
-
-@pytest.mark.parametrize(
-    ("parts", "options", "message"),
-    [
-        ({}, {}, "parts: expected at least two to mix, got none"),
-        ({"a": Numbered(0, 3)}, {}, "parts: expected at least two to mix, got a"),
-        ({"a": Numbered(0, 3), "b": Whole()}, {}, "parts: b: Whole makes whole batches"),
-        ({"a": Numbered(0, 3), "b": Numbered(0, 3, balanced=True)}, {}, "parts: b: balanced has no effect"),
-        ({"a": Numbered(0, 3), "b": Text()}, {}, r"parts: a \(Numbered\) and b \(Text\) have different .* `collate`"),
-        (None, {"weights": {"book": 1}}, "weights: no part is called book. Nearest: books"),
-        (None, {"weights": {"x": 1}}, "weights: no part is called x; expected books, code"),
-        (None, {"weights": {"books": 1, "code": -0.1}}, "weights: code: expected a number of at least 0, got -0.1"),
-        (None, {"weights": {"books": 1, "code": float("nan")}}, "weights: code: expected .* got nan"),
-        (None, {"weights": {"books": 0, "code": 0}}, "weights: expected at least one above 0"),
-        (None, {"weights": {"books": 1}}, "weights: expected one for each part, got none for code"),
-        (None, {"samples_per_epoch": 0}, "samples_per_epoch: expected at least 1, got 0"),
-    ],
-)
-def test_bad_options_are_told(parts: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Mixture({"books": Numbered(0, 3), "code": Numbered(0, 3)} if parts is None else parts, **options)
-
-
 def test_a_part_without_samples_or_without_a_share_is_told() -> None:
     with pytest.raises(UserError, match=r"--data.parts.b: Numbered found no train samples"):
         mixture(sizes={"a": 3, "b": 0})
@@ -342,7 +192,7 @@ def options(texts: tuple[str, str], run: str, *args: str) -> list[str]:
 def test_a_run_that_was_cut_off_in_an_epoch_ends_with_the_same_weights(cli: Cli, texts: tuple[str, str]) -> None:
     whole = cli(*options(texts, "whole"))
     assert whole.code == 0, whole.err
-    cut = "tests.playbook.training.resume.test_exact.CutAt"
+    cut = "playbook.testing.resume.CutAt"
     with pytest.raises(PowerCutError):
         cli(*options(texts, "run", f"--trainer.callbacks+={cut}", "--trainer.callbacks.step=16"))  # of 33, 11 an epoch
     assert cli(*options(texts, "run", "--trainer.callbacks", "null")).code == 0

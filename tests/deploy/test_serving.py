@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT, Cli, cli_process
-from tests.playbook.deploy.test_server import ask
-from tests.test_configs import SHRUNK, published
+from playbook.testing.command import Cli
+from playbook.testing.serving import ask
+from tests.conftest import ROOT, SHRUNK, cli_process, present
+from tests.test_configs import SMALLER
 
-__all__ = ["published"]
-RECIPES = (  # one for each task and kind of input
+RECIPES = present(  # one for each task and kind of input
     "vision/cnn-digits",
     "vision/unet-scenes",
     "vision/yolo-n-scenes",
@@ -23,6 +23,7 @@ RECIPES = (  # one for each task and kind of input
     "language/gpt-questions",
     "language/gpt-shakespeare",
     "language/mlm-sst2",
+    "multimodal/clip-digits",
 )
 
 
@@ -48,9 +49,10 @@ def comparable(value: Any) -> Any:
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.usefixtures("published")
 def test_answers_of_each_task_are_those_of_predict(cli: Cli, workdir: Path, recipe: str) -> None:
-    config = str(ROOT / f"configs/{recipe}.yaml")
+    config = str(ROOT / recipe)
     epochs = "80" if "yolo" in recipe else "1"  # boxes of an untrained net are ties, which rounding decides
-    assert cli("fit", "--config", config, *SHRUNK, "--trainer.max_epochs", epochs, "--run_dir", "run").code == 0
+    options = ("--config", config, *SHRUNK, *SMALLER.get(recipe, ()), "--trainer.max_epochs", epochs)
+    assert cli("fit", *options, "--run_dir", "run").code == 0
     exported = cli("export", "--ckpt_path", "run", "--format", "onnx", "--output", "artefact", "--speed", "false")
     assert exported.code == 0, exported.err
     [example] = (path for path in Path("artefact/example").iterdir() if path.name != "answer.json")

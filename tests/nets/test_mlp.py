@@ -51,14 +51,14 @@ def test_every_activation_has_a_formula_here() -> None:
 
 
 def test_no_width_makes_a_linear_model() -> None:
-    net = MLP(num_classes=3, in_features=6, widths=[]).double()
+    net = MLP(num_classes=3, num_features=6, widths=[]).double()
     assert sum(parameter.numel() for parameter in net.parameters()) == 6 * 3 + 3
     x = torch.randn(5, 6, dtype=torch.float64)
     torch.testing.assert_close(net(x), x @ net.head.weight.T + net.head.bias)
 
 
 def test_inputs_of_any_shape_are_flattened() -> None:
-    net = MLP(in_features=24).eval()
+    net = MLP(num_features=24).eval()
     x = torch.randn(5, 2, 3, 4)
     assert torch.equal(net(x), net(x.reshape(5, 24)))
 
@@ -74,7 +74,7 @@ def test_initial_activations_keep_their_second_moment() -> None:
     """He et al. 2015: E[x²] after ReLU and the next matrix stays 2 · 1/2 = 1 times what it was."""
     torch.manual_seed(0)
     x = torch.randn(256, 512)
-    for layer in MLP(in_features=512, widths=[512] * 5, norm="none", dropout=0.0).hidden:
+    for layer in MLP(num_features=512, widths=[512] * 5, norm="none", dropout=0.0).hidden:
         x = layer(x)
         if isinstance(layer, nn.Linear):
             moment = x.square().mean().item()
@@ -85,7 +85,7 @@ def test_initial_activations_keep_their_second_moment() -> None:
 def test_initial_variance_of_the_weights(activation: Any, expected: float) -> None:
     """Glorot & Bengio 2010: 2 / (in + out) for tanh and for the head; He et al. 2015: 2 / in for the ReLU family."""
     torch.manual_seed(0)
-    net = MLP(num_classes=300, in_features=400, widths=[100], activation=activation, norm="none")
+    net = MLP(num_classes=300, num_features=400, widths=[100], activation=activation, norm="none")
     hidden = net.hidden[0]
     assert isinstance(hidden, nn.Linear)
     assert hidden.weight.var().item() == pytest.approx(expected, rel=0.05)
@@ -103,7 +103,7 @@ def test_dropout_acts_on_every_hidden_layer() -> None:
     ("arguments", "message"),
     [
         ({"num_classes": 0}, r"expected counts of at least 1, got 0, 64, \[128, 128\]"),
-        ({"in_features": 0}, r"expected counts of at least 1, got 10, 0, \[128, 128\]"),
+        ({"num_features": 0}, r"expected counts of at least 1, got 10, 0, \[128, 128\]"),
         ({"widths": [8, -1]}, r"expected counts of at least 1, got 10, 64, \[8, -1\]"),
         ({"dropout": 1.0}, r"dropout: expected a probability in \[0, 1\), got 1.0"),
         ({"dropout": -0.1}, r"dropout: expected a probability in \[0, 1\), got -0.1"),

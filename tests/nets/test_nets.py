@@ -1,6 +1,6 @@
 """What every net must satisfy. A new file in src/nets is picked up by itself; it needs an `example` in its own test.
 
-That example is a function in tests/nets/test_<file>.py:
+That example is a function in the test of the net's file, as tests/nets/vision/test_cnn.py:
 
     def example(batch_size: int) -> tuple[Tensor, dict[str, Any]]:
         return torch.randn(batch_size, 1, 8, 8), {"widths": [4, 8]}
@@ -25,9 +25,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader
 
 from playbook.command.discovery import Entry, classes
+from playbook.testing.command import Cli, sampled
 from src.tasks.classification import Classification
-from tests.conftest import Cli
-from tests.playbook.running import sampled
 
 Inputs = Tensor | dict[str, Any]
 
@@ -45,7 +44,8 @@ def net_class(entry: Entry) -> Callable[..., nn.Module]:
 
 
 def example_of(entry: Entry, batch_size: int) -> tuple[Inputs, dict[str, Any]]:
-    test = f"tests.nets.test_{entry.path.split('.')[-2]}"
+    *folders, file, _ = entry.path.split(".")[1:]
+    test = ".".join(["tests", *folders, f"test_{file}"])
     try:
         example = getattr(import_module(test), "example", None)
     except ModuleNotFoundError as error:
@@ -225,10 +225,10 @@ def test_reload_from_a_checkpoint_made_on_the_command_line(entry: Entry, cli: Cl
     net = net_class(entry)(**arguments)
     shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
     if shape != (1, 8, 8) or _num_classes(entry, net, inputs) != 10:
-        pytest.skip(f"the example of {entry.name} is not shaped like Digits: (1, 8, 8), 10 classes")
+        pytest.skip(f"the example of {entry.name} is no classifier of (1, 8, 8) into 10 classes")
     options = [word for name, value in arguments.items() for word in (f"--model.net.{name}", json.dumps(value))]
     done = cli(
-        *("fit", "--model", "Classification", "--model.net", entry.name, *options, "--data", "Digits"),
+        *("fit", "--model", "Classification", "--model.net", entry.name, *options, "--data", "tests.squares.Squares"),
         *("--trainer.max_steps", "2", "--trainer.limit_val_batches", "1", "--run_dir", "run"),
     )
     assert done.code == 0, done.err

@@ -4,7 +4,15 @@ import torch
 from torch.autograd import gradcheck
 from torchvision.ops import box_iou
 
-from src.ops.boxes import are_inside, boxes_to_distances, distances_to_boxes, grid_points, stack_targets
+from src.ops.boxes import (
+    are_covered,
+    are_inside,
+    boxes_to_distances,
+    distances_to_boxes,
+    grid_points,
+    match_boxes,
+    stack_targets,
+)
 
 
 def test_points_are_the_centres_of_the_cells_row_by_row() -> None:
@@ -58,3 +66,30 @@ def test_targets_are_padded_to_the_most_objects() -> None:
     assert labels[1].tolist() == [3, 1]
     assert is_object.tolist() == [[False, False], [True, True]]
     assert stack_targets([none], like=boxes)[0].shape == (1, 1, 4), "a row even without any object"
+
+
+def test_boxes_hit_the_free_object_with_the_largest_iou() -> None:
+    """Against plain loops over pairs."""
+    generator = torch.Generator().manual_seed(0)
+    num_hits = 0
+    for num_boxes, num_objects in [(12, 8), (8, 12), (0, 3), (3, 0)]:
+        corners = 20 * torch.rand(num_boxes + num_objects, 2, generator=generator)
+        both = torch.cat([corners, corners + 15 + 5 * torch.rand(corners.shape, generator=generator)], dim=1)
+        labels = torch.randint(2, (len(both),), generator=generator)
+        boxes, objects, of_boxes, classes = *both.tensor_split([num_boxes]), *labels.tensor_split([num_boxes])
+        free, expected = set(range(num_objects)), []
+        for box, label in zip(boxes, of_boxes, strict=True):
+            pairs = [(box_iou(box[None], objects[n : n + 1]).item(), n) for n in free if classes[n] == label]
+            iou, best = max(pairs, default=(0.0, -1))
+            expected.append(best if iou >= 0.5 else -1)
+            free -= {expected[-1]}
+        assert match_boxes(boxes, of_boxes, objects, classes).tolist() == expected
+        num_hits += sum(hit >= 0 for hit in expected)
+    assert num_hits >= 5
+
+
+def test_a_region_covers_by_the_share_of_the_box() -> None:
+    boxes = torch.tensor([[0.0, 0, 10, 10], [5, 0, 15, 10], [6, 0, 16, 10], [0, 0, 10, 10]])
+    labels, region = torch.tensor([0, 0, 0, 1]), torch.tensor([[-50.0, -50, 10, 50]])
+    assert are_covered(boxes, labels, region, torch.tensor([0])).tolist() == [True, True, False, False]
+    assert are_covered(boxes, labels, torch.zeros(0, 4), torch.zeros(0)).tolist() == [False] * 4

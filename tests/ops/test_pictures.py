@@ -1,5 +1,7 @@
 """Pictures of answers: their sizes, and that colours stand at the right pixels."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,20 @@ def test_floats_are_stretched_from_darkest_to_brightest() -> None:
     pixels = torch.tensor([[[-2.0, 0.0, 2.0]]]).expand(4, 1, 3)
     assert np.asarray(as_image(pixels))[0].tolist() == [[0] * 3, [128] * 3, [255] * 3]
     assert np.asarray(as_image(torch.full((3, 2, 2), 7.0))).max() == 0  # constant
+
+
+@pytest.mark.parametrize(("inputs", "kind"), [(torch.zeros(64), r"\(64,\)"), ({"tokens": torch.zeros(3)}, "dict")])
+def test_what_is_no_image_is_told(inputs: Any, kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"expected an image \(C, H, W\), got {kind}"):
+        as_image(inputs)
+
+
+def test_a_box_without_a_score_has_its_class_alone() -> None:
+    box = {"class": "cat", "left": 10, "top": 60, "right": 200, "bottom": 200}
+    numbers = {"cat": 0}
+    target = with_boxes(grey(300, 300), [box], numbers)
+    assert target.tobytes() != with_boxes(grey(300, 300), [{**box, "score": 1.0}], numbers).tobytes()
+    assert target.getpixel((10, 150)) == class_colour(1)
 
 
 def test_small_pictures_are_enlarged_pixel_by_pixel() -> None:

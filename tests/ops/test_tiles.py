@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from src.nets.unet import UNet
 from src.ops.tiles import overlap_of, tiled_boxes, tiled_logits, tiles_of
 
 
@@ -35,17 +34,6 @@ def test_a_net_of_short_reach_sees_no_seam() -> None:
         whole, tiled = net(image), tiled_logits(net, image, 128)
     reach = 4 + 31  # and what the padding to whole tiles adds below and at the right
     torch.testing.assert_close(tiled[..., :-reach, :-reach], whole[..., :-reach, :-reach])
-
-
-def test_a_unet_gives_the_whole_images_classes_away_from_the_border() -> None:
-    """In float64, with all of its poolings: tiles start where the whole image's grid does."""
-    torch.manual_seed(0)
-    net = UNet(num_classes=3, in_channels=3, widths=[4, 4, 8]).double().eval()
-    image = torch.randn(1, 3, 288, 288, dtype=torch.float64)
-    with torch.no_grad():
-        whole, tiled = net(image), tiled_logits(net, image, 256)
-    assert len(tiles_of(288, 288, 256)) == 4
-    torch.testing.assert_close(tiled[..., 40:-40, 40:-40], whole[..., 40:-40, 40:-40])
 
 
 def test_an_image_of_one_tile_is_the_whole() -> None:

@@ -1,6 +1,5 @@
 """Classification against plain loops in float64."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,17 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from playbook.errors import UserError
+from playbook.testing.command import UNSAVED
+from playbook.testing.gradients import assert_same_steps, random_split, step_gradients
+from src.ops.losses import weighted_cross_entropy
+from src.ops.vocabularies import Words
 from src.tasks.classification import Classification
-from tests.conftest import MLP_DIGITS, UNSAVED, Cli
-from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
+from tests.tasks.reports import assert_means, report_of
 
 K = 3
 
@@ -125,8 +128,8 @@ def test_a_net_with_other_than_k_outputs_is_an_error_in_words(net: nn.Module, sh
         ({"label_smoothing": 1.1}, r"label_smoothing: expected a share in \[0, 1\], got 1.1"),
         ({"top_k": 0}, "top_k: expected 1 to num_classes 10, got 0"),
         ({"num_classes": 3, "top_k": 4}, "top_k: expected 1 to num_classes 3, got 4"),
-        ({"test_views": 3}, "test_views: expected 1, 2 or 6, got 3"),
         ({"calibration_bins": -1}, "calibration_bins: expected at least 0, got -1"),
+        ({"metrics": ["auprc"]}, "metrics: expected some of f1, auroc, average_precision, got auprc"),
         ({"label_smoothing": -0.1}, r"label_smoothing: expected a share in \[0, 1\], got -0.1"),
     ],
 )
@@ -192,7 +195,7 @@ def test_weighted_loss_is_torchs(smoothing: float) -> None:
     inputs, target = rows()
     task, weight = weighed(smoothing=smoothing), torch.tensor([0.25, 1.0, 3.0]).double()
     task.setup("fit")
-    loss, total = task._loss(task(inputs), target, task.class_weight)
+    loss, total = weighted_cross_entropy(task(inputs), target, task.class_weight, task.label_smoothing)
     expected = nn.functional.cross_entropy(task(inputs), target, weight, label_smoothing=smoothing)
     assert total == 17 * 0.25 + 4 + 2 * 3
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
@@ -204,13 +207,14 @@ def test_weighted_loss_of_probabilities_is_torchs_over_what_they_weigh(smoothing
     inputs, target = rows(mixed=True)
     task, weight = weighed(smoothing=smoothing), torch.tensor([0.25, 1.0, 3.0]).double()
     task.setup("fit")
-    loss, total = task._loss(task(inputs), target, task.class_weight)
+    loss, total = weighted_cross_entropy(task(inputs), target, task.class_weight, task.label_smoothing)
     by_hand = sum(weight[k].item() * share for row in target.tolist() for k, share in enumerate(row))
     assert float(total) == pytest.approx(by_hand)
     expected = nn.functional.cross_entropy(task(inputs), target, weight, label_smoothing=smoothing) * 23 / by_hand
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     hard = torch.eye(K, dtype=torch.float64)[rows()[1]]
-    for a, b in zip(task._loss(task(inputs), hard, weight), task._loss(task(inputs), rows()[1], weight), strict=True):
+    pair = [weighted_cross_entropy(task(inputs), each, weight, smoothing) for each in (hard, rows()[1])]
+    for a, b in zip(*pair, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=0)
 
 
@@ -241,7 +245,7 @@ def test_classes_that_weigh_nothing_leave_no_trace() -> None:
     assert all(not gradient.any() for gradient in [*found[0], *found[3]])
     expected = step_gradients(weighed({}), [[inputs[17:20], target[17:20]]], weighed=False)
     assert_same_steps([found[4]], expected)
-    loss, weight = task._loss(task(inputs[:4]), target[:4], task.class_weight)
+    loss, weight = weighted_cross_entropy(task(inputs[:4]), target[:4], task.class_weight)
     assert (loss, weight) == (0, 0)
 
 
@@ -298,34 +302,104 @@ def test_macro_accuracy_is_the_mean_over_the_classes_that_occur() -> None:
     assert found["test/accuracy"] == pytest.approx(5 / 7)
 
 
-@pytest.mark.slow
-def test_weights_and_balanced_sampling_on_the_command_line(cli: Cli) -> None:
-    short = ("--config", MLP_DIGITS, "--trainer.max_epochs", "1", "--model.macro_accuracy", "true")
-    assert cli("fit", *short, "--model.class_weights", "auto", "--run_dir", "auto").code == 0
-    assert cli("fit", *short, "--model.class_weights", "{3: 2.0}", "--run_dir", "named").code == 0
-    assert cli("fit", *short, "--data.balanced", "true", "--run_dir", "balanced").code == 0
-    for run in ("auto", "named", "balanced"):
-        metrics = json.loads(Path(run, "metrics.json").read_text())
-        assert "test/macro_accuracy" in str(metrics)
-        assert len(metrics["facts"]["class_counts"]) == 10
-        assert sum(metrics["facts"]["class_counts"]) == 1078
-    for options, message in {
-        (
-            "--model.class_weights",
-            "{33: 2.0}",
-        ): "class_weights: no class is called 33, expected 0, 1, 2, 3, 4 and 5",
-        ("--model.class_weights", "{3: -1}"): "class_weights: expected finite weights of at least 0, got -1.0 for 3",
-        (
-            "--model.class_weights",
-            "auto",
-            "--data.balanced",
-            "true",
-        ): "class_weights: auto and --data.balanced true",
-    }.items():
-        result = cli("fit", *short, *options, "--run_dir", "bad")
-        assert result.code == 2
-        assert message in result.err
-        assert "Traceback" not in result.err
+def test_metrics_for_rare_classes_in_validation_and_test(tmp_path: Path) -> None:
+    net, data = nn.Linear(4, 2), [(x, int(target == 1)) for x, target in samples(61)]
+    task = Classification(net, 2, metrics=["auroc", "f1", "average_precision"])
+    trainer = Trainer(**UNSAVED, max_epochs=2)
+    trainer.fit(task, loader(data), loader(data))
+    logits, target = net(torch.stack([x for x, _ in data])).detach(), [label for _, label in data]
+    share = logits.softmax(1)[:, 1]
+    expected = {
+        "f1": f1_score(target, logits.argmax(1)),
+        "auroc": roc_auc_score(target, share),
+        "average_precision": average_precision_score(target, share),
+    }
+    found = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    assert {name: found[f"val/{name}"] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert "train/auroc" not in found
+    trainer.save_checkpoint(tmp_path / "task.ckpt")
+    loaded = Classification.load_from_checkpoint(tmp_path / "task.ckpt", net=nn.Linear(4, 2))
+    [found] = Trainer(**UNSAVED).test(loaded, loader(data), verbose=False)
+    assert {name: found[f"test/{name}"] for name in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_numbers_in_place_of_classes_are_an_error_in_words() -> None:
+    data = [(x, 0.5 * target) for x, target in samples(4)]
+    message = (
+        "targets: expected classes, got numbers, as in a regression; set --data.target_kind classes, or --model Re"
+    )
+    with pytest.raises(UserError, match=message):
+        Trainer(**UNSAVED).test(Classification(nn.Linear(4, 1), K), loader(data), verbose=False)
+
+
+# ensembles
+
+
+class Ensemble(nn.Module):
+    """Linear classifiers, each with the inputs of all (B, 4) or its own (B, k, 4)."""
+
+    def __init__(self, members: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(members, 4, K))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if x.ndim == 3 else x[:, None].expand(-1, len(self.weight), -1)
+        logits = torch.einsum("bkd,kdc->bkc", x, self.weight)  # (B, k, K)
+        return logits if self.training else logits.softmax(-1).mean(1).log()
+
+
+def ensemble(class_weights: Any = None, smoothing: float = 0.1) -> Classification:
+    still: Any = lambda parameters: torch.optim.SGD(parameters, lr=0.0)  # noqa: E731
+    task = Classification(Ensemble(), K, still, label_smoothing=smoothing, class_weights=class_weights)
+    task.double().facts = {"classes": ["a", "b", "c"]}
+    return task
+
+
+def own_rows(kind: str) -> tuple[Tensor, Tensor]:
+    inputs, target = rows(mixed=kind == "mixed")
+    if kind != "own":
+        return inputs, target
+    orders = [torch.randperm(len(target), generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    return torch.stack([inputs[order] for order in orders], 1), torch.stack([target[order] for order in orders], 1)
+
+
+@pytest.mark.parametrize("kind", ["shared", "mixed", "own"])
+@pytest.mark.parametrize("class_weights", [None, WEIGHTS])
+def test_a_step_of_an_ensemble_is_the_same_however_it_is_split(class_weights: Any, kind: str) -> None:
+    batches, large = random_split(own_rows(kind), 0, 3)
+    found = step_gradients(ensemble(class_weights), batches, 3, num_parts=2)
+    assert_same_steps(found, step_gradients(ensemble(class_weights), large, weighed=False))
+
+
+@pytest.mark.parametrize("kind", ["shared", "mixed", "own"])
+def test_the_loss_of_an_ensemble_is_the_mean_of_its_members(kind: str) -> None:
+    task, (inputs, target) = ensemble(smoothing=0.0), own_rows(kind)
+    trainer = Trainer(**UNSAVED, max_epochs=1, num_sanity_val_steps=0)
+    data, plain = list(zip(inputs, target, strict=True)), list(zip(*rows(), strict=True))
+    trainer.fit(task, loader(data), loader(plain))
+    losses, hits = [], []
+    for i, weight in enumerate(task.net.weight):  # type: ignore[arg-type]  # of Ensemble
+        x, y = (inputs[:, i], target[:, i]) if kind == "own" else (inputs, target)
+        losses.append(nn.functional.cross_entropy(x @ weight, y))
+        hits.append(((x @ weight).argmax(1) == (y.argmax(1) if kind == "mixed" else y)).double().mean())
+    assert trainer.callback_metrics["train/loss"] == pytest.approx(torch.stack(losses).mean().item(), rel=1e-6)
+    assert trainer.callback_metrics["train/accuracy"] == pytest.approx(torch.stack(hits).mean().item())
+    answer = nn.functional.cross_entropy(task.eval()(rows()[0]), rows()[1]).item()
+    assert trainer.callback_metrics["val/loss"] == pytest.approx(answer, rel=1e-6)
+
+
+def test_members_that_are_not_averaged_in_validation() -> None:
+    class Never(Ensemble):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.einsum("bd,kdc->bkc", x, self.weight)
+
+    message = r"num_classes: expected logits of shape \(4, 3\), the net returned \(4, 2, 3\)"
+    with pytest.raises(UserError, match=message):
+        Trainer(**UNSAVED).test(Classification(Never(), K), loader(samples(4)), verbose=False)
+
+
+# inputs and checkpoints
 
 
 class TwoInputs(nn.Module):
@@ -352,7 +426,8 @@ def test_named_inputs_train_and_predict_by_name() -> None:
 
 def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     task = Classification(linear(), K, optimizer=torch.optim.SGD, label_smoothing=0.25)
-    defaults = {"top_k": 1, "calibration_bins": 0, "test_views": 1, "class_weights": None, "macro_accuracy": False}
+    defaults = {"top_k": 1, "calibration_bins": 0, "class_weights": None, "macro_accuracy": False}
+    defaults["metrics"] = None
     assert dict(task.hparams) == {"num_classes": K, "label_smoothing": 0.25, **defaults}
     trainer, data = Trainer(**UNSAVED, max_steps=1), loader(samples(4))
     trainer.fit(task, data, data)
@@ -366,26 +441,45 @@ def test_a_checkpoint_made_in_python_holds_plain_values(tmp_path: Path) -> None:
     assert torch.equal(loaded(x), task(x))
 
 
-class Corner(nn.Module):
-    """The first three pixels of the second row as logits, of which no two views agree."""
+def test_examples_of_texts_have_their_words() -> None:
+    vocabulary = Words(["good", "bad"])
+    task = Classification(_Bag(), 2)
+    task.facts = {"tokenizer": vocabulary.plain(), "classes": ["no", "yes"]}
+    tokens = torch.tensor([vocabulary.encode("good bad"), [*vocabulary.encode("bad"), 0]])
+    answers = task.answer(task.example_step(({"tokens": tokens}, torch.tensor([1, -1]))), task.facts, top=1)
+    assert [answer["text"] for answer in answers] == ["good bad", "bad"]
+    assert [answer.get("target") for answer in answers] == ["yes", None]
+    [plain] = task.answer(task.predict_step(({"tokens": tokens[:1]}, torch.tensor([-1])), 0), task.facts, top=1)
+    assert list(plain) == ["class", "probability"], "predict writes texts no second time"
 
-    def forward(self, image: Tensor) -> Tensor:
-        return image[:, 0, 1, :3]
+
+class _Bag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 2))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.weight[tokens].sum(dim=1)
 
 
-def test_views_are_averaged_in_test_and_prediction_alone() -> None:
-    image = torch.arange(25.0).view(1, 5, 5)  # 5 to 9 in the second row
-    seen: list[Any] = []
-    for views in (1, 2, 6):
-        task = Classification(Corner(), K, test_views=views)
-        torch.testing.assert_close(task.eval()(image[None]), torch.tensor([[5.0, 6.0, 7.0]]))
-        batches: Any = Trainer(**UNSAVED).predict(task, loader([(image, 0)]))
-        seen.append((batches[0]["probability"].log() + 7).flatten())  # logits up to a number
-    mirrored = torch.tensor([7.0, 7.0, 7.0])
-    # moved down and right, 1 0 1 … come in from row 0; up and left, 11 12 13 … from row 2
-    moved = (torch.tensor([1.0, 0.0, 1.0]) + torch.tensor([3.0, 2.0, 1.0])) / 2
-    moved += (torch.tensor([11.0, 12.0, 13.0]) + torch.tensor([13.0, 14.0, 13.0])) / 2
-    for found, logits in zip(seen, [torch.tensor([5.0, 6.0, 7.0]), mirrored, mirrored / 2 + moved / 4], strict=True):
-        torch.testing.assert_close(found - found[0], logits - logits[0], rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="test_views: expected images"):
-        Trainer(**UNSAVED).test(Classification(linear(), K, test_views=2), loader(samples(4)), verbose=False)
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_report_has_accuracy_and_loss_of_each_sample(soft: bool) -> None:
+    torch.manual_seed(0)
+    inputs, target = torch.randn(30, 4), torch.randint(3, (30,))
+    data = TensorDataset(inputs, nn.functional.one_hot(target, 3).float() if soft else target)
+    task = Classification(nn.Linear(4, 3), 3)
+    report, logged, _ = report_of(task, DataLoader(data, batch_size=8))
+    assert_means(report, logged, {"accuracy", "loss"})
+    is_right = report.samples["accuracy"].bool()
+    assert (report.rankings["Most confident errors"][is_right] == -torch.inf).all()
+    assert is_right.equal(task.net(inputs).argmax(dim=1) == target)
+    assert list(report.figures) == ["Confusion matrix", "Precision and recall", "Reliability"]
+
+
+def test_data_with_several_labels_a_sample_is_refused() -> None:
+    task = Classification(nn.Linear(2, 3), num_classes=3)
+    task.facts = {"classes": ["a", "b", "c"], "multilabel": True}
+    with pytest.raises(UserError, match="several labels a sample; expected MultilabelClassification"):
+        task.setup("fit")
+    task.facts["multilabel"] = False
+    task.setup("fit")

@@ -6,76 +6,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
 from torchvision.ops import box_iou
 
 from playbook.batches import split
 from playbook.runs.predictions import WritePredictions
+from playbook.testing.command import UNSAVED
+from playbook.testing.processes import values
 from playbook.training.resume.exact import ExactResume
-from src.nets.detectors import FasterRCNN, RetinaNet
-from src.nets.yolo import YOLO
 from src.tasks.detection import Detection
-from tests.conftest import UNSAVED
-from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
-from tests.playbook.processes import Group, on, values
+from tests.conftest import Group
+from tests.tasks.reports import report_of
+from tests.tasks.scenes import K, Known, Sample, collate, loader, samples
 
-K = 3
 NAMES = ["cat", "dog", "owl"]
-Sample = tuple[Tensor, dict[str, Tensor]]
-
-
-class Known(nn.Module):
-    """Reads from the image what it should find there: rows of x1 y1 x2 y2 label score; its losses are sums of them."""
-
-    num_classes = K
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.ones(2))
-
-    def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]] | None = None) -> Any:
-        if self.training:
-            assert targets is not None
-            size = torch.stack([target["boxes"].sum() for target in targets]).mean()
-            count = torch.tensor([float(len(target["labels"])) for target in targets]).mean()
-            return {"size": size * self.factor[0], "count": count * self.factor[1]}
-        rows = [image[0, : int(image[0, 0, 6])] for image in images]
-        return [{"boxes": row[:, :4], "labels": row[:, 4].long(), "scores": row[:, 5]} for row in rows]
-
-
-def samples(count: int, seed: int = 0) -> list[Sample]:
-    """Objects, and detections that are off by a few pixels, of a wrong class, false or missing; some images empty."""
-    generator = torch.Generator().manual_seed(seed)
-    made = []
-    for number in range(count):
-        n = number % 4
-        corner = 60 * torch.rand(n, 2, generator=generator)
-        boxes = torch.cat([corner, corner + 5 + 30 * torch.rand(n, 2, generator=generator)], 1)
-        labels = torch.randint(K - 1, (n,), generator=generator)  # the last class has no object
-        found = boxes + 2 * torch.randn(n, 4, generator=generator)
-        guessed = torch.where(torch.rand(n, generator=generator) < 0.8, labels, 2 - labels)
-        keep = torch.rand(n, generator=generator) < 0.9
-        false = torch.tensor([[1.0, 1, 20, 20]])
-        rows = torch.cat([found[keep], false])
-        image = torch.zeros(1, 5, 7)
-        image[0, : len(rows), :4] = rows
-        image[0, : len(rows), 4] = torch.cat([guessed[keep], torch.tensor([number % K])])
-        image[0, : len(rows), 5] = torch.rand(len(rows), generator=generator)
-        image[0, 0, 6] = len(rows)
-        made.append((image, {"boxes": boxes, "labels": labels}))
-    return made
-
-
-def collate(batch: list[Sample]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-    return [image for image, _ in batch], [target for _, target in batch]
-
-
-def loader(data: list[Sample], batch_size: int = 4) -> DataLoader:
-    return DataLoader(data, batch_size=batch_size, collate_fn=collate)  # type: ignore[arg-type]
 
 
 def average_precision(data: list[Sample], label: int, threshold: float) -> float:
@@ -124,6 +71,79 @@ def test_precision_is_that_of_coco_over_uneven_batches() -> None:
     assert tested == pytest.approx(expected, abs=1e-6)
 
 
+def counted(sample: Sample) -> list[list[int]]:
+    """Hits, false boxes and missed objects of each class at IoU 0.5 and score 0.25, by plain loops."""
+    image, target = sample
+    [found] = Known().eval()([image])
+    counts = [[0] * K for _ in range(3)]
+    free = set(range(len(target["labels"])))
+    for i in found["scores"].argsort(descending=True).tolist():
+        label = int(found["labels"][i])
+        if found["scores"][i] < 0.25:
+            continue
+        overlaps = box_iou(found["boxes"][i : i + 1], target["boxes"])[0].tolist()
+        own = {overlaps[m]: m for m in free if target["labels"][m] == label and overlaps[m] >= 0.5}
+        counts[0 if own else 1][label] += 1
+        free -= {own[max(own)]} if own else set()
+    for m in free:
+        counts[2][int(target["labels"][m])] += 1
+    return counts
+
+
+def test_the_report_counts_hits_false_boxes_and_missed_objects() -> None:
+    data = samples(41)
+    task = Detection(Known(), K, class_names=NAMES)
+    report, _, outputs = report_of(task, loader(data))
+    expected = torch.tensor([counted(sample) for sample in data])  # (N, 3, K)
+    hits, false, missed = expected.unbind(dim=1)
+    for name, counts in {"hits": hits, "false": false, "missed": missed}.items():
+        assert outputs[name].equal(counts), name
+    wrong = (false + missed).sum(dim=1)
+    f1 = [1.0 if not h + w else 2 * h / (2 * h + w) for h, w in zip(hits.sum(1).tolist(), wrong.tolist(), strict=True)]
+    assert report.samples["image_f1"].tolist() == pytest.approx(f1)
+    ranks = report.rankings["Most missed and false boxes"]
+    assert ranks[wrong > 0].tolist() == wrong[wrong > 0].tolist()
+    assert (ranks[wrong == 0] == -torch.inf).all()
+    [title] = [title for title in report.tables if title.startswith("Classes")]
+    for k, row in enumerate(report.tables[title]):
+        tp, fp, fn = (int(counts[:, k].sum()) for counts in (hits, false, missed))
+        scores = {"precision": tp / max(tp + fp, 1), "recall": tp / max(tp + fn, 1), "F1": 2 * tp / (2 * tp + fp + fn)}
+        numbers = {"objects": tp + fn, "found": tp, "missed": fn, "false": fp}
+        assert row == pytest.approx({"class": NAMES[k], **scores, **numbers})
+
+
+def test_the_curve_of_a_class_is_that_of_its_average_precision() -> None:
+    data = samples(23)
+    task = Detection(Known(), K, class_names=NAMES)
+    report, _, _ = report_of(task, loader(data))
+    lines = {line.get_label(): line for line in report.figures["Precision and recall at IoU 0.5"][0].axes[0].lines}
+    assert list(lines) == NAMES[:2], "the last class has no object"
+    for label, name in enumerate(lines):
+        assert lines[name].get_xdata() == pytest.approx([step / 100 for step in range(101)])
+        mean = np.asarray(lines[name].get_ydata()).sum() / 101
+        assert mean == pytest.approx(average_precision(data, label, 0.5), abs=1e-6)
+
+
+def test_targets_are_answers_without_scores() -> None:
+    boxes = torch.tensor([[0.0, 1, 8, 9]])
+    targets = [{"boxes": boxes, "labels": torch.tensor([1])}, {"boxes": boxes[:0], "labels": torch.zeros(0).long()}]
+    task = Detection(Known(), K, class_names=NAMES)
+    answers = task.target_answer(([torch.zeros(1, 3, 7)] * 2, targets), {})
+    box = {"class": NAMES[1], "left": 0, "top": 1, "right": 8, "bottom": 9}
+    assert answers == [{"boxes": [box]}, {"boxes": []}]
+    assert task.draw(torch.zeros(3, 32, 32), answers[0]).size == (256, 256)
+
+
+def test_the_report_counts_nothing_in_a_crowd() -> None:
+    rows = torch.tensor([[0.0, 0, 8, 8, 0, 0.9], [20, 20, 24, 24, 0, 0.95], [50, 50, 60, 60, 0, 0.5]])
+    image = torch.zeros(1, 3, 7)
+    image[0, :, :6], image[0, 0, 6] = rows, 3
+    boxes = torch.tensor([[0.0, 0, 8, 8], [16, 16, 40, 40]])
+    target = {"boxes": boxes, "labels": torch.tensor([0, 0]), "iscrowd": torch.tensor([0, 1])}
+    _, _, outputs = report_of(Detection(Known(), K), loader([(image, target)]))
+    assert {name: counts[0, 0].item() for name, counts in outputs.items()} == {"hits": 1, "false": 1, "missed": 0}
+
+
 def test_what_is_found_in_a_crowd_counts_neither_for_nor_against() -> None:
     rows = torch.tensor([[0.0, 0, 8, 8, 0, 0.9], [20, 20, 24, 24, 0, 0.95]])  # an object, and one in the crowd
     image = torch.zeros(1, 2, 7)
@@ -168,34 +188,6 @@ def test_every_loss_is_logged_as_its_mean_over_samples() -> None:
     expected = {"train/size": size, "train/count": count, "train/loss": 0.5 * size + count}
     assert found == pytest.approx(expected, rel=1e-6)
     assert "val/loss" not in trainer.callback_metrics
-
-
-def test_validation_leaves_the_running_statistics_alone() -> None:
-    torch.manual_seed(0)
-    net = YOLO(K, in_channels=1, strides=[8])
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    data = [(torch.rand(1, 32, 32), target) for _, target in samples(4)]
-    Trainer(**UNSAVED).validate(Detection(net, K), loader(data), verbose=False)
-    for name, value in net.state_dict().items():
-        assert torch.equal(value, before[name]), name
-
-
-@pytest.mark.slow
-def test_a_small_yolo_learns_to_find_rectangles() -> None:
-    """Five by five pixels in the corner of a cell, of two classes; the last epoch finds them all."""
-    torch.manual_seed(0)
-    data = []
-    for number in range(16):
-        image = 0.3 * torch.rand(1, 32, 32)
-        left, top = 8 * (number % 4), 8 * (number // 4)
-        image[0, top : top + 8, left : left + 8] += 0.3 + 0.4 * (number % 2)
-        box = torch.tensor([[left, top, left + 8, top + 8]], dtype=torch.float32)
-        data.append((image, {"boxes": box, "labels": torch.tensor([number % 2])}))
-    net = YOLO(2, in_channels=1, strides=[8], num_bins=4)
-    task = Detection(net, 2, optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=5e-3))
-    trainer = Trainer(**UNSAVED, max_epochs=20, check_val_every_n_epoch=20, num_sanity_val_steps=0)
-    trainer.fit(task, loader(data), loader(data))
-    assert trainer.callback_metrics["val/map_50"] > 0.95
 
 
 def test_predictions_become_a_row_a_box(tmp_path: Path) -> None:
@@ -341,25 +333,6 @@ def test_a_missing_pycocotools_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         Detection(Known(), K)
 
 
-@pytest.mark.parametrize("net", [YOLO, RetinaNet])
-@pytest.mark.slow
-def test_every_net_has_the_same_contract(net: Any) -> None:
-    torch.manual_seed(0)
-    small: dict[str, Any] = (
-        {"strides": [8]} if net is YOLO else {"backbone": "resnet18", "min_size": 32, "max_size": 32}
-    )
-    data = loader([(torch.rand(3, 32, 32), target) for _, target in samples(4)])
-    for batch in data:
-        for target in batch[1]:
-            target["boxes"] = target["boxes"].clamp(max=31) / torch.tensor([4, 4, 1, 1])
-    trainer = Trainer(**UNSAVED, max_epochs=1)
-    task = Detection(net(num_classes=K, **small), K)
-    trainer.fit(task, data, data)
-    assert trainer.callback_metrics["train/loss"] > 0
-    predictions: Any = trainer.predict(task, data)
-    assert [set(found) for batch in predictions for found in batch] == [{"boxes", "labels", "scores"}] * 4
-
-
 IMAGES = """
 from playbook.data.base import Data
 from tests.tasks.test_detection import collate, samples
@@ -377,57 +350,25 @@ class Images(Data):
 @pytest.mark.skipif(sys.platform != "linux", reason="starts processes as torchrun does")
 def test_processes_with_different_numbers_of_images_measure_what_one_does(tmp_path: Path) -> None:
     (tmp_path / "images.py").write_text(IMAGES)
-    options = ("--model", "Detection", "--model.net", "tests.tasks.test_detection.Known", "--model.num_classes", "3")
-    options = (*options, "--data", "images.Images", "--trainer.max_epochs", "1", *on(2, batch=4), "--run_dir", "run")
-    Group(2, "fit", *options, cwd=tmp_path, package="src").finish()
+    options = ("--model", "Detection", "--model.net", f"{__name__}.Known", "--model.num_classes", "3")
+    options = (
+        *options,
+        "--data",
+        "images.Images",
+        "--trainer.max_epochs",
+        "1",
+        "--trainer.devices",
+        "2",
+        "--trainer.strategy",
+        "ddp",
+        "--data.batch_size",
+        "2",
+        "--run_dir",
+        "run",
+    )
+    Group(2, "fit", *options, cwd=tmp_path).finish()
     expected = Trainer(**UNSAVED).test(Detection(Known(), K), loader(samples(7)), verbose=False)[0]
     assert len(expected) == 5
     assert json.loads((tmp_path / "run/metrics.json").read_text())["test"] == pytest.approx(expected)
     size = sum(target["boxes"].sum().item() for _, target in samples(7)) / 7
     assert values(tmp_path / "run", "train/size") == pytest.approx([size], rel=0.01)  # the factor moves by 0.001
-
-
-# the weight of a batch
-
-
-def without_batch_norms(net: nn.Module) -> nn.Module:
-    """Batch norms see the batch, so of a net with them a step is never the same however it is split."""
-    for name, module in net.named_children():
-        if isinstance(module, nn.BatchNorm2d):
-            setattr(net, name, nn.Identity())
-        without_batch_norms(module)
-    return net
-
-
-def build_detector(name: str) -> Detection:
-    torch.manual_seed(0)
-    nets: dict[str, Any] = {
-        "known": Known,
-        "yolo": lambda: YOLO(K),
-        "retinanet": lambda: RetinaNet(K, "resnet18", min_size=32, max_size=32),
-    }
-    net = without_batch_norms(nets[name]()).double()
-    return Detection(net, K, lambda p: torch.optim.SGD(p, lr=0.0), loss_weights=None)
-
-
-@pytest.mark.parametrize(
-    ("name", "accumulate"),
-    [("known", 1), ("known", 3), ("yolo", 3), pytest.param("retinanet", 2, marks=pytest.mark.slow)],
-)
-def test_a_step_is_the_same_however_it_is_split(name: str, accumulate: int) -> None:
-    """Images have 0 to 3 objects; the losses are means over images, whatever their number of objects."""
-    images, targets = zip(*samples(11 if name == "known" else 7), strict=True)
-    generator = torch.Generator().manual_seed(0)
-    noise = [torch.rand(3, 96, 96, generator=generator, dtype=torch.float64) for _ in images]
-    doubles = [image.double() for image in images] if name == "known" else noise
-    kept = [{**target, "boxes": target["boxes"].double()} for target in targets]
-    batches, large = random_split((doubles, kept), 1, accumulate)
-    found = step_gradients(build_detector(name), batches, accumulate)
-    assert_same_steps(found, step_gradients(build_detector(name), large, weighed=False))
-
-
-def test_two_stage_detectors_are_means_over_the_proposals_of_a_batch() -> None:
-    images, targets = zip(*samples(3), strict=True)
-    net = FasterRCNN(K, "resnet18", min_size=64, max_size=64)
-    assert Detection(net, K).weight((list(images), list(targets))) is None
-    assert Detection(Known(), K).weight((list(images), list(targets))) == 3

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from playbook.errors import UserError
+from playbook.testing.command import UNSAVED
+from playbook.testing.gradients import assert_same_steps, random_split, step_gradients
 from src.ops.losses import cross_entropy_loss, dice_loss, focal_loss, lovasz_softmax
 from src.tasks.segmentation import LOSSES, Segmentation
-from tests.conftest import UNSAVED
-from tests.playbook.gradients import assert_same_steps, random_split, step_gradients
+from tests.tasks.reports import report_of
 
 K, IGNORED = 4, 255
 Samples = list[tuple[Tensor, Tensor]]
@@ -92,6 +93,57 @@ def test_scores_are_those_of_all_pixels_together(
         assert found.keys() - {f"{stage}/loss"} == {f"{stage}/{name}" for name in expected}
         for name, value in expected.items():
             assert found[f"{stage}/{name}"] == pytest.approx(value, rel=1e-6), name
+
+
+@pytest.mark.parametrize("absent", [None, 2])
+@pytest.mark.parametrize("ignored", [None, IGNORED, 1])
+def test_the_report_scores_classes_over_all_pixels_and_images_by_themselves(
+    absent: int | None, ignored: int | None
+) -> None:
+    net, data = Pixelwise(), samples(7, absent, ignore=ignored == IGNORED)
+    if absent is not None:
+        without_class(net, absent)
+    report, logged, outputs = report_of(Segmentation(net, K, ignore_index=ignored), loader(data))
+    assert not report.samples.keys() & logged.keys(), "they are other numbers than the metrics"
+    for number, pair in enumerate(data):
+        expected = reference(net, [pair], ignored)
+        assert report.samples["image_miou"][number].item() == pytest.approx(expected["miou"])
+        assert report.samples["image_pixel_accuracy"][number].item() == pytest.approx(expected["pixel_accuracy"])
+    assert report.rankings["Lowest IoU"].argmax() == report.samples["image_miou"].argmin()
+    rows = {row["class"]: row for row in report.tables["Classes, over all pixels"]}
+    assert list(rows) == [str(k) for k in range(K) if k != ignored]
+    truth = torch.stack([mask for _, mask in data])
+    guess = torch.stack([net(image[None])[0].argmax(0) for image, _ in data])
+    counts = truth != (-1 if ignored is None else ignored)
+    for name, row in rows.items():
+        is_class, is_guessed = (truth == int(name)) & counts, (guess == int(name)) & counts
+        hits = (is_class & is_guessed).sum().item()
+        assert row["IoU"] == (None if int(name) == absent else pytest.approx(logged[f"iou_{name}"], rel=1e-5))
+        assert row["precision"] == pytest.approx(hits / max(is_guessed.sum().item(), 1))
+        assert row["recall"] == pytest.approx(hits / max(is_class.sum().item(), 1))
+        assert row["share of pixels"] == pytest.approx((is_class.sum() / counts.sum()).item())
+        assert row["images"] == is_class.any(dim=(1, 2)).sum()
+    assert {name: tuple(counts.shape) for name, counts in outputs.items()} == dict.fromkeys(outputs, (7, K))
+
+
+@pytest.mark.parametrize("ignored", [None, IGNORED, -100])
+def test_targets_are_answers_whose_ignored_pixels_are_named(ignored: int | None) -> None:
+    mask = torch.tensor([[0, 1], [1, 1 if ignored is None else ignored]])
+    task = Segmentation(Pixelwise(), K, ignore_index=ignored)
+    [answer] = task.target_answer((torch.zeros(1, 3, 2, 2), mask[None]), {})
+    assert answer["mask"].tolist() == [[0, 1], [1, 1 if ignored is None else K]]
+    shares = [1 / 4, 3 / 4] if ignored is None else [1 / 3, 2 / 3]
+    assert list(answer["area"].values()) == pytest.approx([*shares, *[0.0] * (K - 2)])
+    assert task.draw(torch.zeros(3, 2, 2), answer).size == (256, 256)
+
+
+def test_an_image_of_ignored_pixels_has_no_score_and_no_rank() -> None:
+    data = samples(4)
+    data[1] = data[1][0], torch.full_like(data[1][1], IGNORED)
+    report, _, _ = report_of(Segmentation(Pixelwise(), K, ignore_index=IGNORED), loader(data))
+    for name in ("image_miou", "image_pixel_accuracy"):
+        assert report.samples[name].isnan().tolist() == [False, True, False, False]
+    assert report.rankings["Lowest IoU"][1] == -torch.inf
 
 
 def test_scores_do_not_come_from_averages_over_batches() -> None:
@@ -366,3 +418,23 @@ def test_a_batch_in_which_nothing_counts_costs_nothing() -> None:
     task = Segmentation(net, K, "cross-entropy+dice", IGNORED, optimizer=torch.optim.SGD)
     Trainer(**UNSAVED, max_steps=1, num_sanity_val_steps=0).fit(task, loader(data), loader(samples(4)))
     torch.testing.assert_close([p.detach() for p in net.parameters()], before)
+
+
+def test_the_ignored_class_comes_from_the_data() -> None:
+    """open-mmlab/mmsegmentation#1609: masks with borders of 255 ended in a traceback."""
+    task = Segmentation(nn.Conv2d(1, 2, 1), num_classes=2)
+    task.facts = {"classes": ["a", "b"], "ignore_index": 255}
+    task.setup("fit")
+    image, mask = torch.randn(2, 1, 4, 4), torch.tensor([0, 1, 255, 255]).repeat(2, 4, 1)
+    explicit = Segmentation(task.net, num_classes=2, ignore_index=255)
+    for name in ("train_metrics", "val_metrics", "test_metrics"):
+        found, expected = getattr(task, name), getattr(explicit, name)
+        for metrics in (found, expected):
+            metrics["scores"].update(task(image).argmax(1), mask)
+        assert found["scores"].confmat.sum() == expected["scores"].confmat.sum() == 16
+    assert task.weight((image, mask)) == 16
+    task.setup("test")
+    contradicting = Segmentation(task.net, num_classes=2, ignore_index=0)
+    contradicting.facts = task.facts
+    with pytest.raises(UserError, match=r"^--model.ignore_index: expected 255 as in the data, got 0; leave it out"):
+        contradicting.setup("fit")

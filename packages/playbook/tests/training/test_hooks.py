@@ -1,0 +1,121 @@
+"""Hooks of any LightningModule and Callback, against Lightning's own Trainer: the same calls in the same order."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from playbook.testing.command import QUIET
+from playbook.training.trainer import Trainer
+
+OWN = [  # methods of a LightningModule that users override, beside its hooks
+    "configure_optimizers", "configure_callbacks", "configure_gradient_clipping", "lr_scheduler_step",
+    "optimizer_step", "optimizer_zero_grad", "backward", "training_step", "validation_step", "test_step",
+    "predict_step",
+]  # fmt: skip
+SAVING = ("state_dict", "checkpoint", "state_key")  # parts of names: when to save is up to the run
+
+
+class Module(pl.LightningModule):
+    """Logs in every way that self.log has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def loss(self, batch: list[Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> dict[str, Any]:
+        loss = self.loss(batch)
+        self.log("default", loss)
+        self.log("both", loss, on_step=True, on_epoch=True, prog_bar=True)
+        self.log_dict({"mean": loss, "largest": loss * 2}, on_epoch=True, on_step=False, reduce_fx="max")
+        self.log("count", torch.tensor(1.0), reduce_fx="sum", on_epoch=True)
+        self.log("number", 3, rank_zero_only=True)
+        assert self.optimizers() is not None
+        assert self.lr_schedulers() is not None
+        return {"loss": loss, "extra": batch_idx}
+
+    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+
+    def test_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self.log("test_loss", self.loss(batch))
+
+    def predict_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        return self(batch[0])
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), 0.1)
+        schedule = {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3), "interval": "step"}
+        return [optimizer], [schedule]
+
+    def train_dataloader(self) -> DataLoader:
+        inputs = torch.arange(96.0).view(24, 4) / 100
+        return DataLoader(TensorDataset(inputs, torch.arange(24) % 3), batch_size=4)
+
+    val_dataloader = test_dataloader = predict_dataloader = train_dataloader
+
+
+def noting(cls: type, names: list[str], prefix: str, calls: list[str]) -> type:
+    """A subclass that notes each call of these methods."""
+
+    def note(name: str, method: Callable) -> Callable:
+        def noted(self: Any, *args: Any, **options: Any) -> Any:
+            if not any(part in name for part in SAVING):
+                calls.append(prefix + name)
+            return method(self, *args, **options)
+
+        noted.__signature__ = inspect.signature(method)  # Lightning reads it
+        return noted
+
+    return type(cls.__name__, (cls,), {name: note(name, getattr(cls, name)) for name in names})
+
+
+def hooks_of(*owners: type) -> list[str]:
+    names = [name for owner in owners for name, value in vars(owner).items() if inspect.isfunction(value)]
+    return [name for name in names if name[0] != "_" and "dataloader" not in name and "sharded" not in name]
+
+
+def calls_of(trainer_class: type[pl.Trainer], settings: dict[str, Any]) -> tuple[list[str], Tensor, dict[str, float]]:
+    calls: list[str] = []
+    module = noting(Module, [*hooks_of(ModelHooks, DataHooks, CheckpointHooks), *OWN], "", calls)()
+    callback = noting(pl.Callback, hooks_of(pl.Callback), "callback.", calls)()
+    trainer = trainer_class(**QUIET, max_epochs=2, log_every_n_steps=2, callbacks=[callback], **settings)
+    trainer.fit(module)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    calls.append("fitted")
+    trainer.validate(module, verbose=False)
+    trainer.test(module, verbose=False)
+    trainer.predict(module)
+    return calls, module.net.weight.detach().clone(), metrics
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, {"accumulate_grad_batches": 2}, {"gradient_clip_val": 0.1}, {"limit_val_batches": 0},
+        {"val_check_interval": 0.5}, {"num_sanity_val_steps": 0}, {"check_val_every_n_epoch": 2},
+        {"overfit_batches": 2}, {"reload_dataloaders_every_n_epochs": 1}, {"max_steps": 7},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_calls_metrics_and_weights_are_lightnings(workdir: Path, settings: dict[str, Any]) -> None:
+    theirs = calls_of(pl.Trainer, {"enable_checkpointing": False, **settings})
+    ours = calls_of(Trainer, {"run_dir": "run", **settings})
+    assert len(theirs[0]) > 150, "the hooks are noted"
+    assert ours[0] == theirs[0]
+    assert torch.equal(ours[1], theirs[1])
+    assert ours[2] == theirs[2]

@@ -1,0 +1,102 @@
+"""Every probe on a pair of programs: it finds the defect at its line in one, and nothing at all in the other."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import case_files
+from programs import needs_fork, sampled
+from torchdoctor.registry import all_probes
+from torchdoctor.report import Report
+from torchdoctor.review import review_module
+
+pytestmark = needs_fork
+CASES = {case.name: case for case in case_files.cases()}
+DEFECTIVE = [name for name, case in CASES.items() if case.defect]
+CLEAN = [name for name, case in CASES.items() if not case.defect]
+SAMPLE = {  # runs by default; CI runs all of them
+    "double_softmax",  # seen in the calls of one step
+    "parameter_not_optimized",  # in a short training
+    "learning_rate_too_high",  # in longer ones
+    "device_unsafe_tensor",  # in the place of tensors
+    "train_val_overlap",  # in the data
+    "python_loop_over_batch",  # in the source
+    "clean_labels-rare_class",
+}
+
+
+def reviewed(name: str, repaired: bool = False, ids: frozenset[str] | None = None) -> Report:
+    """The repair of a defective case is `Repaired` in place of Model, `RepairedData` in place of Data."""
+    case = CASES[name]
+    model, data = case.parts(repaired)
+    assert not repaired or (model, data) != case.parts(), f"{name}: nothing is repaired"
+    return review_module(lambda: (model(), data()), ids=ids)
+
+
+@pytest.mark.parametrize("name", sampled(DEFECTIVE, SAMPLE))
+def test_finds_the_defect_and_not_its_repair(name: str) -> None:
+    case = CASES[name]
+    ids = frozenset({case.defect})
+    report = reviewed(name, ids=ids)
+    assert report.findings, (name, report)
+    own = [item["line"] for item in report.findings if Path(item["file"]) == case.file]
+    near = [abs(line - mark) for line in own for mark in case.marks if line in case.lines]
+    assert min(near, default=99) <= 3, (name, case.marks, report.findings)
+
+    report = reviewed(name, repaired=True, ids=ids)
+    assert not report.findings, (name, report)
+    assert not report.notes, (name, report)
+
+
+@pytest.mark.slow
+def test_the_gain_of_single_precision_is_told() -> None:
+    """Two results of 20 doubles and their mean, among the activations of 20 samples."""
+    [finding] = reviewed("dtype_promotion", ids=frozenset({"dtype-promotion"})).findings
+    assert "float32 saves 3% of the memory" in finding["message"]
+
+
+@pytest.mark.slow
+def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
+    [finding] = reviewed("host_sync-brought", ids=frozenset({"host-sync"})).findings
+    assert finding["message"].startswith(".cpu() here")
+
+
+ADVICE = (
+    "dtype_promotion-small",
+    "eval_nondeterminism-channel",
+    "train_not_shuffled-series",
+    *("unnormalized_input-before_norm", "unnormalized_input-before_relu", "unnormalized_input-bytes_before_norm"),
+    "padding_leak-fixed_length",
+    "parameter_not_optimized-pretrained",
+    "unnormalized_input-small",
+    "unused_parameter-option",
+)
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_what_does_no_harm_here_is_advice(name: str) -> None:
+    [finding] = reviewed(name, ids=frozenset({CASES[name].defect})).findings
+    assert finding["severity"] == "advice"
+
+
+@pytest.mark.parametrize("name", sampled(CLEAN, SAMPLE))
+def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
+    report = reviewed(name)
+    assert not report.findings, (name, report)
+    assert not [note for note in report.notes if "Error" in note and "took more" not in note], (name, report)
+
+
+def test_every_probe_has_a_case() -> None:
+    defects = {case.defect for case in CASES.values()}
+    assert {defect for probe in all_probes().values() for defect in probe.ids} <= defects
+
+
+def test_every_program_is_a_case() -> None:
+    """One whose heading is forgotten or misspelt would not run."""
+    for file in sorted(case_files.FOLDER.glob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        models, data = (
+            set(re.findall(rf"^(?:class |def )?(\w*){kind}\b", text, re.MULTILINE)) for kind in ("Model", "Data")
+        )
+        assert {case.prefix for case in CASES.values() if case.file == file} == models & data, file.name

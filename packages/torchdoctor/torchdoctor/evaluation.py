@@ -1,0 +1,33 @@
+"""What evaluation mode changes."""
+
+import ast
+
+from torch import nn
+
+from torchdoctor import source
+from torchdoctor.findings import RUN, Defect
+
+GRAPH_IN_EVAL = Defect(
+    "graph-in-eval",
+    "advice",
+    "Evaluation takes as much memory as training, and more time than it needs.",
+    section="Performance",
+    shown_by=RUN,
+)
+
+
+def matters(part: nn.Module) -> bool:
+    """Whether a part has trainable weights, and evaluation mode changes what it does."""
+    return any(p.requires_grad for p in part.parameters()) and any(map(depends, part.modules()))
+
+
+def depends(part: nn.Module) -> bool:
+    """Whether a module itself does something else in evaluation mode."""
+    if isinstance(part, nn.modules.batchnorm._NormBase):
+        return part.track_running_stats
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0
+    if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
+        return part.dropout > 0
+    found = source.body(type(part).forward) if source.definition(type(part)) else None
+    return found is not None and "self.training" in ast.unparse(found[1])

@@ -1,0 +1,151 @@
+"""Padding that changes the results of what is not padding."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdoctor.batches import num_samples
+from torchdoctor.dependence import change, evaluated, first_where, outputs, row_alone
+from torchdoctor.findings import Defect, Evidence, Finding
+from torchdoctor.record import DRAWS, RECURRENT, Op, tensors
+from torchdoctor.samples import indices, leaves, train_loaders
+from torchdoctor.subject import Subject
+from torchdoctor.tokens import filler
+
+PADDING_LEAK = Defect(
+    "padding-leak",
+    "critical",
+    "Results change with the length of the longest sample in the batch.",
+    shown_by=Evidence("experiment", "padding was cut off, and the result of the same sample was compared"),
+)
+LIGHT = True
+_CHANGED, _ROUNDED = 1e-3, 1e-5  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
+_LEAST = 4  # positions of padding
+_ITEMS = 8  # samples whose lengths are compared
+_FIXES = {
+    RECURRENT: ("nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)"),
+    ("softmax", "matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward"): (
+        "scores.masked_fill(is_padding[:, None, :], -torch.inf)  # or key_padding_mask=is_padding"
+    ),
+    ("mean", "sum"): "x.masked_fill(is_padding[..., None], 0).sum(1) / lengths[:, None]",
+    ("max", "amax"): "x.masked_fill(is_padding[..., None], -torch.inf).amax(1)",
+    ("__getitem__", "select"): "x[torch.arange(len(x)), lengths - 1]  # the last step of each sample",
+}
+_ANY_FIX = "x.masked_fill(is_padding[..., None], 0)  # before this call, with True where padding stands"
+_LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that there is some padding next to them
+
+
+def padding(subject: Subject) -> Iterator[Finding | str]:
+    """Takes the shortest sample of a batch with all of its padding and with little of it; its results must not change.
+
+    Little is two steps, since a recurrent net settles soon, and half of all where there are convolutions.
+
+    What is padding is read off the values: positions at the end that are all equal (0 for sequences of features), in
+    samples of different lengths. Programs that need one length refuse the shorter batch, and are not looked at. Where
+    every batch has one length, samples do not depend on each other, and this is advice.
+    """
+    batch = (subject.val_batches if subject.validates else subject.batches)[0]
+    size = num_samples(batch)
+    results = [_leak(subject, batch, size, *found) for found in _padded(batch)] if size is not None else []
+    looked = [result for result in results if result is not None]
+    yield from [result for result in looked if isinstance(result, Finding)][:1] or looked[:1]
+
+
+def _leak(subject: Subject, batch: Any, size: int, row: int, length: int, total: int) -> Finding | str | None:
+    """What cutting the padding off a sample does; None where that cannot be told.
+
+    Args:
+        subject: whose step is run.
+        batch: that holds the sample.
+        size: number of samples in the batch.
+        row: index of the sample.
+        length: of the sample without its padding, in steps.
+        total: of the sample with its padding, in steps.
+    """
+
+    def cut(steps: int, copies: int) -> Any:
+        return row_alone(batch, row, size, total, slice(steps), copies)
+
+    numbers = (2, size)  # a state may be made for as many samples as the loader gives
+    copies = next((n for n in numbers if subject.takes(cut(total, n), training=not subject.validates)), None)
+    if copies is None:
+        return None
+    whole = evaluated(subject, cut(total, copies))
+    middle = (length + total + 1) // 2 if any(whole.record.named(*_LOCAL)) else length + 2
+    try:
+        shorter = evaluated(subject, cut(middle, copies))
+    except (AssertionError, RuntimeError, ValueError, IndexError):
+        return None
+    results = zip(outputs(whole, copies), outputs(shorter, copies), strict=False)
+    pairs = [_real(a, b, length) for a, b in results if a.shape[2:] == b.shape[2:]]
+    worst = max((change(*pair).max().item() for pair in pairs if pair is not None), default=None)
+    if worst is None:
+        return None
+    if worst <= _CHANGED:  # an untrained model may answer nearly the same to everything
+        return "the amount of padding does not change results" if worst <= _ROUNDED else None
+    op = first_where(whole.record, shorter.record, lambda one, other: _lets_in(one, other, length))
+    if any(loss.op is op for loss in whole.losses) or (op is not None and op.name in DRAWS):
+        return None  # what a loss ignores is another matter; random numbers depend on how many there are
+    message = (
+        f"a sample of {length} steps changes by {worst:.2g} of its size with {total - middle} fewer steps of padding"
+    )
+    defect = PADDING_LEAK
+    if not _lengths_vary(subject, total):
+        defect = replace(defect, severity="advice", impact="Results depend on the one length that all samples get.")
+    fix = next((text for names, text in _FIXES.items() if op is not None and op.name in names), _ANY_FIX)
+    return Finding(defect, op and op.place, message, fix)
+
+
+def _lengths_vary(subject: Subject, total: int) -> bool:
+    """Whether batches are padded to different lengths: they are, or the samples that they are made of."""
+    if subject.positions is not None:  # all were cut to one length
+        return True
+    lengths = [[found[2] for found in _padded(batch)] for batch in (*subject.batches, *subject.val_batches)]
+    if any(found and total not in found for found in lengths):
+        return True
+    datasets = [loader.dataset for loader in train_loaders(subject)]
+    samples = [leaves(dataset[number]) for dataset in datasets for number in indices(dataset, _ITEMS)]
+    shapes = {(path, leaf.shape) for sample in samples for path, leaf in sample.items() if leaf.dtype != torch.uint8}
+    return len(shapes) > len({path for path, _ in shapes})  # bytes are texts, which may be cut to any length
+
+
+def _padded(batch: Any) -> list[tuple[int, int, int]]:
+    """The shortest sample of each padded tensor, one for each length that all get: its index, its length, and that."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for leaf in tensors(batch):
+        if leaf.dim() not in (2, 3) or leaf.shape[1] <= _LEAST or leaf.dtype == torch.bool:
+            continue
+        if leaf.is_floating_point() and leaf.dim() == 2:
+            continue
+        steps = leaf if leaf.dim() == 2 else leaf.flatten(2).abs().sum(2)
+        value = 0 if leaf.dim() == 3 else filler(steps)
+        if value is None:
+            continue
+        lengths = ((steps != value) * torch.arange(1, steps.shape[1] + 1)).amax(1)
+        shortest = int(lengths.clamp(min=1).argmin())
+        uneven = lengths.unique().numel() > 2 and steps.unique().numel() > 3  # masks are no sequences
+        if uneven and 1 <= lengths[shortest] <= steps.shape[1] - _LEAST:
+            found.setdefault(steps.shape[1], (shortest, int(lengths[shortest]), steps.shape[1]))
+    return list(found.values())
+
+
+def _real(before: Tensor, after: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
+    """Two results with their real positions alone, in the dimensions in which they differ; None if they lack some."""
+    if before.dim() != after.dim():
+        return None
+    for dim, sizes in enumerate(zip(before.shape, after.shape, strict=True)):
+        if sizes[0] != sizes[1]:
+            if min(sizes) < length:
+                return None
+            before, after = before.narrow(dim, 0, length), after.narrow(dim, 0, length)
+    return before, after
+
+
+def _lets_in(one: Op, other: Op, length: int) -> bool:
+    """Whether the results that belong to real positions differ."""
+    results = zip(one.outputs[:1], other.outputs[:1], strict=False)
+    pairs = [_real(before, after, length) for before, after in results if before.is_floating_point()]
+    return any(bool((change(*pair) > _CHANGED).any()) for pair in pairs if pair is not None)

@@ -1,0 +1,137 @@
+"""Shows a report: on a terminal, as JSON, Markdown or SARIF."""
+
+import json
+import os
+import textwrap
+from typing import Any
+
+from torchdoctor import sarif
+from torchdoctor.findings import SEVERITIES
+from torchdoctor.registry import all_defects, all_probes
+from torchdoctor.report import APPLIED, Report
+
+SECTIONS = ("Critical issues", "Performance", "Practices", "Code quality")
+_KINDS = {"measured": "measurement", "experiment": "an experiment", "source": "the source"}
+_LATE = ("took more than", "no time was left")  # what sandboxes say of probes that were not done
+
+
+def render(report: Report, form: str, title: str, writes_tests: bool = True) -> str:
+    """The report as text.
+
+    Args:
+        report: of one program.
+        form: terminal, json, markdown or sarif.
+        title: what was reviewed.
+        writes_tests: whether `--write-tests` is an option of the review.
+    """
+    if form == "json":
+        shown = {name: getattr(report, name) for name in ("findings", "checked", "notes", "looked_for")}
+        return json.dumps({"title": title, **shown, "seconds": round(report.seconds, 2)}, indent=1)
+    if form == "sarif":
+        return sarif.as_text(report, title)
+    if form == "markdown":
+        return _markdown(report, title)
+    return _terminal(report, title, writes_tests)
+
+
+def summary(report: Report) -> str:
+    """How many findings of which severity: «2 critical, 1 warning», or «nothing found»."""
+    counts = {name: sum(item["severity"] == name for item in report.findings) for name in SEVERITIES}
+    texts = [f"{count} {name}" for name, count in counts.items() if count]
+    trials = [item["trial"] for item in report.findings if item.get("trial")]
+    texts += [f"{trials.count(APPLIED)} of {len(trials)} patches written"] if trials else []
+    return ", ".join(texts) or "nothing found"
+
+
+def _sections(report: Report) -> dict[str, list[dict[str, Any]]]:
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+    for item in report.findings:
+        is_critical = item["severity"] == "critical"
+        sections["Critical issues" if is_critical else all_defects()[item["id"]].section].append(item)
+    return {name: items for name, items in sections.items() if items}
+
+
+def _where(item: dict[str, Any]) -> str:
+    return f"{_relative(item['file'])}:{item['line']}" if item["file"] else "no line of the program's own"
+
+
+def _relative(file: str) -> str:
+    path = os.path.relpath(file)
+    return file if path.startswith("..") else path
+
+
+def _shown_by(item: dict[str, Any]) -> str:
+    return f"{_KINDS[item['shown_by']['kind']]}: {item['shown_by']['text']}"
+
+
+def _patched(item: dict[str, Any]) -> str:
+    """What became of a finding's patch."""
+    return item.get("trial") or "not tried; `--fix` writes it if a second review shows that it helps"
+
+
+def not_looked_at(notes: list[str]) -> list[str]:
+    """The notes of a review in which each reason stands once, before the defects that were not looked for."""
+    reasons: dict[str, list[str]] = {}
+    for note in notes:
+        names, _, reason = note.partition(": ")
+        probes = [all_probes().get(name) for name in names.split(", ")]
+        ids = [name for probe in probes if probe is not None for name in sorted(probe.ids)]
+        if None in probes:
+            reasons.setdefault(note, [])
+        else:
+            reasons.setdefault("not done in time" if reason.startswith(_LATE) else reason, []).extend(ids)
+    return [reason + (f": {', '.join(dict.fromkeys(ids))}" if ids else "") for reason, ids in reasons.items()]
+
+
+def _terminal(report: Report, title: str, writes_tests: bool) -> str:
+    lines = [f"{title} · {summary(report)} · {len(report.checked)} checks passed · {report.seconds:.1f} s"]
+    for name, items in _sections(report).items():
+        lines += ["", name]
+        for item in items:
+            lines += ["", f"  {item['severity']}  {item['id']}  {_where(item)}"]
+            if item["code"]:
+                lines.append(f"      {item['code']}")
+            lines += _wrapped("wrong", item["message"])
+            lines += _wrapped("shown by", _shown_by(item))
+            lines += _wrapped("cost", item["impact"])
+            if item.get("patch"):
+                lines += _wrapped("patch", _patched(item))
+                lines += [f"      {line}" for line in item["patch"].splitlines()]
+            else:
+                lines += _wrapped("fix", item["fix"])
+    if report.checked:
+        lines += ["", "Checked and right", *(f"  {text}" for text in report.checked)]
+    if report.notes:
+        lines += ["", "Not looked at", *(line for text in not_looked_at(report.notes) for line in _item(text))]
+    if report.checked and writes_tests:
+        lines += ["", "Tests to add   --write-tests tests/test_review.py writes one for each defect that is not there"]
+    return "\n".join(lines)
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    if not text:
+        return []
+    return textwrap.wrap(
+        text, 112, initial_indent=f"    {label:<10}", subsequent_indent=" " * 14, break_long_words=False
+    )
+
+
+def _item(text: str) -> list[str]:
+    return textwrap.wrap(text, 112, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+
+
+def _markdown(report: Report, title: str) -> str:
+    lines = [f"# Review of {title}", "", f"{summary(report)}; {len(report.checked)} checks passed."]
+    for name, items in _sections(report).items():
+        lines += ["", f"## {name}"]
+        for item in items:
+            lines += ["", f"### {item['id']} ({item['severity']}), `{_where(item)}`", ""]
+            lines += [f"```python\n{item['code']}\n```", ""] if item["code"] else []
+            lines += [f"- Wrong: {item['message']}", f"- Shown by {_shown_by(item)}", f"- Cost: {item['impact']}"]
+            if item.get("patch"):
+                lines += [f"- Patch: {_patched(item)}", "", f"```diff\n{item['patch'].rstrip()}\n```"]
+            elif item["fix"]:
+                lines += ["- Fix:", "", f"```python\n{item['fix']}\n```"]
+    for name, texts in (("Checked and right", report.checked), ("Not looked at", not_looked_at(report.notes))):
+        lines += ["", f"## {name}", "", *(f"- {text}" for text in texts)] if texts else []
+    return "\n".join(lines)

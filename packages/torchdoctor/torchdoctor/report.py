@@ -1,0 +1,70 @@
+"""The report of a review: what stays of the findings when consequences and accepted ones are left out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchdoctor.findings import SEVERITIES, Place, is_grave
+from torchdoctor.registry import all_defects
+
+APPLIED = "applied: the finding is gone in a second review"
+
+
+@dataclass
+class Report:
+    """What the review of one program found.
+
+    Args:
+        findings: as Finding.as_dict has them, each with its probe; the severest first. On a command line each also has
+            its `patch`, a diff, and after `--fix` a `trial`, what became of the patch.
+        checked: what was looked at and is as it should be, a sentence each.
+        notes: what could not be looked at, and why.
+        looked_for: ids of the defects whose probes ran to their end.
+        seconds: how long it took.
+    """
+
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    looked_for: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether a critical finding is left."""
+        return any(item["severity"] == "critical" and item.get("trial") != APPLIED for item in self.findings)
+
+
+def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Findings that are reported, the severest first.
+
+    Left out are consequences of other findings, repetitions and what another one covers at the same line, and what the
+    user accepts by `# doctor: ignore[id] reason` at the line or alone above it.
+    """
+    defects = all_defects()
+    explained = {name for item in filter(is_grave, findings) for name in defects[item["id"]].explains}
+    covered = {(name, *_line(item)) for item in findings for name in defects[item["id"]].covers}
+    by_line: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for item in findings:
+        if item["id"] not in explained and (item["id"], *_line(item)) not in covered:
+            by_line.setdefault((item["id"], *_line(item)), item)
+    reported = [item for item in by_line.values() if not any(_accepts(text, item["id"]) for text in _comments(item))]
+    return sorted(reported, key=lambda item: (SEVERITIES.index(item["severity"]), item["file"], item["line"]))
+
+
+def _line(item: dict[str, Any]) -> tuple[str, int]:
+    return item["file"], item["line"]
+
+
+def _comments(item: dict[str, Any]) -> Iterator[str]:
+    """The finding's line, and the one above if it is a comment."""
+    yield Place(item["file"], item["line"]).code
+    above = Place(item["file"], item["line"] - 1).code
+    if above.startswith("#"):
+        yield above
+
+
+def _accepts(text: str, defect: str) -> bool:
+    _, mark, rest = text.partition("# doctor: ignore[")
+    names, _, reason = rest.partition("]")
+    return bool(mark and reason.strip()) and defect in [name.strip() for name in names.split(",")]

@@ -1,0 +1,74 @@
+"""Networks that a script leaves on the CPU while it sends their batches to an accelerator."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from torchdoctor import blame, source
+from torchdoctor.faraway import asks_for_cuda
+from torchdoctor.findings import Evidence, Finding
+from torchdoctor.probes.device import DEVICE_UNSAFE_TENSOR
+from torchdoctor.record import Op
+from torchdoctor.scripts import notes
+from torchdoctor.scripts.module import Script
+from torchdoctor.subject import Subject
+
+_DEFECT = replace(
+    DEVICE_UNSAFE_TENSOR, shown_by=Evidence("measured", "the calls that send networks and tensors away were noted")
+)
+_OTHERWISE = ("prepare", "setup", "setup_module", "initialize", "set_default_device", "set_default_tensor_type")
+
+
+def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
+    """Finds networks that nothing has sent anywhere, where the step sends what it gives them.
+
+    Args:
+        subject: at the beginning.
+        model: of the script.
+    """
+    trees = list(map(source.tree, model.files))
+    if not any(map(asks_for_cuda, model.files)) or any(map(_may_send, trees)):
+        return
+    step = subject.attempt()
+    moves = [op for op in step.record.named("to", "cuda") if _sends(op) and step.is_from_data(op.inputs[0])]
+    used = {id(leaf) for op in step.record.ops for leaf in op.inputs}
+    for name, part in model.named_children() if moves else ():
+        place = blame.maker(part)
+        weights = list(nn.Module.parameters(part))
+        if place is None or _is_made_there(part) or notes.is_sent(part) or used.isdisjoint(map(id, weights)):
+            continue
+        sent = next(filter(None, (op.place for op in moves)), place)
+        line = sent.seen_from(place)
+        message = f"nothing sends {name} to a device, and {line} sends its batches: they do not meet on an accelerator"
+        yield Finding(_DEFECT, place, message, f"{name} = {name}.to(device)")
+
+
+def _may_send(tree: ast.AST) -> bool:
+    """Whether a file may send a network as well: in a branch that only runs where there is an accelerator, say."""
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)]
+    inside = any(any(source.calls(branch, "to", "cuda")) for branch in branches)
+    around = [item.context_expr for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items]
+    return inside or any(source.calls(tree, *_OTHERWISE)) or any(map(_asks, around))
+
+
+def _asks(expression: ast.expr) -> bool:
+    text = ast.unparse(expression).lower()
+    return any(word in text for word in ("cuda", "gpu", "device"))
+
+
+def _sends(op: Op) -> bool:
+    """Whether a call names a device, which is not the CPU by its name."""
+    named = [*op.args[1:], op.kwargs.get("device")]
+    is_named = op.name == "cuda" or any(isinstance(given, torch.device | str) for given in named)
+    return op.direct and is_named and op.place is not None and "cpu" not in op.place.code
+
+
+def _is_made_there(part: nn.Module) -> bool:
+    """Whether a layer of a network may be made on a device at once."""
+    inits = [vars(cls).get("__init__") for cls in source.classes_in(part)]
+    options = [node for _, node in source.statements(*inits) if isinstance(node, ast.keyword)]
+    places = [place for layer in part.modules() for place in blame.makers(layer)[:1]]
+    return any(node.arg == "device" for node in options) or any("device" in place.code for place in places)

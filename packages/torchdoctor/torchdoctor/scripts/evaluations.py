@@ -1,0 +1,74 @@
+"""Evaluations of a script that build a graph, which nothing goes through backwards."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from torchdoctor import source
+from torchdoctor.evaluation import GRAPH_IN_EVAL
+from torchdoctor.findings import Finding, Place
+from torchdoctor.graph import call_before
+from torchdoctor.record import tensors
+
+_LEAST = 2  # calls in a row: a step may call a model twice before it goes backwards
+
+
+class Evaluations:
+    """Notes calls of models in evaluation mode whose results have a graph, and forgets those before a `backward`.
+
+    They count once a model trains again, or the script ends.
+    """
+
+    def __init__(self) -> None:
+        self.models: set[nn.Module] = set()
+        self.parts: set[nn.Module] = set()  # of the models
+        self.has_graph = False  # whether a part of the model called now has given a result with one
+        self.has_evaluated = self.has_kept = False  # at all; with a graph
+        self.pending: list[Place | None] = []
+        self.counts: Counter[Place | None] = Counter()
+
+    def begin(self) -> None:
+        """Watches modules, and `torch.autograd.grad`, in this process, for good: forces and attacks need a graph.
+
+        Modules get no hooks of their own, which `torch.jit.script` would compile.
+        """
+        call_before("grad", self.forget)
+        nn.modules.module.register_module_forward_hook(self._note)
+
+    def watch(self, models: list[nn.Module]) -> None:
+        """Notes the calls of these models from now on."""
+        self.parts |= {part for model in set(models) - self.models for part in model.modules()}
+        self.models |= set(models)
+
+    def forget(self) -> None:
+        """To be called as a `backward` begins."""
+        self.pending.clear()
+
+    def _note(self, module: nn.Module, _: Any, output: Any) -> None:
+        if module in self.parts:
+            self.has_graph |= any(leaf.requires_grad for leaf in tensors(output))
+        if module not in self.models:
+            return
+        if module.training:
+            self._count()
+        elif self.has_graph:
+            self.has_kept = True
+            self.pending.append(next(iter(source.callers(sys._getframe(1))[0]), None))
+        self.has_evaluated |= not module.training
+        self.has_graph = False
+
+    def _count(self) -> None:
+        self.counts.update(self.pending if len(self.pending) >= _LEAST else [])
+        self.pending.clear()
+
+    def look(self) -> Iterator[Finding | str]:
+        """What the notes mean."""
+        self._count()
+        for place, number in self.counts.most_common(1):
+            message = f"{number} calls in evaluation mode keep what a backward pass would need, and none comes"
+            yield Finding(GRAPH_IN_EVAL, place, message, "with torch.no_grad():  # around the evaluation")
+        if self.has_evaluated and not self.has_kept:
+            yield "evaluation builds no graph"

@@ -1,6 +1,0 @@
-"""The command line: python -m vision."""
-
-from playbook import main
-
-if __name__ == "__main__":
-    main(__package__)
