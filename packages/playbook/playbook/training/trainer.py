@@ -28,6 +28,7 @@ from playbook.training.companions import arrange_callbacks
 from playbook.training.ending import Ending, endings, plain, source_line
 from playbook.training.facts import KeepFacts, opened
 from playbook.training.hyperparameters import keep_plain_hyperparameters
+from playbook.training.lightning.epoch_loop import shorten_steps
 from playbook.training.loaders import keep_loaders, no_loader
 from playbook.training.quiet import quiet_loggers, quiet_warnings
 from playbook.training.record import Record
@@ -104,6 +105,7 @@ class Trainer(pl.Trainer):
         super().__init__(**settings, callbacks=callbacks, plugins=plugins)
         if not self.barebones and all(isinstance(logger, DummyLogger) for logger in self.loggers):
             self.loggers = [KeepsNothing(Path(self.default_root_dir))]  # until there is a run, see _open_run
+        shorten_steps(self, quiet_profilers=(Timing,))
         keep_loaders(self)
         keep_plain_hyperparameters(self)
 

@@ -1,7 +1,7 @@
 """Hooks of any LightningModule and Callback, against Lightning's own Trainer: the same calls in the same order."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from playbook.testing.command import QUIET
+from playbook.training.lightning.hooks import TRANSFER
 from playbook.training.trainer import Trainer
 
 OWN = [  # methods of a LightningModule that users override, beside its hooks
@@ -89,12 +90,18 @@ def hooks_of(*owners: type) -> list[str]:
     return [name for name in names if name[0] != "_" and "dataloader" not in name and "sharded" not in name]
 
 
-def calls_of(trainer_class: type[pl.Trainer], settings: dict[str, Any]) -> tuple[list[str], Tensor, dict[str, float]]:
+def calls_of(
+    trainer_class: type[pl.Trainer], settings: dict[str, Any], left_alone: Collection[str] = ()
+) -> tuple[list[str], Tensor, dict[str, float]]:
     calls: list[str] = []
-    module = noting(Module, [*hooks_of(ModelHooks, DataHooks, CheckpointHooks), *OWN], "", calls)()
+    names = [name for name in (*hooks_of(ModelHooks, DataHooks, CheckpointHooks), *OWN) if name not in left_alone]
+    module = noting(Module, names, "", calls)()
     callback = noting(pl.Callback, hooks_of(pl.Callback), "callback.", calls)()
     trainer = trainer_class(**QUIET, max_epochs=2, log_every_n_steps=2, callbacks=[callback], **settings)
     trainer.fit(module)
+    if trainer_class is Trainer:
+        is_short = getattr(trainer.fit_loop.epoch_loop, "hooks", None) is not None
+        assert is_short == (TRANSFER[0] in left_alone), "the way through a step"
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
     calls.append("fitted")
     trainer.validate(module, verbose=False)
@@ -103,6 +110,15 @@ def calls_of(trainer_class: type[pl.Trainer], settings: dict[str, Any]) -> tuple
     return calls, module.net.weight.detach().clone(), metrics
 
 
+LIGHTNINGS_WAY: list[str] = []  # all hooks are overridden, those that move batches too
+SHORT_WAY = [*TRANSFER]
+SHORTEST_WAY = [*TRANSFER, "optimizer_step", "optimizer_zero_grad", "backward", "configure_gradient_clipping"]
+SHORTEST_WAY += [f"on_{name}" for name in ("before_zero_grad", "after_backward", "train_batch_start")]
+
+
+@pytest.mark.parametrize(
+    "left_alone", [LIGHTNINGS_WAY, SHORT_WAY, SHORTEST_WAY], ids=["Lightning's way", "short way", "shortest way"]
+)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -112,10 +128,61 @@ def calls_of(trainer_class: type[pl.Trainer], settings: dict[str, Any]) -> tuple
     ],
     ids=str,
 )  # fmt: skip
-def test_calls_metrics_and_weights_are_lightnings(workdir: Path, settings: dict[str, Any]) -> None:
-    theirs = calls_of(pl.Trainer, {"enable_checkpointing": False, **settings})
-    ours = calls_of(Trainer, {"run_dir": "run", **settings})
+def test_calls_metrics_and_weights_are_lightnings(
+    workdir: Path, settings: dict[str, Any], left_alone: list[str]
+) -> None:
+    theirs = calls_of(pl.Trainer, {"enable_checkpointing": False, **settings}, left_alone)
+    ours = calls_of(Trainer, {"run_dir": "run", **settings}, left_alone)
     assert len(theirs[0]) > 150, "the hooks are noted"
     assert ours[0] == theirs[0]
     assert torch.equal(ours[1], theirs[1])
     assert ours[2] == theirs[2]
+
+
+class Scales(pl.Callback):
+    """Changes what a step works on, in the hooks that may."""
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 0 and batch_idx == 1:
+            trainer.callbacks.append(Ends())  # type: ignore[attr-defined]  # set by a connector
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: Any, optimizer: torch.optim.Optimizer) -> None:
+        module.log("from_a_callback", 2.0, on_step=False, on_epoch=True)
+        for parameter in module.parameters():
+            if parameter.grad is not None:  # of a step that was left out
+                parameter.grad.mul_(0.5)
+
+
+class Ends(pl.Callback):
+    """Added within an epoch."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+        module.log("added_later", 1.0, on_step=False, on_epoch=True, reduce_fx="sum")
+
+
+class Leaves(Module):
+    """Ends each epoch before its fourth batch, and leaves one step out."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        return -1 if batch_idx == 3 else None
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return None if batch_idx == 1 else super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore:.*training_step.* returned .None.*")
+@pytest.mark.parametrize("module_class", [Module, Leaves])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])
+def test_what_hooks_change_counts(workdir: Path, module_class: type[Module], precision: Any) -> None:
+    weights, metrics, steps = [], [], []
+    for trainer_class, settings in ((pl.Trainer, {"enable_checkpointing": False}), (Trainer, {"run_dir": "run"})):
+        module = module_class()
+        trainer = trainer_class(**QUIET, max_epochs=2, precision=precision, callbacks=[Scales()], **settings)
+        trainer.fit(module)
+        weights.append(module.net.weight.detach().clone())
+        metrics.append({name: float(value) for name, value in trainer.callback_metrics.items()})
+        steps.append(trainer.global_step)
+    assert getattr(trainer.fit_loop.epoch_loop, "hooks", None) is not None, "the short way was taken"
+    assert torch.equal(*weights)
+    assert metrics[0] == metrics[1]
+    assert steps[0] == steps[1]

@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric
 
 from playbook.testing.command import UNSAVED
-from playbook.training.lightning import loaders, optimization, position, restart, results, settings
+from playbook.training.lightning import epoch_loop, hooks, loaders, optimization, position, restart, results, settings
 from running import ROOT
 
 FOLDER = ROOT / "playbook/training/lightning"
 FOLDER_NAME = "playbook.training.lightning."
-PARTS = (loaders, optimization, position, restart, results, settings)
+PARTS = (epoch_loop, hooks, loaders, optimization, position, restart, results, settings)
 inside = SimpleNamespace(**{name: value for part in PARTS for name, value in vars(part).items()})
 NUM_BATCHES = 4
 
@@ -105,6 +105,7 @@ HPARAMS = "lightning.pytorch.core.mixins.hparams_mixin"
 UTILITIES = "lightning.pytorch.utilities.data"
 OVERRIDES = "lightning.pytorch.overrides.distributed"
 EPOCH_LOOP = f"{LOOP}.epoch_loop"
+PRECISION = "lightning.pytorch.plugins.precision.Precision"
 CONNECTOR = "live.trainer._data_connector"
 USES = [
     Use("_num_ready_batches_reached", EPOCH_LOOP, "ends_epoch", "the last batch of an epoch"),
@@ -152,6 +153,22 @@ USES = [
     Use("_step_fn", "live.closure", "BatchClosure", "running a part of a batch"),
     Use("_backward_fn", "live.closure", "BatchClosure", "gradients of a part of a batch"),
     Use("_zero_grad_fn", "live.closure", "BatchClosure", "clearing gradients once a step"),
+    Use("_skip_backward", f"{EPOCH_LOOP}.automatic_optimization", "replace_closures", "weight averaging's batch norms"),
+    Use("_optimizer_step", "automatic._AutomaticOptimization", "replace_closures", "steps without idle hooks"),
+    Use("_make_backward_fn", "automatic._AutomaticOptimization", "replace_closures", "steps without idle hooks"),
+    Use("_on_before_zero_grad", "automatic._AutomaticOptimization", "replace_closures", "steps without idle hooks"),
+    Use("_optimizer_zero_grad", "automatic._AutomaticOptimization", "replace_closures", "steps without idle hooks"),
+    Use("_TrainingEpochLoop", "lightning.pytorch.loops.training_epoch_loop", "shorten_steps", "a loop of our own"),
+    Use("_DataLoaderIterDataFetcher", "lightning.pytorch.loops.fetchers", "shorten_steps", "dataloader_iter"),
+    Use("_should_check_val_epoch", EPOCH_LOOP, "shorten_steps", "whether an epoch validates"),
+    Use("_current_fx_name", "live.trainer.lightning_module", "StepHooks", "self.log in hooks"),
+    Use("_logger_connector", "live.trainer", "shorten_steps", "what self.log collects in a step"),
+    Use("_first_loop_iter", "live.trainer._logger_connector", "shorten_steps", "self.log in the first step"),
+    Use("_progress_bar_metrics", "live.trainer._logger_connector", "shorten_steps", "what a progress bar shows"),
+    Use("_callback_metrics", "live.trainer._logger_connector", "shorten_steps", "trainer.callback_metrics"),
+    Use("_logged_metrics", "live.trainer._logger_connector", "shorten_steps", "trainer.logged_metrics"),
+    Use("_wrap_closure", PRECISION, "has_plain_steps", "precisions that step in their own way"),
+    Use("_after_closure", PRECISION, "has_plain_steps", "precisions that step in their own way"),
     Use("_given_hyperparameters", HPARAMS, "is_built_by_command_line", "plain values"),
     Use("_given_hyperparameters_context", HPARAMS, "configured_by", "a module that is built again"),
     Use("_data_connector", "live.trainer", "replace_preparation", "loaders with other samplers"),

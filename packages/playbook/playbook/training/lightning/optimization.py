@@ -2,12 +2,16 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResult, _AutomaticOptimization
 from torch import Tensor
 from torch.optim import Optimizer
+
+from playbook.training.lightning.hooks import StepHooks
 
 
 class BatchClosure(Closure):
@@ -64,12 +68,77 @@ class BatchClosure(Closure):
 
 
 class _Optimization(_AutomaticOptimization):
+    """Lightning's way, but for plain steps, where hooks that nothing overrides are not called."""
+
     def __init__(self, trainer: Trainer, closure: Callable[..., BatchClosure]) -> None:
         super().__init__(trainer)
         self.closure = closure
 
+    @property
+    def hooks(self) -> StepHooks | None:
+        """Those of a plain step."""
+        return getattr(self.trainer.fit_loop.epoch_loop, "hooks", None)
+
     def _make_closure(self, kwargs: OrderedDict[str, Any], optimizer: Optimizer, batch_idx: int) -> Closure:
         return self.closure(self, kwargs, optimizer, batch_idx)
+
+    def _training_step(self, kwargs: OrderedDict[str, Any]) -> ClosureResult:
+        if (hooks := self.hooks) is None:
+            return super()._training_step(kwargs)
+        module = hooks.module
+        module.__dict__["_current_fx_name"] = "training_step"
+        context = hooks.precision.train_step_context() if hooks.has_context else nullcontext()
+        with hooks.in_strategy("training_step"), context:
+            output = module.training_step(*kwargs.values())
+        return ClosureResult.from_training_step_output(output, self.trainer.accumulate_grad_batches)
+
+    def _make_backward_fn(self, optimizer: Optimizer) -> Callable[[Tensor], None] | None:
+        if (hooks := self.hooks) is None or self._skip_backward:
+            return super()._make_backward_fn(optimizer)
+        return partial(_backward, hooks)
+
+    def _on_before_zero_grad(self, optimizer: Optimizer) -> None:
+        if (hooks := self.hooks) is None:
+            return super()._on_before_zero_grad(optimizer)
+        self.optim_progress.optimizer.zero_grad.increment_ready()
+        hooks("on_before_zero_grad", optimizer)
+        return self.optim_progress.optimizer.zero_grad.increment_started()
+
+    def _optimizer_zero_grad(self, batch_idx: int, optimizer: Optimizer) -> None:
+        if (hooks := self.hooks) is None:
+            return super()._optimizer_zero_grad(batch_idx, optimizer)
+        hooks.call_module("optimizer_zero_grad", self.trainer.current_epoch, batch_idx, optimizer)
+        return self.optim_progress.optimizer.zero_grad.increment_completed()
+
+    def _optimizer_step(self, batch_idx: int, train_step_and_backward_closure: Callable[[], Tensor | None]) -> None:
+        hooks = self.hooks
+        if hooks is None or hooks.overrides("optimizer_step"):
+            return super()._optimizer_step(batch_idx, train_step_and_backward_closure)
+        optimizer, progress = self.trainer.strategy.optimizers[0], self.optim_progress.optimizer.step
+
+        def closure() -> Tensor | None:
+            loss = train_step_and_backward_closure()
+            hooks("on_before_optimizer_step", optimizer)
+            if self.trainer.gradient_clip_val is not None or hooks.overrides("configure_gradient_clipping"):
+                hooks.call_module(
+                    "configure_gradient_clipping",
+                    optimizer,
+                    gradient_clip_val=self.trainer.gradient_clip_val,
+                    gradient_clip_algorithm=self.trainer.gradient_clip_algorithm,
+                )
+            return loss
+
+        progress.increment_ready()
+        with hooks.in_module("optimizer_step"):
+            optimizer.step(closure=closure)  # type: ignore[arg-type]  # None where training_step returned none
+        return progress.increment_completed()
+
+
+def _backward(hooks: StepHooks, loss: Tensor) -> None:
+    with hooks.in_strategy("backward"):
+        hooks("on_before_backward", loss)
+        hooks.module.backward(loss)
+        hooks("on_after_backward")
 
 
 def replace_closures(trainer: Trainer, closure: Callable[..., BatchClosure]) -> None:
