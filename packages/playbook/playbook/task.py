@@ -16,6 +16,8 @@ from playbook.batches import named_inputs, num_samples
 from playbook.data.classes import count_classes, targets_of
 from playbook.errors import UserError
 from playbook.facts import unpack
+from playbook.metrics import BatchedMetrics
+from playbook.optim.fused import fused_option
 from playbook.optim.groups import parameter_groups, split_groups
 from playbook.optim.rules import describe, freeze, hold_frozen_norms, read_rules, settings_of
 from playbook.optim.schedules import keep_shares, peak_rate, scheduler_config
@@ -95,6 +97,7 @@ class Task(LightningModule):
         self._groups_in_words = ""
         metrics = metrics.clone()
         metrics.add_metrics({"loss": MeanMetric()})
+        metrics = BatchedMetrics(metrics)
         self.train_metrics = metrics.clone(prefix="train/")
         self.val_metrics = metrics.clone(prefix="val/")
         self.test_metrics = metrics.clone(prefix="test/")
@@ -134,7 +137,7 @@ class Task(LightningModule):
                 raise ValueError(f"parameter_groups: {optimizer_class.__name__} has no weight_decay")
             groups = [{"params": [parameter for group in groups for parameter in group["params"]]}]
         groups, group_settings = split_groups(groups, settings)
-        optimizer = self.optimizer(groups)
+        optimizer = self.optimizer(groups, **fused_option(optimizer_class, self.optimizer, self._trainer))
         scheduler = None if self.schedule is None else self._build_schedule(optimizer)
         if self.parameter_rules:
             peaks = [peak_rate(group, index, scheduler) for index, group in enumerate(optimizer.param_groups)]

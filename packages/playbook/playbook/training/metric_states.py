@@ -6,6 +6,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 from torchmetrics import Metric
 
+from playbook.metrics import BatchedMetrics
 from playbook.training.lightning.results import logged_values
 
 
@@ -17,9 +18,12 @@ class MetricStates:
         self.logged = set(self.results)
         modules = [*trainer.lightning_module.modules(), *self.results.values()]
         metrics = [module for module in modules if isinstance(module, Metric)]
+        self.pending = [(module, list(module.pending)) for module in modules if isinstance(module, BatchedMetrics)]
         self.states = [(metric, _copied(metric.metric_state), metric._update_count) for metric in metrics]
 
     def restore(self) -> None:
+        for collection, batches in self.pending:
+            collection.wait_for(batches)
         for key in set(self.results) - self.logged:
             del self.results[key]
         for metric, state, updates in self.states:

@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import move_data_to_device
 from torchmetrics import Metric
 
+from playbook.metrics import BatchedMetrics
 from playbook.processes import gathered, shard_of
 from playbook.seeding import derived_seed, seed_generators
 from playbook.training.lightning.position import count_validation_from_its_start, position, set_batch
@@ -74,6 +75,8 @@ class ExactResume(Callback):
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             end_restart(trainer)  # as above, where the run was stopped during the validation of an epoch
             count_validation_from_its_start(trainer)
+            for _, collection in _collections(pl_module):
+                collection.flush()
             self._filled = {name for name, metric in _metrics(pl_module) if metric.update_called}
             self._seed(trainer, VALIDATION)
 
@@ -86,7 +89,8 @@ class ExactResume(Callback):
             for name, metric in _metrics(pl_module)
             if self._filled is None or name in self._filled  # a validation that was cut off begins anew
         }
-        state = {"metrics": metrics, "logged": epoch_sums(trainer)}
+        pending = {name: collection.pending for name, collection in _collections(pl_module) if self._filled is None}
+        state = {"metrics": metrics, "pending": pending, "logged": epoch_sums(trainer)}
         state = move_data_to_device(state, torch.device("cpu"))
         checkpoint["metric_states"] = gathered(trainer, state)  # by rank
         checkpoint["callback_metrics"] = {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -106,6 +110,8 @@ class ExactResume(Callback):
             return
         state = move_data_to_device(states[trainer.global_rank], pl_module.device)
         self._saved["logged"] = state["logged"]
+        for name, collection in _collections(pl_module):
+            collection.wait_for(state.get("pending", {}).get(name, []))
         for name, metric in _metrics(pl_module):
             if name in state["metrics"]:
                 for key, value in state["metrics"][name]["state"].items():
@@ -122,3 +128,7 @@ class ExactResume(Callback):
 
 def _metrics(module: LightningModule) -> list[tuple[str, Metric]]:
     return [(name, metric) for name, metric in module.named_modules() if isinstance(metric, Metric)]
+
+
+def _collections(module: LightningModule) -> list[tuple[str, BatchedMetrics]]:
+    return [(name, part) for name, part in module.named_modules() if isinstance(part, BatchedMetrics)]
