@@ -55,24 +55,24 @@ class GuardedSamples(Dataset):
 
     def __getitems__(self, keys: list[Any]) -> list[Any]:
         if self.tensors is not None:
-            indices = torch.tensor([_index(key) for key in keys])
+            indices = torch.tensor([index_of(key) for key in keys])
             return Gathered(tensor[indices] for tensor in self.tensors)
         samples = [self[key] for key in keys]
         for step in range(1, 1 + MAX_TRIES if self.fills else 0):
             if not all(isinstance(sample, Failure) for sample in samples):
                 break
-            index = (_index(keys[-1]) + step) % len(self)
+            index = (index_of(keys[-1]) + step) % len(self)
             samples.append(self[(keys[-1][0], index, index) if isinstance(keys[-1], tuple) else index])
         return samples
 
     def __getitem__(self, key: Any) -> Any:
         worker = get_worker_info() if self.in_hand else None
         if worker is not None:
-            self.in_hand[worker.id] = _index(key)
+            self.in_hand[worker.id] = index_of(key)
         try:
             return self.dataset[key]
         except Exception as error:  # whatever the user's data set raises
-            index = _index(key)
+            index = index_of(key)
             file = getattr(error, "filename", None) or file_of(self.dataset, index)
             cause = _cause(error).removeprefix(f"{file}: ")  # which the place names already
             return Failure(self.name, index, f"{self.describe(index, file)}: {cause}", _trace(error))
@@ -134,7 +134,8 @@ def _trace(error: Exception) -> str:
     return "\n" + "".join(traceback.format_exception(type(error), error, error.__traceback__.tb_next))
 
 
-def _index(key: Any) -> int:
+def index_of(key: Any) -> int:
+    """The index of a sample in its data set, from what a sampler yields."""
     return int(key[1] if isinstance(key, tuple) else key)
 
 

@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal
 
-from torch.utils.data import DataLoader, default_collate
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, default_collate
 
-from playbook.data.guard import CollateLoaded, GuardedBatches, GuardedSamples, unfailing
+from playbook.data.guard import CollateLoaded, GuardedBatches, GuardedSamples, index_of, unfailing
+from playbook.data.order import EpochOrder
 from playbook.data.signals import handles_deaths, leave_out_of_torch_handler, time_out, without_torch_handler
 from playbook.errors import UserError
 
@@ -61,6 +64,12 @@ class Loader(DataLoader):
         self.indices: deque[list[int]] = deque()  # in an evaluation, of the samples of each batch, until they are taken
 
     def __iter__(self) -> Iterator[Any]:
+        if self._guarded.tensors is not None and not self.num_workers and not self.pin_memory:
+            yield from self._gathered_batches(self._guarded.tensors)
+        else:
+            yield from self._fetched_batches()
+
+    def _fetched_batches(self) -> Iterator[Any]:
         with self._watched(self._last_pass), without_torch_handler():
             batches: Any = super().__iter__()
         if self.num_workers:
@@ -97,6 +106,24 @@ class Loader(DataLoader):
                 if is_evaluation:
                     self.indices.append([int(index) for index in indices if index not in failed])
                 yield batch
+
+    def _gathered_batches(self, tensors: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
+        """Batches of data in tensors, without torch's way through single samples, which takes a quarter millisecond."""
+        is_evaluation = self._guarded.name != "train"
+        self.indices.clear()
+        for rows in self._batches_of_indices():
+            if is_evaluation:
+                self.indices.append(rows.tolist())
+            yield [tensor[rows] for tensor in tensors]
+
+    def _batches_of_indices(self) -> Iterator[Tensor]:
+        if isinstance(self.sampler, EpochOrder) and self.sampler.shuffle and type(self.batch_sampler) is BatchSampler:
+            for rows in self.sampler.rest()[1][:, 0].split(self.batch_sampler.batch_size):
+                if len(rows) == self.batch_sampler.batch_size or not self.drop_last:
+                    yield rows
+        else:
+            for keys in self.batch_sampler:
+                yield torch.tensor([index_of(key) for key in keys])
 
     @property
     def samples(self) -> Any:

@@ -45,10 +45,15 @@ class EpochOrder(DistributedSampler):
     def __iter__(self) -> Iterator[Any]:
         if not self.shuffle:
             return iter(self.indices[self.rank : self.num_used() : self.num_replicas])
+        epoch, rest = self.rest()
+        return ((epoch, index, draw) for index, draw in rest.tolist())
+
+    def rest(self) -> tuple[int, Tensor]:
+        """The epoch, and index and draw of those of its samples that this process has not trained on, (N, 2)."""
         # asked here, not by set_epoch: Lightning calls that after iter(), too late for workers that fetch ahead
         epoch, batch = self.data._position()
         own = self.draws(epoch)[self.rank :: self.num_replicas]
-        return ((epoch, index, draw) for index, draw in own[batch * self.data.batch_size :].tolist())
+        return epoch, own[batch * self.data.batch_size :]
 
     def draws(self, epoch: int) -> Tensor:
         """Index and draw of an epoch's samples, of all ranks together, (N, 2)."""
