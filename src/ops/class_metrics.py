@@ -180,6 +180,6 @@ def check_labels(logits: Tensor, target: Tensor, num_classes: int, has_members: 
         raise UserError(f"num_classes: expected labels (B,) or probabilities {shape}, got {got}")
     if target.is_floating_point():
         return
-    low, high = target.min().item(), target.max().item()
+    low, high = (value.item() for value in target.aminmax())
     if low < 0 or high >= num_classes:
         raise UserError(f"num_classes: labels run from {low} to {high}, expected 0 to {num_classes - 1}")
