@@ -54,7 +54,7 @@ class RepeatedDigits(Digits):
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        images, targets = self.train_set.tensors
+        images, targets = self.train_set.tensors  # type: ignore[attr-defined]  # a TensorDataset
         self.train_set = TensorDataset(images.repeat(REPEATS, 1, 1, 1), targets.repeat(REPEATS))
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     data = RepeatedDigits()
     data.setup("fit")
-    num_batches = len(data.train_set) // 64 + 1
+    num_batches = len(loaders(data)[0])
     variants: dict[str, Callable[[int], None]] = {
         "plain loop, DataLoader": partial(plain, data, False, None),
         "plain loop, batches cut before, fused AdamW": partial(plain, data, True, True),

@@ -137,7 +137,8 @@ class Task(LightningModule):
                 raise ValueError(f"parameter_groups: {optimizer_class.__name__} has no weight_decay")
             groups = [{"params": [parameter for group in groups for parameter in group["params"]]}]
         groups, group_settings = split_groups(groups, settings)
-        optimizer = self.optimizer(groups, **fused_option(optimizer_class, self.optimizer, self._trainer))
+        options: dict[str, Any] = fused_option(optimizer_class, self.optimizer, self._trainer)
+        optimizer = self.optimizer(groups, **options)
         scheduler = None if self.schedule is None else self._build_schedule(optimizer)
         if self.parameter_rules:
             peaks = [peak_rate(group, index, scheduler) for index, group in enumerate(optimizer.param_groups)]

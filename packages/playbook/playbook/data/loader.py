@@ -122,6 +122,7 @@ class Loader(DataLoader):
                 if len(rows) == self.batch_sampler.batch_size or not self.drop_last:
                     yield rows
         else:
+            assert self.batch_sampler is not None, "data in tensors is cut into batches here"
             for keys in self.batch_sampler:
                 yield torch.tensor([index_of(key) for key in keys])
 

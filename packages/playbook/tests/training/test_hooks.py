@@ -174,15 +174,17 @@ class Leaves(Module):
 @pytest.mark.parametrize("module_class", [Module, Leaves])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])
 def test_what_hooks_change_counts(workdir: Path, module_class: type[Module], precision: Any) -> None:
-    weights, metrics, steps = [], [], []
-    for trainer_class, settings in ((pl.Trainer, {"enable_checkpointing": False}), (Trainer, {"run_dir": "run"})):
+    weights, metrics, steps, trainers = [], [], [], []
+    for trainer_class, setting in ((pl.Trainer, {"enable_checkpointing": False}), (Trainer, {"run_dir": "run"})):
         module = module_class()
-        trainer = trainer_class(**QUIET, max_epochs=2, precision=precision, callbacks=[Scales()], **settings)
+        settings: dict[str, Any] = {**QUIET, **setting, "max_epochs": 2, "precision": precision}
+        trainer = trainer_class(**settings, callbacks=[Scales()])
         trainer.fit(module)
         weights.append(module.net.weight.detach().clone())
         metrics.append({name: float(value) for name, value in trainer.callback_metrics.items()})
         steps.append(trainer.global_step)
-    assert getattr(trainer.fit_loop.epoch_loop, "hooks", None) is not None, "the short way was taken"
+        trainers.append(trainer)
+    assert getattr(trainers[1].fit_loop.epoch_loop, "hooks", None) is not None, "the short way was taken"
     assert torch.equal(*weights)
     assert metrics[0] == metrics[1]
     assert steps[0] == steps[1]
