@@ -21,6 +21,8 @@ LAYERS = [
         "playbook.charts",
         "playbook.results",
         "playbook.facts",
+        "playbook.lazy",
+        "playbook.metrics",
     ],
     [
         "playbook.project",

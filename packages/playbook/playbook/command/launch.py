@@ -14,6 +14,7 @@ from playbook.command.arguments import Invocation
 from playbook.command.reports import reserved_stdout
 from playbook.command.verb import Finished
 from playbook.errors import HowTo, Stopped, UserError
+from playbook.lazy import import_by_name
 from playbook.processes import (
     RANK0_GRACE_S,
     calm_torch,
@@ -124,6 +125,7 @@ def import_quietly() -> tuple[Any, Any]:
     former = signal.signal(signal.SIGINT, _leave) if main_thread else None
     try:
         with no_collection():
+            import_by_name()
             from playbook.command import cli, messages
     finally:
         if main_thread:
