@@ -1,5 +1,6 @@
 """Communication between the processes of one training; imports torch lazily, so that errors appear at once."""
 
+import atexit
 import gc
 import os
 import signal
@@ -65,7 +66,8 @@ def no_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # later collections leave these objects out, too
+        gc.freeze()  # later collections leave these objects out, too, but for the last one
+        atexit.register(gc.unfreeze)
         gc.enable()
 
 

@@ -50,7 +50,7 @@ class Digits(Data):
         if shift < 0:
             raise ValueError(f"shift: expected at least 0 pixels, got {shift}")
         self.shift = shift
-        self.augment = self._shifted if shift else None
+        self.augment_batch = self._shifted if shift else None
         self.save_hyperparameters()
 
     def setup(self, stage: str) -> None:
@@ -73,11 +73,13 @@ class Digits(Data):
     def preprocessing(self) -> dict[str, Any]:
         return reading_of(1, [{"cover": [8, 8]}, {"divide": 255}])
 
-    def _shifted(self, sample: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        image, target = sample  # (1, 8, 8), ()
-        top, left = torch.randint(0, 2 * self.shift + 1, (2,)).tolist()
-        image = pad(image, [self.shift] * 4)  # (1, 8 + 2 shift, 8 + 2 shift)
-        return image[:, top : top + 8, left : left + 8], target
+    def _shifted(self, tensors: list[Tensor], draws: Tensor) -> list[Tensor]:
+        image, target = tensors  # (B, 1, 8, 8), (B,)
+        image = pad(image, [self.shift] * 4)  # (B, 1, 8 + 2 shift, 8 + 2 shift)
+        top, left = (draws * (2 * self.shift + 1)).long().unbind(dim=1)
+        batch, side = torch.arange(len(image))[:, None, None], torch.arange(8)
+        moved = image[batch, :, (top[:, None] + side)[:, :, None], (left[:, None] + side)[:, None]]  # (B, 8, 8, 1)
+        return [moved.permute(0, 3, 1, 2).contiguous(), target]
 
 
 def load_digits() -> tuple[Tensor, Tensor]:

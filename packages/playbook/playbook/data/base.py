@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,10 @@ class Data(LightningDataModule):
     # random changes of one training sample; it may draw from Python, NumPy or torch, all are seeded. Leave it None if
     # nothing changes: seeding has its cost at every sample (benchmarks/LOG.md)
     augment: Callable[[Any], Any] | None = None
+    # of a TensorDataset, in place of `augment`: changes a whole batch at once. Takes its tensors (B, …) and uniform
+    # random numbers in [0, 1), (B, num_draws), which depend on the same as those of `augment`
+    augment_batch: Callable[[list[Tensor], Tensor], Iterable[Tensor]] | None = None
+    num_draws = 2
     collate: Callable[[list[Any]], Any] | None = staticmethod(default_collate)  # makes a batch of samples
     # what `draw` paints on: bytes (3, H, W) from a path or bytes of a file; None where inputs are no images
     picture: Callable[[Any], Tensor] | None = None
@@ -237,7 +241,8 @@ class Data(LightningDataModule):
         raise NotImplementedError
 
     def train_dataloader(self) -> DataLoader:
-        return self._loader("train", SeededSamples(self.train_set, self.seed, self.augment), shuffle=True)
+        samples = SeededSamples(self.train_set, self.seed, self.augment, self.augment_batch, self.num_draws)
+        return self._loader("train", samples, shuffle=True)
 
     def val_dataloader(self) -> DataLoader:
         return self._loader("val", self.val_set)

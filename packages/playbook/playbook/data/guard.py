@@ -47,16 +47,15 @@ class GuardedSamples(Dataset):
         self.dataset = dataset
         self.name = name
         self.fills = fills
-        self.tensors = tensors_of(dataset) if gathers else None
+        self.take = batches_of(dataset) if gathers else None
         self.in_hand = multiprocessing.RawArray("q", [-1] * num_workers)  # by worker, in shared memory
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitems__(self, keys: list[Any]) -> list[Any]:
-        if self.tensors is not None:
-            indices = torch.tensor([index_of(key) for key in keys])
-            return Gathered(tensor[indices] for tensor in self.tensors)
+        if self.take is not None:
+            return Gathered(self.take(*rows_of(keys)))
         samples = [self[key] for key in keys]
         for step in range(1, 1 + MAX_TRIES if self.fills else 0):
             if not all(isinstance(sample, Failure) for sample in samples):
@@ -98,11 +97,17 @@ class GuardedBatches(GuardedSamples):
         return self.dataset.__getitems__(keys)
 
 
-def tensors_of(dataset: Any) -> tuple[Tensor, ...] | None:
-    """The tensors that a data set holds its samples in, if it gives them as they are; else None."""
-    if type(dataset) is SeededSamples and dataset.augment is None:
-        dataset = dataset.dataset
-    return dataset.tensors if type(dataset) is TensorDataset else None
+def batches_of(dataset: Any) -> Callable[[int, Tensor], list[Tensor]] | None:
+    """What takes whole batches out of a data set that holds its samples in tensors, by the epoch and rows (B, 2)."""
+    if type(dataset) is TensorDataset:
+        dataset = SeededSamples(dataset, seed=0)
+    return dataset.take if type(dataset) is SeededSamples and dataset.takes_batches() else None
+
+
+def rows_of(keys: list[Any]) -> tuple[int, Tensor]:
+    """Epoch, and index and draw of each sample, (B, 2), from what a sampler yields."""
+    keys = [key if isinstance(key, tuple) else (0, key, key) for key in keys]
+    return keys[0][0], torch.tensor([key[1:] for key in keys])
 
 
 def find_failures(dataset: Any, name: str) -> list[Failure]:

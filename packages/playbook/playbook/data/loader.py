@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, default_collate
 
-from playbook.data.guard import CollateLoaded, GuardedBatches, GuardedSamples, index_of, unfailing
+from playbook.data.guard import CollateLoaded, GuardedBatches, GuardedSamples, rows_of, unfailing
 from playbook.data.order import EpochOrder
 from playbook.data.signals import handles_deaths, leave_out_of_torch_handler, time_out, without_torch_handler
 from playbook.errors import UserError
@@ -64,10 +63,8 @@ class Loader(DataLoader):
         self.indices: deque[list[int]] = deque()  # in an evaluation, of the samples of each batch, until they are taken
 
     def __iter__(self) -> Iterator[Any]:
-        if self._guarded.tensors is not None and not self.num_workers and not self.pin_memory:
-            yield from self._gathered_batches(self._guarded.tensors)
-        else:
-            yield from self._fetched_batches()
+        take = None if self.num_workers or self.pin_memory else self._guarded.take
+        yield from self._fetched_batches() if take is None else self._taken_batches(take)
 
     def _fetched_batches(self) -> Iterator[Any]:
         with self._watched(self._last_pass), without_torch_handler():
@@ -107,24 +104,25 @@ class Loader(DataLoader):
                     self.indices.append([int(index) for index in indices if index not in failed])
                 yield batch
 
-    def _gathered_batches(self, tensors: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
+    def _taken_batches(self, take: Callable[[int, Tensor], list[Tensor]]) -> Iterator[list[Tensor]]:
         """Batches of data in tensors, without torch's way through single samples, which takes a quarter millisecond."""
         is_evaluation = self._guarded.name != "train"
         self.indices.clear()
-        for rows in self._batches_of_indices():
+        for epoch, rows in self._rows():
             if is_evaluation:
-                self.indices.append(rows.tolist())
-            yield [tensor[rows] for tensor in tensors]
+                self.indices.append(rows[:, 0].tolist())
+            yield take(epoch, rows)
 
-    def _batches_of_indices(self) -> Iterator[Tensor]:
+    def _rows(self) -> Iterator[tuple[int, Tensor]]:
+        """The epoch, and index and draw of each sample, (B, 2), of each batch."""
         if isinstance(self.sampler, EpochOrder) and self.sampler.shuffle and type(self.batch_sampler) is BatchSampler:
-            for rows in self.sampler.rest()[1][:, 0].split(self.batch_sampler.batch_size):
+            epoch, rest = self.sampler.rest()
+            for rows in rest.split(self.batch_sampler.batch_size):
                 if len(rows) == self.batch_sampler.batch_size or not self.drop_last:
-                    yield rows
+                    yield epoch, rows
         else:
             assert self.batch_sampler is not None, "data in tensors is cut into batches here"
-            for keys in self.batch_sampler:
-                yield torch.tensor([index_of(key) for key in keys])
+            yield from map(rows_of, self.batch_sampler)
 
     @property
     def samples(self) -> Any:

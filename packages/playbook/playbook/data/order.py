@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, DistributedSampler
+from torch.utils.data import Dataset, DistributedSampler, TensorDataset
 
 from playbook.data.classes import balanced_order, targets_of
 from playbook.data.lengths import bucketed_order, lengths_of
@@ -121,10 +121,23 @@ def _required_lengths(data: Any) -> Tensor:
 
 
 class SeededSamples(Dataset):
-    """A training set whose augmentation is a function of (seed, epoch, draw), see `EpochOrder`."""
+    """A training set whose augmentation is a function of (seed, epoch, draw), see `EpochOrder`.
 
-    def __init__(self, dataset: Any, seed: int, augment: Any) -> None:
+    Args:
+        dataset: the samples.
+        seed: of the training.
+        augment: changes a sample; None for none.
+        augment_batch: changes a batch of a TensorDataset at once, in place of `augment`: takes its tensors (B, …) and
+            uniform random numbers in [0, 1), (B, num_draws).
+        num_draws: random numbers of a sample for `augment_batch`.
+    """
+
+    def __init__(
+        self, dataset: Any, seed: int, augment: Any = None, augment_batch: Any = None, num_draws: int = 2
+    ) -> None:
         self.dataset, self.seed, self.augment = dataset, seed, augment
+        self.augment_batch, self.num_draws = augment_batch, num_draws
+        self._draws: tuple[int, Tensor] = (-1, torch.empty(0))  # an epoch, and the random numbers of all its samples
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -132,7 +145,28 @@ class SeededSamples(Dataset):
     def __getitem__(self, key: tuple[int, int, int] | int) -> Any:
         # overfit_batches brings a sampler of plain indices
         epoch, index, draw = key if isinstance(key, tuple) else (0, key, key)
+        if self.augment_batch is not None:
+            return tuple(tensor[0] for tensor in self.take(epoch, torch.tensor([[index, draw]])))
         if self.augment is None:
             return self.dataset[index]
         with seeded(self.seed, epoch, draw):
             return self.augment(self.dataset[index])
+
+    def takes_batches(self) -> bool:
+        """Whether `take` may replace single samples."""
+        return type(self.dataset) is TensorDataset and self.augment is None
+
+    def take(self, epoch: int, rows: Tensor) -> list[Tensor]:
+        """The tensors of a batch, augmented.
+
+        Args:
+            epoch: counted from 0.
+            rows: index and draw of each sample, (B, 2).
+        """
+        tensors = [tensor[rows[:, 0]] for tensor in self.dataset.tensors]
+        if self.augment_batch is None:
+            return tensors
+        if epoch != self._draws[0]:
+            generator = torch.Generator().manual_seed(derived_seed(self.seed, epoch, len(self)))
+            self._draws = epoch, torch.rand(len(self), self.num_draws, generator=generator)
+        return list(self.augment_batch(tensors, self._draws[1][rows[:, 1]]))
