@@ -8,8 +8,9 @@ and with a square of 8 blanked; no net. One thread; alternating, medians.
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+if __name__ == "__main__":  # gpu.py, which imports this file, needs the GPU and all threads
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import statistics
 import sys

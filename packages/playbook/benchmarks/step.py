@@ -10,8 +10,9 @@ Times are CPU time of the process, so that other programs disturb them less.
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+if __name__ == "__main__":  # gpu.py, which imports this file, needs the GPU and all threads
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ["PL_GLOBAL_SEED"] = "1"
 
 import contextlib
