@@ -86,6 +86,13 @@ def test_adamw_when_nothing_is_said() -> None:
     assert decays(optimizer) == [0.01, 0.0]
 
 
+@pytest.mark.parametrize(("precision", "is_fused"), [("32-true", True), ("bf16-mixed", False)])
+def test_adamw_steps_fused_where_its_gradients_can_be_clipped(precision: str, is_fused: bool) -> None:
+    trainer, _ = fit(Fit(), precision=precision, gradient_clip_val=0.1, accelerator="cpu")
+    assert bool(trainer.optimizers[0].param_groups[0]["fused"]) == is_fused
+    assert trainer.global_step == 5
+
+
 def test_the_chosen_weight_decay_reaches_weights_alone() -> None:
     optimizer = Fit(optimizer=partial(optim.AdamW, lr=0.1, weight_decay=0.3)).configure_optimizers()
     assert decays(optimizer) == [0.3, 0.0]

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from lightning.pytorch.plugins.precision import MixedPrecision
 from torch.optim import Adam, AdamW
 
 OTHER_KERNELS = ("capturable", "differentiable")
@@ -24,5 +25,6 @@ def fused_option(optimizer_class: Any, factory: Any, trainer: Any) -> dict[str, 
     if optimizer_class not in (Adam, AdamW) or is_chosen or any(choices.get(name) for name in OTHER_KERNELS):
         return {}
     on_cpu = trainer is not None and trainer.world_size == 1 and trainer.strategy.root_device.type == "cpu"
-    scales_losses = getattr(getattr(trainer, "precision_plugin", None), "scaler", None) is not None
-    return {"fused": True} if on_cpu and not scales_losses else {}
+    # where losses are scaled, a fused step unscales by itself; Lightning clips no gradients then, in bf16 neither
+    is_mixed = isinstance(getattr(trainer, "precision_plugin", None), MixedPrecision)
+    return {"fused": True} if on_cpu and not is_mixed else {}

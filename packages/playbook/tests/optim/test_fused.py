@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from torch.optim import SGD, Adam, AdamW
 
 from playbook.optim.fused import fused_option
 
 
-def trainer(device: str = "cpu", world_size: int = 1, scaler: Any = None) -> Any:
+def trainer(device: str = "cpu", world_size: int = 1, precision: Any = None) -> Any:
     strategy = SimpleNamespace(root_device=torch.device(device))
-    return SimpleNamespace(world_size=world_size, strategy=strategy, precision_plugin=SimpleNamespace(scaler=scaler))
+    return SimpleNamespace(world_size=world_size, strategy=strategy, precision_plugin=precision or Precision())
 
 
 def test_on_the_cpu() -> None:
@@ -31,8 +32,8 @@ def test_choices_stay(keywords: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize(
     "where",
-    [trainer("cuda"), trainer(world_size=2), trainer(scaler=object()), None],
-    ids=["GPU", "DDP", "fp16", "alone"],
+    [trainer("cuda"), trainer(world_size=2), trainer(precision=MixedPrecision("bf16-mixed", "cpu")), None],
+    ids=["GPU", "DDP", "bf16", "alone"],
 )
 def test_elsewhere_torch_chooses(where: Any) -> None:
     assert fused_option(AdamW, AdamW, where) == {}

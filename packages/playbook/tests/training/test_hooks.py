@@ -188,3 +188,14 @@ def test_what_hooks_change_counts(workdir: Path, module_class: type[Module], pre
     assert torch.equal(*weights)
     assert metrics[0] == metrics[1]
     assert steps[0] == steps[1]
+
+
+def test_a_loader_is_trained_on_twice(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", "1")
+    loader = Module().train_dataloader()
+    weights = []
+    for name in ("first", "second"):
+        module = Module()
+        Trainer(**QUIET, max_epochs=1, run_dir=name, num_sanity_val_steps=0).fit(module, loader)
+        weights.append(module.net.weight.detach().clone())
+    assert torch.equal(*weights)

@@ -34,7 +34,8 @@ def make_replayable(trainer: Trainer, batch: int) -> None:
         print(f"resuming within an epoch, but not exactly: {'; '.join(dict.fromkeys(obstacles))}", flush=True)
     plain = [loader for loader in loaders if isinstance(loader, DataLoader) and not hasattr(loader, "load_state_dict")]
     for loader in plain:
-        loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
+        if not isinstance(loader, _Replayable):  # of a former fit
+            loader.__class__ = type(type(loader).__name__, (_Replayable, type(loader)), {})
         loader.__dict__["_replay"] = (trainer, {trainer.current_epoch: batch})
     if plain:
         restart_fetching(trainer)
