@@ -88,7 +88,7 @@ def test_adamw_when_nothing_is_said() -> None:
 
 @pytest.mark.parametrize(("precision", "is_fused"), [("32-true", True), ("bf16-mixed", False)])
 def test_adamw_steps_fused_where_its_gradients_can_be_clipped(precision: str, is_fused: bool) -> None:
-    trainer, _ = fit(Fit(), precision=precision, gradient_clip_val=0.1, accelerator="cpu")
+    trainer, _ = fit(Fit(), precision=precision, gradient_clip_val=0.1)
     assert bool(trainer.optimizers[0].param_groups[0]["fused"]) == is_fused
     assert trainer.global_step == 5
 
