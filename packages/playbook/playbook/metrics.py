@@ -76,7 +76,7 @@ class BatchedMetrics(MetricCollection):
         return super().__getitem__(key, copy_state)
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        self.flush()  # where it is; its metrics go elsewhere
+        self.pending = [{name: fn(value) for name, value in batch.items()} for batch in self.pending]
         return super()._apply(fn, *args, **kwargs)
 
     def _of_samples(self, values: dict[str, Any]) -> dict[str, Tensor] | None:

@@ -121,3 +121,13 @@ def test_groups_and_names_stay() -> None:
     assert set(metrics.clone(prefix="val/").compute()) == {"val/a_x", "val/b_x"}
     assert metrics.compute() == {"a_x": 2.0, "b_x": 2.0}
     assert not metrics.compute_groups
+
+
+def test_what_waits_moves_with_its_metrics() -> None:
+    """Without an update: where a checkpoint continues, sums would be rounded otherwise."""
+    metrics = BatchedMetrics(collection())
+    for batch in batches([4, 4]):
+        metrics.update(**batch)
+    metrics.to("meta")
+    assert [batch["preds"].device.type for batch in metrics.pending] == ["meta", "meta"]
+    assert not any(metric.update_called for metric in metrics.values())
