@@ -5,7 +5,7 @@ when it is continued: a validation, a plateau step, a whole epoch. Each context 
 the time of one save. tests/training/resume/test_exact.py sweeps over every step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
@@ -20,6 +20,19 @@ def position(trainer: Trainer) -> tuple[int, int]:
     progress: Any = loop.epoch_progress.current
     is_in_epoch = progress.started > progress.processed
     return progress.processed, loop.epoch_loop.batch_progress.current.ready if is_in_epoch else 0
+
+
+def cut_epoch(checkpoint: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Number of the last epoch of a checkpoint, from 1, and of its batches, if it ended before it had seen all.
+
+    A training that ends within an epoch, by max_steps or a callback, counts the epoch as done.
+    """
+    loops = checkpoint.get("loops", {}).get("fit_loop")
+    if loops is None:
+        return None
+    epoch, batches = loops["epoch_progress"]["current"], loops["epoch_loop.batch_progress"]
+    is_cut = epoch["ready"] == epoch["processed"] and not batches["is_last_batch"]
+    return (epoch["processed"], batches["current"]["ready"]) if is_cut and batches["current"]["ready"] else None
 
 
 def epochs_done(trainer: Trainer) -> int:

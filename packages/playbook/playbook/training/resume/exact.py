@@ -12,7 +12,12 @@ from torchmetrics import Metric
 from playbook.metrics import BatchedMetrics
 from playbook.processes import gathered, shard_of
 from playbook.seeding import derived_seed, seed_generators
-from playbook.training.lightning.position import count_validation_from_its_start, position, set_batch
+from playbook.training.lightning.position import (
+    count_validation_from_its_start,
+    cut_epoch,
+    position,
+    set_batch,
+)
 from playbook.training.lightning.restart import end_restart, end_restart_between_epochs
 from playbook.training.lightning.results import add_epoch_sums, epoch_sums
 from playbook.training.resume.checkpoint import Checkpoint
@@ -98,6 +103,11 @@ class ExactResume(Callback):
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if trainer.state.fn != "fit":
             return
+        if (cut := cut_epoch(checkpoint)) is not None and trainer.is_global_zero:
+            print(
+                f"epoch {cut[0]} ended after {cut[1]} batches: its others are left out, epoch {cut[0] + 1} is next",
+                flush=True,
+            )
         self._saved = {"callback_metrics": checkpoint.get("callback_metrics", {})}
         states = checkpoint.get("metric_states", [])
         if len(states) != trainer.world_size:

@@ -47,6 +47,14 @@ def test_a_limit_of_steps(cli: Cli) -> None:
         assert_same_ending(f"cut-{step}", "whole")
 
 
+@pytest.mark.slow
+def test_an_epoch_that_max_steps_has_cut_is_said(cli: Cli) -> None:
+    limit = ("--trainer.max_epochs", "-1", "--trainer.max_steps")
+    assert fit(cli, CNN_DIGITS, "run", *limit, "3").code == 0
+    done = resume(cli, CNN_DIGITS, "run", *limit, "4")
+    assert "epoch 1 ended after 3 batches: its others are left out, epoch 2 is next" in done.out
+
+
 @pytest.mark.parametrize(
     ("size", "again", "steps"), [(100, ", 50 of them are repeated", 4), (500, ", 250 of them", 2), (375, "", 1)]
 )
