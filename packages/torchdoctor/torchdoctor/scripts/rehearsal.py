@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchdoctor import blame, failure, source
 from torchdoctor.evaluation import GRAPH_IN_EVAL, matters
-from torchdoctor.findings import Finding, Place
+from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.graph import maker, nodes
 from torchdoctor.probes import clipping, kept_weights, recreated_optimizers, zero_grad
 from torchdoctor.probes.modes import STUCK_IN_EVAL
@@ -61,11 +61,12 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
     def finish(has_ended: bool, error: BaseException | None = None) -> NoReturn:
         signal.alarm(0)
         items = list(watch.look(has_ended)) if watch.num_steps else []
+        unseen = {item.defect.id for item in items if isinstance(item, NotLookedAt)}
         content: dict[str, Any] = {
             "findings": [item.as_dict() | {"probe": "rehearsal"} for item in items if isinstance(item, Finding)],
             "checked": [item for item in items if isinstance(item, str)],
-            "looked_for": [defect.id for defect in _WATCHED] if has_ended else [],
-            "notes": [],
+            "looked_for": [defect.id for defect in _WATCHED if defect.id not in unseen] if has_ended else [],
+            "notes": [str(item) for item in items if isinstance(item, NotLookedAt)],
         }
         if has_ended:
             content["checked"].append(f"the script runs to its end ({watch.num_steps} steps)")

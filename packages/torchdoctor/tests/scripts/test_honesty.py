@@ -1,0 +1,34 @@
+"""What a review of a script must not call right: a defect that it could not have found there, or finds."""
+
+from pathlib import Path
+
+import pytest
+
+from programs import needs_fork
+from script_programs import changed, lines, reviewed
+
+pytestmark = [needs_fork, pytest.mark.slow]
+
+NOISY = """class Noisy(TensorDataset):
+    def __init__(self, *tensors):
+        super().__init__(*tensors)
+        self.generator = torch.Generator().manual_seed(7)
+
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        return x + 0.1 * torch.randn(8, generator=self.generator), y
+
+
+train_loader = DataLoader(Noisy(x[:320], y[:320]), batch_size=20, shuffle=True, num_workers=2)"""
+PLAIN = "train_loader = DataLoader(TensorDataset(x[:320], y[:320]), batch_size=20, shuffle=True)"
+
+
+def test_workers_that_copy_a_generator(tmp_path: Path) -> None:
+    """A script's own loops run without workers in the review; the comparison does not."""
+    report = reviewed(tmp_path, changed((PLAIN, NOISY)), only="duplicate-worker-rng")
+    assert lines(report) == [("duplicate-worker-rng", "self.generator = torch.Generator().manual_seed(7)")], report
+    assert "workers draw different random numbers" not in report.checked
+    own = changed((PLAIN, NOISY), (", generator=self.generator)", ")"))
+    report = reviewed(tmp_path, own, only="duplicate-worker-rng")
+    assert not report.findings, report
+    assert "workers draw different random numbers" in report.checked
