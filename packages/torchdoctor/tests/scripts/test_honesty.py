@@ -32,3 +32,20 @@ def test_workers_that_copy_a_generator(tmp_path: Path) -> None:
     report = reviewed(tmp_path, own, only="duplicate-worker-rng")
     assert not report.findings, report
     assert "workers draw different random numbers" in report.checked
+
+
+def test_clipping_of_scaled_gradients(tmp_path: Path) -> None:
+    """On a machine without CUDA the scaler is off, and only the order of the calls tells."""
+    clip = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    step = f"scaler.scale(loss).backward()\n        {clip}\n        scaler.step(optimizer)\n        scaler.update()"
+    pairs = (
+        ("for epoch", 'scaler = torch.amp.GradScaler("cuda")\nfor epoch'),
+        ("loss.backward()\n        optimizer.step()", step),
+    )
+    report = reviewed(tmp_path, changed(*pairs), only="ineffective-clipping")
+    assert lines(report) == [("ineffective-clipping", clip)], report
+    assert "gradients are clipped before an optimizer takes them" not in report.checked
+    unscaled = (pairs[1][0], step.replace(clip, f"scaler.unscale_(optimizer)\n        {clip}"))
+    report = reviewed(tmp_path, changed(pairs[0], unscaled), only="ineffective-clipping")
+    assert not report.findings, report
+    assert "gradients are clipped before an optimizer takes them" in report.checked
