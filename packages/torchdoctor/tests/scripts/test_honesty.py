@@ -49,3 +49,36 @@ def test_clipping_of_scaled_gradients(tmp_path: Path) -> None:
     report = reviewed(tmp_path, changed(pairs[0], unscaled), only="ineffective-clipping")
     assert not report.findings, report
     assert "gradients are clipped before an optimizer takes them" in report.checked
+
+
+@pytest.mark.parametrize("schedule", ["ExponentialLR(optimizer, 0.7)", "CosineAnnealingLR(optimizer, T_max=3)"])
+def test_a_schedule_for_epochs_that_is_stepped_with_batches(tmp_path: Path, schedule: str) -> None:
+    made = f"schedule = torch.optim.lr_scheduler.{schedule}"
+    pairs = ("for epoch", f"{made}\nfor epoch"), ("optimizer.step()\n", "optimizer.step()\n        schedule.step()\n")
+    report = reviewed(tmp_path, changed(*pairs), only="scheduler-cadence")
+    assert lines(report) == [("scheduler-cadence", made)], report
+    assert "schedules are stepped" not in report.checked
+    by_epoch = changed(pairs[0], ("    print(epoch, correct)", "    schedule.step()"))
+    report = reviewed(tmp_path, by_epoch, only="scheduler-cadence")
+    assert not report.findings, report
+    assert "schedules are stepped" in report.checked, report
+
+
+def test_a_schedule_for_steps(tmp_path: Path) -> None:
+    made = "schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=3 * len(train_loader))"
+    pairs = ("for epoch", f"{made}\nfor epoch"), ("optimizer.step()\n", "optimizer.step()\n        schedule.step()\n")
+    report = reviewed(tmp_path, changed(*pairs), only="scheduler-cadence")
+    assert not report.findings, report
+    assert "schedules are stepped" in report.checked, report
+    once = changed(*pairs, ("range(3)", "range(1)"), (made, made.replace("3 * ", "")))
+    report = reviewed(tmp_path, once, only="scheduler-cadence")
+    assert not report.findings, report
+
+
+def test_a_schedule_that_waits_is_not_called_right(tmp_path: Path) -> None:
+    made = "schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)"
+    text = changed(("for epoch", f"{made}\nfor epoch"), ("    print(epoch, correct)", "    schedule.step(-correct)"))
+    report = reviewed(tmp_path, text, only="scheduler-cadence")
+    assert not report.findings, report
+    assert "schedules are stepped" not in report.checked
+    assert [note for note in report.notes if note.startswith("scheduler-cadence: ")] == report.notes, report
