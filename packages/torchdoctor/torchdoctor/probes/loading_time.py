@@ -46,7 +46,7 @@ def loading_time(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
             continue
         share = seconds / workers
         times = f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
-        if share < max(_LEAST_S * crowding(), step):
+        if share < max(_LEAST_S, step):
             yield times
             continue
         limits = (_RATIO, _LEAST_S), (_LONG_RATIO, _LONG_S)
