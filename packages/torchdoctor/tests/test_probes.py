@@ -62,6 +62,12 @@ def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
     assert finding["message"].startswith(".cpu() here")
 
 
+@pytest.mark.slow
+def test_samples_are_found_where_time_comes_first() -> None:
+    report = reviewed("batch_mixing-time_first", repaired=True, ids=frozenset({"batch-mixing"}))
+    assert "samples of a batch do not change each other's results (6 samples)" in report.checked, report
+
+
 ADVICE = (
     "dtype_promotion-small",
     "eval_nondeterminism-channel",
