@@ -207,7 +207,7 @@ class _Rehearsal:
         yield from self._graph()
         yield from self._schedules(has_ended)
 
-    def _modes(self) -> Iterator[Finding | str]:
+    def _modes(self) -> Iterator[Finding | str | NotLookedAt]:
         for optimizer, evaluating in self.evaluating.items():
             last = len(list(takewhile(bool, reversed(evaluating))))
             models, place = self.models[optimizer], self.stuck_at.get(optimizer)
@@ -219,12 +219,21 @@ class _Rehearsal:
                 message += "; this model has no dropout and no norm, so nothing differs yet"
             yield Finding(defect, place, message, "model.train()  # before each epoch of training")
             return
-        yield "training runs in training mode"
+        if any(evaluating[-1] for evaluating in self.evaluating.values()):
+            yield NotLookedAt(
+                STUCK_IN_EVAL, "the last steps ran in evaluation mode, which no line of the script asks for"
+            )
+        elif self.evaluating:
+            yield "training runs in training mode"
 
-    def _graph(self) -> Iterator[Finding | str]:
+    def _graph(self) -> Iterator[Finding | str | NotLookedAt]:
         if len(self.graphs) <= _LEAST:
             return
         growth = self._growth()
+        counts = [number for _, number in self.graphs[1:]]
+        if not growth and counts[-1] > counts[0] and all(later >= earlier for earlier, later in pairwise(counts)):
+            yield NotLookedAt(GRAPH_RETAINED, "graphs grow in some steps, and in others they do not")
+            return
         if not growth:
             yield "no graphs pile up from step to step"
             return
