@@ -149,6 +149,9 @@ def test_a_state_of_the_batch_before() -> None:
     cause, fix = explained(train)
     assert cause.startswith("state, which line ")
     assert fix.startswith("state = tuple(part.detach() for part in state)")
+    with pytest.raises(RuntimeError) as caught:
+        train()
+    assert "autograd.grad(). Cause: state, which" in as_finding(caught.value).message  # and no half sentence
 
 
 def test_a_loss_that_goes_backwards_twice() -> None:

@@ -20,6 +20,7 @@ from torchdoctor.record import tensors
 
 _LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss")
 _LOSSES += ("l1_loss", "smooth_l1_loss", "huber_loss")
+_CUT = 300  # characters of a text that ends amid a sentence
 _LONGEST = 60  # characters of the user's code that a text repeats
 
 
@@ -130,7 +131,9 @@ def explained(error: BaseException, text: str, fix: str = "") -> tuple[str, str]
     explanation = explain(error)
     if explanation is None:
         return text, fix
-    return f"{text.rstrip('.')}. Cause: {explanation.cause}", explanation.fix
+    sentences, mark, _ = text.rpartition(". ")
+    words = sentences if mark and len(text) >= _CUT else text
+    return f"{words.rstrip('.')}. Cause: {explanation.cause}", explanation.fix
 
 
 def explain(error: BaseException) -> Explanation | None:
