@@ -213,7 +213,7 @@ def test_a_norm_of_one_sample() -> None:
 
 def test_other_errors_are_not_explained() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
-        1 / 0  # noqa: B018
+        print(1 / 0)
     assert explain(caught.value) is None
     assert as_finding(caught.value).message == "ZeroDivisionError: division by zero"
 

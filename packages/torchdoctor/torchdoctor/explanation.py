@@ -205,7 +205,8 @@ def _input_type(found: re.Match[str], scene: Scene) -> Explanation:
 
 
 def _devices(found: re.Match[str], scene: Scene) -> Explanation:
-    wanted = scene.module.weight.device if isinstance(getattr(scene.module, "weight", None), Tensor) else None
+    weight = getattr(scene.module, "weight", None)
+    wanted = weight.device if isinstance(weight, Tensor) else None
     places: dict[str, list[str]] = {}
     for name, value in scene.variables().items():
         leaves = tensors(list(value.parameters()) if isinstance(value, nn.Module) else value)
@@ -245,7 +246,7 @@ def _in_place_lines(file: str) -> list[Place]:
             is_call = name.endswith("_") and hasattr(Tensor, name) and name not in ("requires_grad_", "retain_grad_")
             is_sum = isinstance(node, ast.AugAssign) and ast.unparse(node.target) not in counters
             is_item = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
-            if is_call or is_sum or is_item:
+            if isinstance(node, ast.stmt | ast.expr) and (is_call or is_sum or is_item):
                 lines.add(node.lineno)
     return [Place(file, line) for line in sorted(lines)]
 

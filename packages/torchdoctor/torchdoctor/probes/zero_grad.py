@@ -23,7 +23,7 @@ MISSING_ZERO_GRAD = Defect(
 _LEAST = 3  # steps that a finding needs
 
 
-def zero_grad(subject: Subject) -> Iterator[Finding | str]:
+def zero_grad(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Trains a few real steps: a gradient that an optimizer has used must be gone before the next one is added to it.
 
     Gradients that are added up before a step (accumulation), or that another network's loss leaves behind and that are
