@@ -62,6 +62,21 @@ def test_what_is_on_the_cpu_already_is_read_for_nothing() -> None:
     assert finding["message"].startswith(".cpu() here")
 
 
+@pytest.mark.slow
+def test_samples_are_found_where_time_comes_first() -> None:
+    report = reviewed("batch_mixing-time_first", repaired=True, ids=frozenset({"batch-mixing"}))
+    assert "samples of a batch do not change each other's results (6 samples)" in report.checked, report
+
+
+@pytest.mark.slow
+def test_a_line_that_names_cuda_is_not_called_right() -> None:
+    report = reviewed("clean_cuda-sent_to_cuda", ids=frozenset({"device-unsafe-tensor"}))
+    assert not [text for text in report.checked if "device" in text], report
+    assert any("clean_cuda.py:" in note and "names CUDA itself" in note for note in report.notes), report
+    report = reviewed("clean_devices-packed", ids=frozenset({"device-unsafe-tensor"}))
+    assert "every tensor of these steps follows the model to its device" in report.checked, report
+
+
 ADVICE = (
     "dtype_promotion-small",
     "eval_nondeterminism-channel",

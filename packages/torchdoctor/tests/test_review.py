@@ -19,9 +19,11 @@ from torch.utils.data import DataLoader, Dataset
 from programs import Blobs, Classifier, Cli, needs_fork, python_path
 from torchdoctor import sandbox
 from torchdoctor.errors import ReviewError
-from torchdoctor.registry import Probe
+from torchdoctor.findings import NotLookedAt
+from torchdoctor.registry import Probe, all_defects
+from torchdoctor.render import not_looked_at
 from torchdoctor.report import Report
-from torchdoctor.review import review_module, run_probes
+from torchdoctor.review import looked_for, notes_of, review_module, run_probes
 from torchdoctor.subject import Subject
 from torchdoctor.written_tests import write
 
@@ -200,7 +202,7 @@ def test_what_was_found_before_time_is_up_counts() -> None:
     slow = Probe((), True, False, None, lambda _: time.sleep(60) or [])
     begun = Subject(Classifier(), pl.Trainer(logger=False, accelerator="cpu"), [])
     results = run_probes({"quick": quick, "slow": slow}, begun, time.monotonic() + 2, share_s=20)
-    assert results["quick"] == {"findings": [], "checked": ["all is well"]}
+    assert results["quick"] == {"findings": [], "checked": ["all is well"], "notes": []}
     assert results["slow"] == {"error": "no time was left"}
 
 
@@ -333,3 +335,14 @@ def test_samples_that_are_asked_for_by_more_than_a_number() -> None:
     report = review_module(lambda: (Classifier(), _ByThree()), ids=ids)
     assert not report.findings, report
     assert not report.notes, report
+
+
+def test_what_a_probe_could_not_have_found_is_a_note_and_not_verified() -> None:
+    defect = all_defects()["batch-mixing"]
+    unable = Probe((defect,), True, False, None, lambda _: [NotLookedAt(defect, "no axis has the samples")])
+    begun = Subject(Classifier(), pl.Trainer(logger=False, accelerator="cpu"), [])
+    results = run_probes({"unable": unable}, begun, time.monotonic() + 20, share_s=20)
+    assert notes_of(results, frozenset({"batch-mixing"})) == ["batch-mixing: no axis has the samples"]
+    assert not notes_of(results, frozenset({"crash"}))
+    assert looked_for(unable, results["unable"], unable.ids) == []
+    assert not_looked_at(["batch-mixing: no axis has the samples"]) == ["no axis has the samples: batch-mixing"]

@@ -8,6 +8,7 @@ from sys import _getframe
 from typing import Any, TypeVar
 
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
@@ -19,12 +20,12 @@ from torchdoctor.samples import base, owner
 from torchdoctor.subject import Subject
 
 Thing = TypeVar("Thing")
-_NOTED = (nn.Module, Optimizer, LRScheduler, DataLoader)
+_NOTED = (nn.Module, Optimizer, LRScheduler, DataLoader, GradScaler)
 _stacks: dict[int, tuple[Callable[[], Any], tuple[Place, ...]]] = {}  # by identity: metrics have no hash so early
 
 
 def note_makers() -> None:
-    """From now on in this process, keeps the user's lines that make layers, optimizers, schedules and loaders."""
+    """From now on in this process, keeps the user's lines that make layers, optimizers, schedules, loaders, scalers."""
     for kind in _NOTED:
         if not hasattr(kind.__init__, "notes_maker"):
             kind.__init__ = _noting(kind.__init__)

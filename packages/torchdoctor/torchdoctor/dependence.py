@@ -15,6 +15,7 @@ from torchdoctor.subject import Subject
 from torchdoctor.unchanged import unchanged
 
 COPY = 1
+NOT_NUMBERS = "the results are NaN, which nothing changes"
 SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
 
 
@@ -69,11 +70,21 @@ def evaluated(subject: Subject, batch: Any, training: bool = False, index: int =
         return subject.record(batch, training, index).checked()
 
 
-def outputs(step: Step, size: int) -> list[Tensor]:
-    """What modules with parameters gave to the step that called them, a row a sample."""
+def results(step: Step) -> list[Tensor]:
+    """What modules with parameters gave to the step that called them."""
     calls = step.record.calls  # `parameters` may be the user's own
     given = [output for module, _, output in calls if next(nn.Module.parameters(module), None) is not None]
-    return [leaf for leaf in tensors(given) if leaf.dim() and len(leaf) == size and leaf.is_floating_point()]
+    return [leaf for leaf in tensors(given) if leaf.dim() and leaf.is_floating_point()]
+
+
+def outputs(step: Step, size: int) -> list[Tensor]:
+    """Those of them that have a row a sample."""
+    return [leaf for leaf in results(step) if len(leaf) == size]
+
+
+def are_lost(leaves: list[Tensor]) -> bool:
+    """Whether results are NaN throughout, so that a change of what they depend on is not seen in them."""
+    return any(leaf.numel() > 0 and bool(leaf.isnan().all()) for leaf in leaves)
 
 
 def predictions(step: Step) -> list[Tensor]:

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchdoctor.findings import Place
 from torchdoctor.record import RECURRENT, tensors
 from torchdoctor.source import callers, calls, classes_in, definition, is_user, tree
 
@@ -284,6 +285,36 @@ def sends_to_cuda(model: nn.Module) -> bool:
 def _names_cuda(file: str) -> bool:
     texts = (node.value for node in ast.walk(tree(file)) if isinstance(node, ast.Constant))
     return any(isinstance(text, str) and text.partition(":")[0] == "cuda" for text in texts)
+
+
+@cache
+def names_cuda_at(file: str) -> tuple[Place, ...]:
+    """Lines that send something to CUDA, or make it there, and do not depend on whether there is one."""
+    nodes = ast.walk(tree(file))
+    branches = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)]
+    asked = {id(node) for branch in branches for node in ast.walk(branch)}
+    lines = {
+        call.lineno
+        for call in ast.walk(tree(file))
+        if isinstance(call, ast.Call) and id(call) not in asked and _is_fixed(call)
+    }
+    return tuple(Place(file, line) for line in sorted(lines))
+
+
+def _asks(test: ast.expr) -> bool:
+    return any(word in ast.unparse(test).lower() for word in ("cuda", "gpu", "device"))
+
+
+def _is_fixed(call: ast.Call) -> bool:
+    """Whether a call is `x.cuda()`, or `x.to("cuda")`, or has `device="cuda"`."""
+    owner, _, name = ast.unparse(call.func).rpartition(".")
+    named = [
+        *(call.args if name in ("to", "device") else ()),
+        *(key.value for key in call.keywords if key.arg == "device"),
+    ]
+    texts = [part.value for part in named if isinstance(part, ast.Constant)]
+    is_named = any(isinstance(text, str) and text.partition(":")[0] == "cuda" for text in texts)
+    return is_named or (name == "cuda" and bool(owner))
 
 
 def keep_on_cpu() -> None:

@@ -105,6 +105,22 @@ class Finding:
         }
 
 
+@dataclass(frozen=True)
+class NotLookedAt:
+    """A defect that a probe could not have found here.
+
+    Args:
+        defect: its kind.
+        reason: what the probe lacked, as the report has it after "Not looked at".
+    """
+
+    defect: Defect
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.defect.id}: {self.reason}"
+
+
 def _indexed(code: str) -> str:
     """Code in which numbers among the names of modules are indices: `self.net.0.bias` is `self.net[0].bias`."""
     return re.sub(r"\bself(\.\w+)+", lambda path: re.sub(r"\.(\d+)\b", r"[\1]", path[0]), code)

@@ -8,7 +8,7 @@ from inspect import getmembers, isfunction
 from pkgutil import iter_modules
 
 from torchdoctor import evaluation, failure, probes
-from torchdoctor.findings import Defect, Finding
+from torchdoctor.findings import Defect, Finding, NotLookedAt
 from torchdoctor.rehearsal import Watch
 from torchdoctor.subject import Subject
 
@@ -24,14 +24,15 @@ class Probe:
         at_start: whether what it finds may be gone after an epoch, as a poor initialisation is; its `AT_START`, False
             when left out.
         watch: what takes notes for it in a rehearsal, its `WATCH`, if it needs one: probes that do share the rehearsal.
-        look: its one public function, which yields findings, and a sentence for each thing that is as it should be.
+        look: its one public function, which yields findings, a sentence for each thing that is as it should be, and
+            what it could not have found here.
     """
 
     defects: tuple[Defect, ...]
     light: bool
     at_start: bool
     watch: type[Watch] | None
-    look: Callable[[Subject], Iterable[Finding | str]]
+    look: Callable[[Subject], Iterable[Finding | str | NotLookedAt]]
 
     @property
     def ids(self) -> frozenset[str]:

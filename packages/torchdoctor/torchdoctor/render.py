@@ -74,13 +74,19 @@ def not_looked_at(notes: list[str]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for note in notes:
         names, _, reason = note.partition(": ")
-        probes = [all_probes().get(name) for name in names.split(", ")]
-        ids = [name for probe in probes if probe is not None for name in sorted(probe.ids)]
-        if None in probes:
+        known = [_ids_of(name) for name in names.split(", ")]
+        ids = [name for some in known for name in some]
+        if not all(known):
             reasons.setdefault(note, [])
         else:
             reasons.setdefault("not done in time" if reason.startswith(_LATE) else reason, []).extend(ids)
     return [reason + (f": {', '.join(dict.fromkeys(ids))}" if ids else "") for reason, ids in reasons.items()]
+
+
+def _ids_of(name: str) -> list[str]:
+    """Of a probe's defects, or of a defect alone."""
+    probe = all_probes().get(name)
+    return sorted(probe.ids) if probe is not None else [name] if name in all_defects() else []
 
 
 def _terminal(report: Report, title: str, writes_tests: bool) -> str:

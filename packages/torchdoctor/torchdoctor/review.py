@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 
 from torchdoctor import blame, failure, sandbox, scalers
 from torchdoctor.faraway import keep_on_cpu, sends_to_cuda
-from torchdoctor.findings import Finding, is_grave
+from torchdoctor.findings import Finding, NotLookedAt, is_grave
 from torchdoctor.logger import make_folders_below
 from torchdoctor.machine import num_cores
 from torchdoctor.opening import look_later, open_subject
@@ -29,7 +29,7 @@ _MAX_STEPS = 10_000  # of a training whose program takes them from the Trainer, 
 LANES = 2  # more gain little: the longest probe and the start remain
 
 Build = Callable[[], tuple[pl.LightningModule, pl.LightningDataModule | None]]
-Result = dict[str, Any]  # of a probe, as it comes from its process: findings and checked, or error
+Result = dict[str, Any]  # of a probe, as it comes from its process: findings, checked and notes, or error
 
 
 def review_module(
@@ -66,13 +66,13 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
         results = run_probes(todo, begun, deadline, share_s)
-        answer["notes"] += [*begun.limits, *describe_errors(results)]
+        answer["notes"] += [*begun.limits, *describe_errors(results), *notes_of(results, ids)]
         for name, result in results.items():
             if "error" in result:
                 continue
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
-            answer["looked_for"] += sorted(todo[name].ids & ids)
+            answer["looked_for"] += looked_for(todo[name], result, ids)
 
     gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
     blame.note_makers()
@@ -139,6 +139,17 @@ def _found_later(
 
     items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if found else []
     return dict(item for item in items if not isinstance(item, sandbox.SandboxError))
+
+
+def looked_for(probe: Probe, result: Result, ids: frozenset[str]) -> list[str]:
+    """Those of the defects that a probe could have found, in its result."""
+    return sorted(name for name in probe.ids & ids if not any(note.startswith(f"{name}: ") for note in result["notes"]))
+
+
+def notes_of(results: dict[str, Result], ids: frozenset[str]) -> list[str]:
+    """What probes that ran could not have found, each once, of the defects with these ids."""
+    lines = [note for result in results.values() for note in result.get("notes", [])]
+    return [note for note in dict.fromkeys(lines) if note.partition(": ")[0] in ids]
 
 
 def describe_errors(results: dict[str, Result]) -> list[str]:
@@ -221,7 +232,10 @@ def _run_in_own_process(probe: Probe, begun: Subject, deadline: float, share_s: 
         return {"error": str(error)}
 
 
-def _collect_findings(yielded: Iterable[Finding | str]) -> Result:
+def _collect_findings(yielded: Iterable[Finding | str | NotLookedAt]) -> Result:
     items = list(yielded)
-    findings = [item.as_dict() for item in items if isinstance(item, Finding)]
-    return {"findings": findings, "checked": [item for item in items if isinstance(item, str)]}
+    return {
+        "findings": [item.as_dict() for item in items if isinstance(item, Finding)],
+        "checked": [item for item in items if isinstance(item, str)],
+        "notes": [str(item) for item in items if isinstance(item, NotLookedAt)],
+    }

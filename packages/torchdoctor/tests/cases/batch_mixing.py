@@ -1,3 +1,5 @@
+from typing import Any
+
 from torch import Tensor, nn
 
 from programs import Blobs, Classifier
@@ -79,3 +81,34 @@ class StatisticsRepaired(Classifier):
 
 class StatisticsModel(StatisticsRepaired):
     track = False
+
+
+# -- time_first
+TimeFirstData = Blobs
+
+
+class TimeFirstModel(Classifier):
+    """Reads the features as a sequence, time first, so that samples are the second dimension of its results."""
+
+    axis = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(1, 16), nn.ReLU(), nn.Linear(16, 3))
+        self.gate = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.t().unsqueeze(-1)
+        return self.net(x * self.gate(x).softmax(dim=self.axis))  # here
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return nn.functional.cross_entropy(self(x).mean(0), y)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", nn.functional.cross_entropy(self(x).mean(0), y))
+
+
+class TimeFirstRepaired(TimeFirstModel):
+    axis = 0

@@ -102,3 +102,62 @@ class PlayersModel(clean_players.PlayersInTurnsModel):
 class PlayersRepaired(PlayersModel):
     def clip_after_generator(self) -> None:
         nn.utils.clip_grad_norm_(self.generator.parameters(), 1.0)
+
+
+# -- scaled
+ScaledData = missing_zero_grad.ManualData
+
+
+class ScaledModel(missing_zero_grad.ManualModel):
+    """Clips gradients of the scaled loss; without an accelerator, the scaler is off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaler = torch.amp.GradScaler("cuda")
+
+    def ready(self, optimizer: Any) -> None:
+        pass
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        optimizer: Any = self.optimizers(use_pl_optimizer=False)
+        optimizer.zero_grad()
+        self.manual_backward(self.scaler.scale(F.cross_entropy(self(x), y)))
+        self.ready(optimizer)
+        torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)  # here
+        self.scaler.step(optimizer)
+        self.scaler.update()
+
+
+class ScaledRepaired(ScaledModel):
+    def ready(self, optimizer: Any) -> None:
+        self.scaler.unscale_(optimizer)
+
+
+# -- scaled_on_the_cpu
+ScaledOnTheCpuData = missing_zero_grad.ManualData
+
+
+class ScaledOnTheCpuModel(ScaledModel):
+    """Scales for real."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaler = torch.amp.GradScaler("cpu")
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        optimizer: Any = self.optimizers(use_pl_optimizer=False)
+        for number, parts in enumerate(zip(x.split(10), y.split(10), strict=True)):
+            self.manual_backward(self.scaler.scale(F.cross_entropy(self(parts[0]), parts[1])))
+            if number % 2:
+                self.ready(optimizer)
+                torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)  # here
+                self.scaler.step(optimizer)
+                self.scaler.update()
+                optimizer.zero_grad()
+
+
+class ScaledOnTheCpuRepaired(ScaledOnTheCpuModel):
+    def ready(self, optimizer: Any) -> None:
+        self.scaler.unscale_(optimizer)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from programs import Blobs, Classifier
+from programs import Blobs, Classifier, Sequences
 
 
 class Model(pl.LightningModule):
@@ -142,3 +142,85 @@ class RecurrentData(Blobs):
 
     def val_dataloader(self) -> DataLoader:
         return DataLoader(Texts(100, 1), batch_size=20, collate_fn=collate)
+
+
+# -- inverted_mask
+class InvertedMaskModel(Classifier):
+    """Attention gets True where words stand, and so looks at the padding alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 16, padding_idx=0)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.out = nn.Linear(16, 3)
+
+    def ignored(self, real: Tensor) -> Tensor:
+        return real
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x, real = self.embed(tokens), tokens != 0
+        x = x + self.attention(x, x, x, key_padding_mask=self.ignored(real))[0]  # here
+        return self.out((x * real[..., None]).sum(1) / real.sum(1, keepdim=True))
+
+
+class InvertedMaskRepaired(InvertedMaskModel):
+    def ignored(self, real: Tensor) -> Tensor:
+        return ~real
+
+
+def collate_with_more(samples: list[Any]) -> tuple[Tensor, Tensor]:
+    texts, labels = collate(samples)
+    return F.pad(texts, (0, 3)), labels
+
+
+class InvertedMaskData(Blobs):
+    """Also the longest text of a batch has some padding."""
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(Texts(400, 0), batch_size=20, shuffle=True, collate_fn=collate_with_more)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(Texts(100, 1), batch_size=20, collate_fn=collate_with_more)
+
+
+# -- inverted_mask_of_features
+class InvertedMaskOfFeaturesModel(Classifier):
+    """Scores of words are set to minus infinity in place of those of the padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.out = nn.Linear(4, 16), nn.Linear(4, 16), nn.Linear(4, 3)
+
+    def hidden(self, real: Tensor) -> Tensor:
+        return real
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        scores = self.query(x) @ self.key(x).transpose(1, 2) / 4
+        scores = scores.masked_fill(self.hidden(real)[:, None], -1e9)
+        x = x + scores.softmax(-1) @ x  # here
+        return self.out((x * real[..., None]).sum(1) / lengths[:, None])
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, lengths, y = batch
+        return F.cross_entropy(self(x, lengths), y)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.training_step(batch, batch_idx))
+
+
+class InvertedMaskOfFeaturesRepaired(InvertedMaskOfFeaturesModel):
+    def hidden(self, real: Tensor) -> Tensor:
+        return ~real
+
+
+class InvertedMaskOfFeaturesData(Sequences):
+    """Of at most eight steps, so that each sample has some padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("train_set", "val_set"):
+            x, lengths, y = getattr(self, name).tensors
+            lengths = lengths.clamp(max=8)
+            x = x * (torch.arange(10) < lengths[:, None])[..., None]
+            setattr(self, name, TensorDataset(x, lengths, y))

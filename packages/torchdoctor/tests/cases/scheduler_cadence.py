@@ -265,3 +265,33 @@ class ZeroModel(Classifier):
 
 class ZeroRepaired(ZeroModel):
     first = 1
+
+
+# -- by_hand
+ByHandData = Blobs
+
+
+class ByHandModel(Classifier):
+    """Manual optimization, with a decay for epochs that is stepped with each batch."""
+
+    gamma = 0.7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        optimizer, schedule = self.optimizers(), self.lr_schedulers()
+        optimizer.zero_grad()  # type: ignore[union-attr]  # one of each
+        self.manual_backward(nn.functional.cross_entropy(self(x), y))
+        optimizer.step()  # type: ignore[union-attr]
+        schedule.step()  # type: ignore[union-attr, call-arg]
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=1e-3)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=self.gamma)]  # here
+
+
+class ByHandRepaired(ByHandModel):
+    gamma = 0.99

@@ -53,3 +53,33 @@ class CollateData(Blobs):
 
 class CollateRepairedData(Blobs):
     pass
+
+
+# -- seven_steps
+class SevenStepsModel(Classifier):
+    """A step takes a while, and each batch several times as long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(8, 32), Waiting(), torch.nn.Linear(32, 3))
+
+
+class Waiting(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.04)
+        return x.relu()
+
+
+class SevenStepsRows(Rows):
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(0.012)  # here
+        return self.x[i], self.y[i]
+
+
+class SevenStepsData(Blobs):
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(SevenStepsRows(self.train_set), batch_size=20, shuffle=True)
+
+
+class SevenStepsRepairedData(Blobs):
+    pass

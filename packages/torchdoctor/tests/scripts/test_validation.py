@@ -235,3 +235,24 @@ model, losses = wrapper.net, []"""
     called = text.replace("(model(inputs).argmax(1)", "(wrapper(inputs).argmax(1)")
     [(name, _)] = lines(reviewed(tmp_path, called, only="eval-nondeterminism"))
     assert name == "eval-nondeterminism"
+
+
+@pytest.mark.parametrize("place", ["in_the_end", "each_epoch", "in_a_function"])
+def test_a_validation_that_is_a_comprehension(tmp_path: Path, place: str) -> None:
+    i = CLEAN.index("    model.eval()")
+    count = "sum((model(xb).argmax(1) == yb).sum().item() for xb, yb in val_loader)"
+    validation = {
+        "in_the_end": f"model.eval()\nwith torch.no_grad():\n    correct = {count}\nprint(correct)\n",
+        "each_epoch": f"    model.eval()\n    correct = {count}\n",
+        "in_a_function": "    model.eval()\n    correct = evaluate()\n",
+    }[place]
+    text = CLEAN[:i].replace("for epoch", f"def evaluate():\n    return {count}\n\n\nfor epoch") + validation
+    report = reviewed(tmp_path, text, only="eval-nondeterminism,train-val-overlap")
+    assert not report.findings, report
+    assert not report.notes, report
+    assert "evaluation of a batch gives the same result twice" in report.checked, report
+    in_training = text.replace("model.eval()", "model.train()")
+    report = reviewed(tmp_path, in_training, only="eval-nondeterminism")
+    assert lines(report) == [
+        ("eval-nondeterminism", f"{'return' if place == 'in_a_function' else 'correct ='} {count}")
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchdoctor import source
 from torchdoctor.batches import first, num_samples
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.record import Op
 from torchdoctor.subject import Subject
 
@@ -26,7 +26,7 @@ _NUMBERS = ("__int__", "__float__", "__index__", "__bool__", "__getitem__", "sel
 _LEAST_GAIN = 1.2  # times fewer calls, if the loop were one call
 
 
-def batch_loop(subject: Subject) -> Iterator[Finding | str]:
+def batch_loop(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Runs a training step on B and on B/2 samples, and counts how often each call of torch is made from each line.
 
     A loop goes over the batch if calls in it are made a multiple of B times and the same multiple of B/2, and none as
@@ -40,8 +40,11 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str]:
         return
     half = size // 2
     whole = _calls(subject, batch)
-    if not any(len(ops) % size == 0 for ops in whole.values()) or not subject.takes(first(batch, half)):
+    if not any(len(ops) % size == 0 for ops in whole.values()):
         yield "no Python loop repeats calls of the same shapes for each sample"
+        return
+    if not subject.takes(first(batch, half)):
+        yield NotLookedAt(PYTHON_LOOP_OVER_BATCH, "the step takes no half of a batch")
         return
     part = _calls(subject, first(batch, half))
     vectorizable: dict[tuple[str, source.Loop], list[Call]] = {}

@@ -8,9 +8,21 @@ from torch import Tensor, nn
 from torch.utils.data import RandomSampler
 
 from torchdoctor import blame
-from torchdoctor.batches import num_samples
-from torchdoctor.dependence import COPY, change, evaluated, few, first_where, outputs, predictions, with_a_copy
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.batches import first, num_samples
+from torchdoctor.dependence import (
+    COPY,
+    NOT_NUMBERS,
+    are_lost,
+    change,
+    evaluated,
+    few,
+    first_where,
+    outputs,
+    predictions,
+    results,
+    with_a_copy,
+)
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.record import Op
 from torchdoctor.steps import Step
 from torchdoctor.subject import Subject
@@ -24,36 +36,45 @@ BATCH_MIXING = Defect(
 )
 LIGHT = True
 _REDUCTIONS = ("mean", "sum", "std", "var", "norm", "max", "min", "amax", "amin", "logsumexp", "prod", "median")
+_LEAST = 3  # samples
 _CHANGED = 2e-5  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up, LSTMs 1e-4
 
 
-def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
+def batch_mixing(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
 
     Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Samples that
     are sorted, as by length, only change places; then some sample can take that place without moving the others, so
     each is tried. Batches whose tensors do not share their first dimension (graphs) are not looked at. A batch that a
-    network reads as one sequence is one by design, unless its samples come in random order.
+    network reads as one sequence is one by design, unless its samples come in random order. Where no result has the
+    samples first, as in (T, B, C), they are along the one dimension whose length follows the number of samples.
     """
     batch = few((subject.val_batches if subject.validates else subject.batches)[0])
     size = _size(subject, batch, training=not subject.validates)
     if not size:
+        yield NotLookedAt(BATCH_MIXING, "the tensors of a batch do not share their first dimension, or it is too short")
         return
     before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
-    worst = _change_of_others(_pairs(before, after, size), size)
-    if worst is None and any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train")):
+    axes = _sample_axes(subject, batch, size, before)
+    worst = _change_of_others(_pairs(before, after, size, axes), size)
+    is_random = any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train"))
+    if worst is None and is_random:
         batches = ((each, _size(subject, each, training=True)) for each in (few(subject.batches[0]), batch))
         batch, size = next((pair for pair in batches if pair[1]), (None, 0))
-        if not size:
-            return
-        before, after = (evaluated(subject, each, training=True) for each in (batch, with_a_copy(batch)))
-        compared = [[leaf for leaf in predictions(step) if leaf.shape[:1] == (size,)] for step in (before, after)]
-        worst = _change_of_others(list(zip(*compared, strict=False)), size)
-    if worst is None:
+        if size:
+            before, after = (evaluated(subject, each, training=True) for each in (batch, with_a_copy(batch)))
+            compared = [[leaf for leaf in predictions(step) if leaf.shape[:1] == (size,)] for step in (before, after)]
+            worst = _change_of_others(list(zip(*compared, strict=False)), size)
+    if worst is None or are_lost(results(before)):
+        reason = NOT_NUMBERS if worst is not None else "no dimension of a result is that of the samples"
+        yield NotLookedAt(BATCH_MIXING, reason)
         return
     others = (evaluated(subject, with_a_copy(batch, source)) for source in range(size) if source != COPY)
-    if worst <= _CHANGED or any(_changes_one(before, other, size) for other in others):
+    if worst <= _CHANGED or any(_changes_one(before, other, size, axes) for other in others):
         yield f"samples of a batch do not change each other's results ({size} samples)"
+        return
+    if axes is not None and not is_random:
+        yield NotLookedAt(BATCH_MIXING, "a batch is read as one sequence, whose samples come in their own order")
         return
     mixing = first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
     place = _norm(subject) or (mixing and mixing.place)
@@ -67,7 +88,23 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str]:
 def _size(subject: Subject, batch: Any, training: bool) -> int:
     """The number of samples, if there are enough and a step takes them; else 0."""
     size = num_samples(batch) if batch is not None else None
-    return size if size is not None and size >= 3 and subject.takes(batch, training) else 0
+    return size if size is not None and size >= _LEAST and subject.takes(batch, training) else 0
+
+
+def _sample_axes(subject: Subject, batch: Any, size: int, step: Step) -> list[int] | None:
+    """The dimension of the samples in each result, −1 if that is unknown; None where one has them first."""
+    found = results(step)
+    smaller = first(batch, size - 1) if size > _LEAST else None
+    if outputs(step, size) or smaller is None or not subject.takes(smaller, not subject.validates):
+        return None
+    axes = []
+    pairs = zip(found, results(evaluated(subject, smaller)), strict=False)
+    for one, other in pairs:
+        sizes = list(zip(one.shape, other.shape, strict=False))
+        changed = [axis for axis, lengths in enumerate(sizes) if lengths[0] != lengths[1]]
+        is_told = one.dim() == other.dim() and len(changed) == 1 and sizes[changed[0]] == (size, size - 1)
+        axes.append(changed[0] if is_told else -1)
+    return axes
 
 
 def _norm(subject: Subject) -> Place | None:
@@ -78,9 +115,10 @@ def _norm(subject: Subject) -> Place | None:
     return None
 
 
-def _changes_one(before: Step, after: Step, size: int) -> bool:
+def _changes_one(before: Step, after: Step, size: int, axes: list[int] | None) -> bool:
     """Whether a change of one sample is seen in one row of each result, wherever that is."""
-    rows = [change(a, b).flatten(1).amax(1) > _CHANGED for a, b in _pairs(before, after, size) if a[0].numel()]
+    pairs = _pairs(before, after, size, axes)
+    rows = [change(a, b).flatten(1).amax(1) > _CHANGED for a, b in pairs if a[0].numel()]
     return any(map(torch.any, rows)) and all(row.sum() <= 1 for row in rows)
 
 
@@ -89,9 +127,13 @@ def _change_of_others(pairs: list[tuple[Tensor, Tensor]], size: int) -> float | 
     return max((_change(a, b, size) for a, b in pairs), default=None)
 
 
-def _pairs(before: Step, after: Step, size: int) -> list[tuple[Tensor, Tensor]]:
-    pairs = zip(outputs(before, size), outputs(after, size), strict=False)
-    return [(a, b) for a, b in pairs if a.shape == b.shape]
+def _pairs(before: Step, after: Step, size: int, axes: list[int] | None) -> list[tuple[Tensor, Tensor]]:
+    """The results of both steps, a row a sample."""
+    if axes is None:
+        pairs = zip(outputs(before, size), outputs(after, size), strict=False)
+        return [(a, b) for a, b in pairs if a.shape == b.shape]
+    moved = zip(results(before), results(after), axes, strict=False)
+    return [(a.movedim(axis, 0), b.movedim(axis, 0)) for a, b, axis in moved if axis >= 0 and a.shape == b.shape]
 
 
 def _change(before: Tensor, after: Tensor, size: int) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdoctor.batches import num_samples
-from torchdoctor.findings import Defect, Finding
+from torchdoctor.findings import Defect, Finding, NotLookedAt
 from torchdoctor.losses import REGRESSION, SHAPE_ONLY
 from torchdoctor.record import Op, Record
 from torchdoctor.steps import Step
@@ -25,7 +25,7 @@ _SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul")
 _PAIRED = (*REGRESSION, "binary_cross_entropy_with_logits", "sub", "rsub", "__sub__", "__rsub__", "mul", "eq", "div")
 
 
-def broadcast(subject: Subject) -> Iterator[Finding | str]:
+def broadcast(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Records a training step: a prediction (B, 1) and a target (B,) of the batch make a result (B, B).
 
     Reported when both are as long as the batch, the result is larger than either, and the target comes from the batch
@@ -72,8 +72,18 @@ def broadcast(subject: Subject) -> Iterator[Finding | str]:
     if milder is not None:
         yield milder
         return
-    if all(loss.kind != "regression" or loss.prediction.shape == loss.target.shape for loss in step.losses):
+    regressions = [loss for loss in step.losses if loss.kind == "regression"]
+    by_hand = [op for op in record.ops if op.name in _PAIRED and id(op.out) in kin and _compares(step, op)]
+    if not step.losses and not by_hand:
+        yield NotLookedAt(BAD_BROADCAST, "no line of the step compares a prediction with a target of the batch")
+    elif (regressions or by_hand) and all(loss.prediction.shape == loss.target.shape for loss in regressions):
         yield "predictions and targets have the same shape in the loss"
+
+
+def _compares(step: Step, op: Op) -> bool:
+    """Whether a call gets what the model has learned beside what comes from the batch alone."""
+    learned = [leaf for leaf in op.inputs if leaf.requires_grad]
+    return bool(learned) and any(not leaf.requires_grad and step.is_from_data(leaf) for leaf in op.inputs)
 
 
 def _steps(subject: Subject) -> Iterator[Step]:

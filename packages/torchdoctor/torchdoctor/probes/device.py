@@ -1,6 +1,7 @@
 """Tensors that stay on the CPU when the model goes to an accelerator."""
 
 import ast
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,8 +14,8 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 
 from torchdoctor import source
-from torchdoctor.faraway import FAR, NUMPY, PACKING, FarTensor, asks_for_cuda, elsewhere
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.faraway import FAR, NUMPY, PACKING, FarTensor, asks_for_cuda, elsewhere, names_cuda_at
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.held import attributes, held, is_plain
 from torchdoctor.record import tensors
 from torchdoctor.sandbox import SandboxError
@@ -39,7 +40,7 @@ _READERS = {  # message and fix
 }
 
 
-def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
+def device_unsafe(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Runs a training and a validation step with model and batch on a pretended accelerator.
 
     A call that gets a tensor of the CPU beside the others fails on a real one, except for copies, indices, packing
@@ -47,7 +48,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
     a tensor that the user's own lines make: in a step, as an attribute of a module, or as a constant of their file. It
     is left out where an option of the program, which nothing here can choose, makes it on CUDA, or a device has a name
     in a program that asks for CUDA. NumPy that reads a tensor of the accelerator fails as well, and so do packing
-    lengths on it.
+    lengths on it. A line that names CUDA without asking for it sends to the pretended accelerator here, and says
+    nothing of others, or of one that has another number.
     """
     fails_here = subject.attempt().error is not None
     notes = _Notes(_attributes(subject) | _constants(subject))
@@ -57,7 +59,8 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
             _run_moved(subject)
     except Exception as error:  # after a meeting of devices, which is what is looked for, or as it takes other tensors
         if not notes.calls:
-            if isinstance(error, AssertionError):  # the program insists on another kind of tensors
+            if isinstance(error, AssertionError):
+                yield NotLookedAt(DEVICE_UNSAFE_TENSOR, "the program insists on another kind of tensors")
                 return
             if fails_here:
                 raise
@@ -73,8 +76,18 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str]:
         yield _finding(place, call, attribute)
     for place, reader in dict.fromkeys(notes.reads):
         yield Finding(DEVICE_UNSAFE_TENSOR, place, *_READERS[reader])
-    if not told and not notes.reads:
-        yield "every tensor follows the model to its device"
+    if told or notes.reads:
+        return
+    fixed = next((line for file in subject.files for line in names_cuda_at(file)), None)
+    if fixed is not None:
+        where = f"{os.path.basename(fixed.file)}:{fixed.line}"
+        yield NotLookedAt(
+            DEVICE_UNSAFE_TENSOR, f"{where} names CUDA itself, `{fixed.code}`, and not the model's device"
+        )
+    elif notes.calls:
+        yield NotLookedAt(DEVICE_UNSAFE_TENSOR, "an option of the program chooses the device of a tensor")
+    else:
+        yield "every tensor of these steps follows the model to its device"
 
 
 class _Notes:

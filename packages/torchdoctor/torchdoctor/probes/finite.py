@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdoctor import source
-from torchdoctor.findings import POOR_START, Defect, Evidence, Finding
+from torchdoctor.findings import POOR_START, Defect, Evidence, Finding, NotLookedAt
 from torchdoctor.record import Op, tensors
 from torchdoctor.samples import in_time
 from torchdoctor.steps import Step
@@ -42,16 +42,18 @@ _FIXES = {
 }
 
 
-def non_finite(subject: Subject) -> Iterator[Finding | str]:
+def non_finite(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Runs training steps with backward over the probe batches; the loss and all gradients must be finite.
 
     If they are not, the step is recorded: the first call that makes NaN or Inf, in the forward or the backward pass,
     of finite values is named. −inf that only masks does no harm and is not looked at by itself.
     """
+    number_of_losses = 0
     for number, batch in in_time(enumerate(subject.batches), _LIMIT_S):
         if not _are_finite(tensors(batch)):
             return  # the data's own
         step = subject.backward(batch)
+        number_of_losses += step.loss is not None and step.loss.requires_grad
         if what := _broken(subject, step):
             op = _origin(step)
             name = op.name.strip("_") if op else ""
@@ -64,7 +66,10 @@ def non_finite(subject: Subject) -> Iterator[Finding | str]:
                 fix = f"nn.init.normal_(self.{weight}, std=0.02)"
             yield Finding(NON_FINITE, place, message, fix)
             return
-    yield "losses and gradients are finite"
+    if number_of_losses:
+        yield "losses and gradients are finite"
+    else:
+        yield NotLookedAt(NON_FINITE, "no step has a loss that goes backwards")
 
 
 def _are_finite(leaves: list[Tensor]) -> bool:

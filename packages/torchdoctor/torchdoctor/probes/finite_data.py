@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from torchdoctor import replay
-from torchdoctor.findings import POOR_START, Defect, Evidence, Finding, Place
+from torchdoctor.findings import POOR_START, Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.samples import epoch, leaves, size, train_loaders, whole
 from torchdoctor.subject import Subject
 
@@ -27,7 +27,7 @@ _SECONDS = 0.3
 _SAMPLES, _TOGETHER = 500, 50
 
 
-def finite_data(subject: Subject) -> Iterator[Finding | str]:
+def finite_data(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Looks for NaN and infinity in an epoch of training batches and in the first validation batches.
 
     Missing values may be marked by NaN and masked in the step: a batch counts only if its loss or a gradient of it is
@@ -47,7 +47,9 @@ def finite_data(subject: Subject) -> Iterator[Finding | str]:
             fix = "mean = np.nanmean(x_train, axis=0); x = np.where(np.isnan(x), mean, x)  # or drop those samples"
             yield Finding(NON_FINITE_DATA, _place(subject, leaf), message, fix)
             return
-    yield f"all values are finite in {batches} batches" if batches else "no batch"
+    yield (
+        f"all values are finite in {batches} batches" if batches else NotLookedAt(NON_FINITE_DATA, "there is no batch")
+    )
 
 
 def _later(subject: Subject) -> Iterator[Any]:

@@ -64,7 +64,8 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
         yield finding
         return
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
-    for operand, is_softmax, op in _operands(record):
+    operands = list(_operands(record))
+    for operand, is_softmax, op in operands:
         maker = (_mixed(record, operand, is_softmax) if op.name in _MIXABLE else None) or record.producer(
             operand, SHAPE_ONLY
         )
@@ -88,7 +89,7 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
             fix = "# give the loss what comes before it"
         activations[maker.place] = None if is_idempotent else Finding(defect, _line(subject, maker), message, fix)
     yield from filter(None, activations.values())
-    if not activations:
+    if operands and not activations:
         yield "losses over logits get logits"
 
 

@@ -41,7 +41,7 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
         seen.setdefault(problem[0], problem)
     for _, message, place, fix in seen.values():
         yield Finding(METRIC_MISUSE, place, message, fix)
-    if not problems:
+    if not problems and any(isinstance(part, Metric) for part in subject.model.modules()):
         yield "metrics begin anew with every validation"
 
 

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from torchdoctor import source
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.graph import leaves, maker, nodes
 from torchdoctor.held import is_plain
 from torchdoctor.record import tensors
@@ -27,7 +27,7 @@ GRAPH_RETAINED = Defect(
 _STEPS = 6
 
 
-def retained(subject: Subject) -> Iterator[Finding | str]:
+def retained(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Counts, after each of six steps, the nodes of autograd's graphs that living tensors still lead to.
 
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
@@ -36,8 +36,12 @@ def retained(subject: Subject) -> Iterator[Finding | str]:
     watch = watched(subject, _Watch)
     counts = watch.counts[1:]  # the first step makes what lasts
     if len(counts) < 3:
+        yield NotLookedAt(GRAPH_RETAINED, "the training has too few steps to count graphs after each")
         return
     if not all(later > earlier for earlier, later in pairwise(counts)):
+        if counts[-1] > counts[0] and all(later >= earlier for earlier, later in pairwise(counts)):
+            yield NotLookedAt(GRAPH_RETAINED, "graphs grow in some of six steps, and in others they do not")
+            return
         yield "no graphs pile up from step to step"
         return
     name, place = watch.holder

@@ -9,6 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from torchdoctor import source
 from torchdoctor.arrival import arrive
+from torchdoctor.explanation import explained
 from torchdoctor.findings import RUN, Defect, Finding, Place
 from torchdoctor.rehearsal import Watch, watched
 from torchdoctor.samples import alone, size, train_loaders
@@ -34,12 +35,13 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     try:
         watched(subject, Watch)
     except Exception as error:  # whatever the program raises is the finding
-        yield Finding(CRASH, source.raised_at(error) or _logged_at(subject, error), _text(error), "")
+        yield Finding(CRASH, source.raised_at(error) or _logged_at(subject, error), *explained(error, _text(error)))
         return
     if (failure := _failure_at_end(subject)) is not None:
         number, error = failure
         text = f"on the last batch of an epoch, of size {number}: {_text(error)}"
-        yield Finding(CRASH, source.raised_at(error), text, "# take the batch's size from the batch itself: len(x)")
+        fix = "# take the batch's size from the batch itself: len(x)"
+        yield Finding(CRASH, source.raised_at(error), *explained(error, text, fix))
         return
     yield "training and validation run through"
 

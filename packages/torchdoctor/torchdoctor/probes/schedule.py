@@ -3,14 +3,16 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import lightning.pytorch as pl
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from torchdoctor import blame, source
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor import blame, sandbox, source
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
+from torchdoctor.rates import is_followed, made_for_epochs, next_rates
 from torchdoctor.rehearsal import Watch, watched
 from torchdoctor.subject import Subject
 from torchdoctor.training import RATE_FOR_FACTOR, rate_for_factor
@@ -23,27 +25,27 @@ SCHEDULER_CADENCE = Defect(
     shown_by=Evidence("measured", "the schedule was compared with the steps of two short epochs"),
 )
 AT_START = True
-_GONE = 1e-3  # of the first rate: what a schedule for epochs reaches within one, if it is stepped at every batch
 _LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
 _DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
 _WITH_END = (lr_scheduler.LambdaLR, lr_scheduler.LinearLR, lr_scheduler.PolynomialLR)
+_WATCHED_S = 20.0  # to see how often a program steps its schedules itself
 _LONGEST = 100_000  # updates that are followed to see a schedule's end
 _STEPS = ("step", "batch", "iter", "update")  # what updates are called
 
 
-def schedule(subject: Subject) -> Iterator[Finding | str]:
+def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Looks at each schedule's length beside the number of batches, and whether it is stepped at all.
 
-    torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that is over, or has risen
-    and fallen several times, within one epoch of batches was made for epochs, and so was a cosine of less than two
-    epochs that ends amid one. A schedule stepped by epochs was made for updates if it ends with the very last update of
-    the training, or with an epoch's and the source calls its length steps. Lengths that could be either pass. Whatever
-    its length, one that starts from a rate of zero leaves out the first epoch, a lowest rate above that of the
-    optimizer makes the rate rise, and a function that returns a rate where a factor is meant gives its square.
+    torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that falls to a hundredth
+    within one epoch of batches and stays there was made for epochs, and so was a cosine that rises and falls several
+    times in it, or ends amid the second. A schedule stepped by epochs was made for updates if it ends with the very
+    last update of the training, or with an epoch's and the source calls its length steps. Lengths that could be either
+    pass. Whatever its length, one that starts from a rate of zero leaves out the first epoch, a lowest rate above that
+    of the optimizer makes the rate rise, and a function that returns a rate where a factor is meant gives its square.
 
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
-    Under manual optimization neither place counts.
+    Under manual optimization neither place counts, and how often a schedule is stepped is seen in two short epochs.
     """
     twice = _changed_twice(subject)
     if twice is not None:
@@ -51,25 +53,23 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(SCHEDULER_CADENCE, _place(subject, [twice]), message, "# give each schedule its own optimizer")
         return
     configs = subject.trainer.lr_scheduler_configs if subject.model.automatic_optimization else []
-    ignored = next(_ignored(subject), None) if configs else None
-    if ignored:
-        yield ignored
+    wrong = next(_ignored(subject), None) if configs else None
+    wrong = wrong or next(_wrong_rates(subject, [config.scheduler for config in configs]), None)
+    if wrong:
+        yield wrong
         return
-    for scheduler in (config.scheduler for config in configs):
-        least, rates = getattr(scheduler, "eta_min", 0.0), _full(scheduler)
-        if least > max(rates):
-            message = f"eta_min={least:g} is above the rate of {max(rates):g} that {type(scheduler).__name__} lowers"
-            yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, "eta_min=0.0  # below the rate")
-            return
-        if problem := rate_for_factor(scheduler):
-            yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), problem, RATE_FOR_FACTOR)
-            return
-    problems = [(config, problem) for config in configs if (problem := _problem(subject, config))]
-    for config, problem in problems:
-        each, other = ("n epoch", "step") if config.interval == "epoch" else (" batch", "epoch")
-        message = f"{type(config.scheduler).__name__} is stepped once a{each}: {problem}"
+    per_epoch = _updates(subject)
+    stepped = _stepped(subject)
+    problems = [
+        (scheduler, by, text) for scheduler, by in stepped if (text := _problem(subject, scheduler, by, per_epoch))
+    ]
+    for scheduler, interval, problem in problems:
+        each, other = ("n epoch", "step") if interval == "epoch" else (" batch", "epoch")
+        message = f"{type(scheduler).__name__} is stepped once a{each}: {problem}"
         fix = f'"lr_scheduler": {{"scheduler": scheduler, "interval": "{other}"}}'
-        yield Finding(SCHEDULER_CADENCE, _place(subject, [config.scheduler]), message, fix)
+        if not subject.model.automatic_optimization:
+            fix = f"scheduler.step()  # once in each {other}"
+        yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, fix)
     if problems:
         return
     if _is_never_stepped(subject):
@@ -79,7 +79,25 @@ def schedule(subject: Subject) -> Iterator[Finding | str]:
             return
         yield Finding(SCHEDULER_CADENCE, place, "a schedule is made, and never stepped in two epochs", fix)
     elif subject.trainer.lr_scheduler_configs:
-        yield "schedules are stepped as they are meant"
+        followed = [
+            scheduler for scheduler, by in stepped if by and (by == "epoch" or is_followed(scheduler, per_epoch))
+        ]
+        if len(followed) == len(subject.trainer.lr_scheduler_configs):
+            yield "schedules are stepped as they are meant"
+        else:
+            reason = "a schedule waits for what is measured, is stepped in turns of its own, or has very long epochs"
+            yield NotLookedAt(SCHEDULER_CADENCE, reason)
+
+
+def _wrong_rates(subject: Subject, schedulers: list[Any]) -> Iterator[Finding]:
+    """Lowest rates that are above the optimizer's, and functions that return a rate where a factor is meant."""
+    for scheduler in schedulers:
+        least, rates = getattr(scheduler, "eta_min", 0.0), _full(scheduler)
+        if least > max(rates):
+            message = f"eta_min={least:g} is above the rate of {max(rates):g} that {type(scheduler).__name__} lowers"
+            yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, "eta_min=0.0  # below the rate")
+        if problem := rate_for_factor(scheduler):
+            yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), problem, RATE_FOR_FACTOR)
 
 
 def _changed_twice(subject: Subject) -> Any:
@@ -118,14 +136,41 @@ def _key(subject: Subject, key: str) -> Place | None:
     return next(named, None)
 
 
-def _problem(subject: Subject, config: Any) -> str | None:
-    """What a schedule does that it cannot have been made for."""
-    if isinstance(config.scheduler, lr_scheduler.ReduceLROnPlateau) or config.frequency != 1:
-        return None
+def _updates(subject: Subject) -> int:
+    """Batches of an epoch."""
     batches = subject.trainer.num_training_batches
-    per_epoch = int(batches) if batches != float("inf") else 10**6
-    by_interval = _by_epoch if config.interval == "epoch" else _by_step
-    return by_interval(subject, config.scheduler, per_epoch)
+    return int(batches) if batches != float("inf") else 10**6
+
+
+def _stepped(subject: Subject) -> list[tuple[Any, str]]:
+    """The schedules, and whether each is stepped once in an "epoch" or a "step"; "" for anything else."""
+    configs = subject.trainer.lr_scheduler_configs
+    schedulers = [config.scheduler for config in configs]
+    if subject.model.automatic_optimization:
+        regular = [isinstance(each.scheduler, LRScheduler) and each.frequency == 1 for each in configs]
+        intervals = [each.interval if is_regular else "" for each, is_regular in zip(configs, regular, strict=True)]
+    else:
+        counts = sandbox.attempt(lambda: watched(subject, _Watch).counts, _WATCHED_S, [])
+        columns = list(zip(*counts, strict=True)) if counts and len(counts[0]) == len(configs) else [()] * len(configs)
+        intervals = [_interval(column) for column in columns]
+    waits = [isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) for scheduler in schedulers]
+    return [(each, "" if is_waiting else by) for each, by, is_waiting in zip(schedulers, intervals, waits, strict=True)]
+
+
+def _interval(counts: tuple[int, ...]) -> str:
+    """How often a schedule is stepped, of its counters at the starts of the batches of two epochs."""
+    steps = [later - earlier for earlier, later in pairwise(counts)]
+    if steps and all(step == 1 for step in steps):
+        return "step"
+    return "epoch" if sum(steps) == 1 else ""
+
+
+def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int) -> str | None:
+    """What a schedule does that it cannot have been made for."""
+    if interval == "epoch":
+        return _by_epoch(subject, scheduler, per_epoch)
+    is_told = interval == "step" and is_followed(scheduler, per_epoch)
+    return made_for_epochs(scheduler, per_epoch, subject.settings.get("max_epochs")) if is_told else None
 
 
 def _full(scheduler: Any) -> list[float]:
@@ -140,7 +185,7 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
         return f"a cycle takes {scheduler.total_size:g} epochs"
     if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
         return f"the rate is 0 in all {per_epoch} batches of the first epoch"
-    rates, full = _rates(scheduler, 10), _full(scheduler)[0]
+    rates, full = next_rates(scheduler, 10), _full(scheduler)[0]
     if 0 < rates[0] < rates[-1] < _LOW * full:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {full:.2g}"
     length = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_iters", 0)
@@ -171,31 +216,10 @@ def _ends_at(scheduler: Any, number: int) -> bool:
     if ahead < 1 or not isinstance(scheduler, _WITH_END):
         return False
     try:
-        rates = _rates(scheduler, ahead + max(10, number // 10))
+        rates = next_rates(scheduler, ahead + max(10, number // 10))
     except Exception:  # of a rule of the user's that has no such step, and so has ended before
         return False
     return rates[ahead] != rates[ahead - 1] and len(set(rates[ahead:])) == 1
-
-
-def _by_step(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
-    horizon, epochs = getattr(scheduler, "T_max", None), subject.settings.get("max_epochs")
-    if horizon and (2 * horizon <= per_epoch or (horizon < 2 * per_epoch and horizon % per_epoch)) and epochs != 1:
-        return f"after {horizon} steps, {horizon / per_epoch:.2g} epochs, the rate rises again"
-    if epochs == 1 or per_epoch > 5000 or horizon or isinstance(scheduler, lr_scheduler.OneCycleLR):
-        return None
-    rates = _rates(scheduler, per_epoch // 2)
-    if 0 < rates[-1] < _GONE * max(rates):
-        return f"after half of the first epoch the rate has fallen from {max(rates):.2g} to {rates[-1]:.2g}"
-    return None
-
-
-def _rates(scheduler: LRScheduler, steps: int) -> list[float]:
-    """The rates of the first group over some steps; the process is a copy, so the schedule may be used up."""
-    rates = [scheduler.optimizer.param_groups[0]["lr"]]
-    for _ in range(steps):
-        scheduler.step()
-        rates.append(scheduler.optimizer.param_groups[0]["lr"])
-    return [float(rate) for rate in rates]
 
 
 def _is_never_stepped(subject: Subject) -> bool:

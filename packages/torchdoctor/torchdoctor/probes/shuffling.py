@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 from torch.utils.data.dataloader import DataLoader
+from torch.utils.data.sampler import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from torchdoctor import blame
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.samples import class_leaf, column, copies, leaves, plain_numbers, train_loaders
 from torchdoctor.subject import Subject
 
@@ -29,7 +30,7 @@ _FIX = "DataLoader(dataset, batch_size=…, shuffle=True)"
 _NEIGHBOURS = 0.95  # of the steps from a sample to the next in a batch: an order may begin anywhere and come round
 
 
-def shuffling(subject: Subject) -> Iterator[Finding | str]:
+def shuffling(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Counts how often the class changes from one sample to the next, against what a random order would give.
 
     Ordered by class: changes below a tenth of those of a random order while the samples within a batch differ less
@@ -43,7 +44,12 @@ def shuffling(subject: Subject) -> Iterator[Finding | str]:
     if len(loaders) != 1:
         return
     if not _is_in_order(loaders[0]):
-        yield "the training loader has a random order, or one of the user's own"
+        if isinstance(loaders[0].sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+            yield "the training loader has a random order"
+        elif loaders[0].batch_sampler is None:
+            yield NotLookedAt(TRAIN_NOT_SHUFFLED, "the training data come as they are, each as a batch")
+        else:
+            yield "the training loader has an order of the program's own, which is not that of the data"
         return
     yield from _of_stretches(subject)
     leaf = class_leaf(subject)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from torch import nn
 
 from torchdoctor import source
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.record import Op, Record
 from torchdoctor.steps import Step
 from torchdoctor.subject import Subject
@@ -40,13 +40,13 @@ class _Fail(Record):
             raise _InjectedError
 
 
-def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
+def swallowed_error(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Injects an error into each `try` with a broad `except` and each `suppress(Exception)` that a step runs through.
 
     It is raised in the place of the first call of torch there, and must come out of the step. What is guarded beside
     the model's layers and the loss, as a text that is printed, may be lost.
     """
-    is_swallowed = False
+    is_swallowed, untried = False, False
     for name, training in (("training_step", True), ("validation_step", False))[: 1 + subject.validates]:
         batch = (subject.batches if training else subject.val_batches)[0]
         recorded = subject.attempt(training=training)
@@ -56,13 +56,16 @@ def swallowed_error(subject: Subject) -> Iterator[Finding | str]:
                 continue
             with nullcontext() if training else subject.evaluating(), _Fail(place.file, lines) as injected:
                 step = subject.record(batch, training)
+            untried |= not injected.has_raised
             if injected.has_raised and step.error is None:
                 is_swallowed = True
                 message = f"an error raised among the calls of {name} that this guards does not come out of it"
                 fix = "# remove the try, or name the one error that can happen: except torch.cuda.OutOfMemoryError:"
                 yield Finding(SWALLOWED_ERROR, place, message, fix)
                 break
-    if not is_swallowed:
+    if untried:
+        yield NotLookedAt(SWALLOWED_ERROR, "a step does not come to what a broad `except` guards a second time")
+    elif not is_swallowed:
         yield "errors inside the steps come out of them"
 
 

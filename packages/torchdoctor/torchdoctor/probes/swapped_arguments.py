@@ -22,10 +22,12 @@ def swapped_arguments(subject: Subject) -> Iterator[Finding | str]:
 
     These losses are not symmetric: input comes first, target second. A divergence in that order is a choice.
     """
-    for op in subject.step().record.named(*CLASSES, *BINARY):
+    losses = list(subject.step().record.named(*CLASSES, *BINARY))
+    for op in losses:
         prediction, target = op.argument(0, "input"), op.argument(1, "target")
         if isinstance(target, Tensor) and target.requires_grad and not prediction.requires_grad:
             message = f"the first argument of {op.name} has no gradient, the second comes from the model"
             yield Finding(SWAPPED_LOSS_ARGUMENTS, op.place, message, f"F.{op.name}(predictions, labels)")
             return
-    yield "losses get predictions first and labels second"
+    if losses:
+        yield "losses get predictions first and labels second"

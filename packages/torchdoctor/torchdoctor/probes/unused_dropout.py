@@ -26,7 +26,7 @@ def unused_dropout(subject: Subject) -> Iterator[Finding | str]:
     torch's drop what goes from one of them to the next, so that a single one drops nothing.
     """
     called = {op.module for op in subject.attempt().checked().record.ops}
-    is_complete = True
+    is_complete = any(isinstance(part, _DropoutNd) or getattr(part, "dropout", 0) for part in subject.model.modules())
     for owner in subject.model.modules():
         layers = [(name, layer) for name, layer in owner.named_children() if isinstance(layer, _DropoutNd) and layer.p]
         if not layers or called.isdisjoint(owner.modules()):

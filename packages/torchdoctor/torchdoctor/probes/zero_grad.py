@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchdoctor import source
-from torchdoctor.findings import TRAINING, Defect, Finding, Place
+from torchdoctor.findings import TRAINING, Defect, Finding, NotLookedAt, Place
 from torchdoctor.graph import call_before
 from torchdoctor.rehearsal import Watch, watched
 from torchdoctor.subject import Subject
@@ -23,7 +23,7 @@ MISSING_ZERO_GRAD = Defect(
 _LEAST = 3  # steps that a finding needs
 
 
-def zero_grad(subject: Subject) -> Iterator[Finding | str]:
+def zero_grad(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Trains a few real steps: a gradient that an optimizer has used must be gone before the next one is added to it.
 
     Gradients that are added up before a step (accumulation), or that another network's loss leaves behind and that are
@@ -91,7 +91,7 @@ class _Watch(Watch):
         self.left = {key: item for key, item in self.left.items() if key not in own}
         self.left |= {id(p): (p, self.line) for p in others if id(p) not in self.left}
 
-    def look(self, place: Place | None = None) -> Iterator[Finding | str]:
+    def look(self, place: Place | None = None) -> Iterator[Finding | str | NotLookedAt]:
         """What the steps mean: the first has no old gradient, and a closure's second shows in the third.
 
         Args:
@@ -108,7 +108,16 @@ class _Watch(Watch):
                 fix = "optimizer.zero_grad()  # before its own backward pass: clears what the other one left"
             yield Finding(MISSING_ZERO_GRAD, steps.place or place, message, fix)
             return
-        if self.steps:
+        watched = [steps for steps in self.steps.values() if steps.total >= _LEAST]
+        if self.steps and not watched:
+            yield NotLookedAt(
+                MISSING_ZERO_GRAD, "the training has too few steps to follow gradients from one to the next"
+            )
+        elif any(steps.stale for steps in watched):
+            yield NotLookedAt(
+                MISSING_ZERO_GRAD, "some steps add to the gradients of the step before, and others do not"
+            )
+        elif watched:
             yield "gradients are zeroed between steps"
 
 

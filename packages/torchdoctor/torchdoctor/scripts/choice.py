@@ -10,7 +10,7 @@ from torch import nn
 
 from torchdoctor import sandbox
 from torchdoctor.dependence import few
-from torchdoctor.findings import Finding
+from torchdoctor.findings import Finding, NotLookedAt
 from torchdoctor.held import held
 from torchdoctor.record import tensors
 from torchdoctor.registry import Probe, all_probes
@@ -80,11 +80,11 @@ def _unfit(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[
 
 
 def _also_at_holders(
-    look: Callable[[Subject], Iterable[Finding | str]],
-) -> Callable[[Subject], Iterator[Finding | str]]:
+    look: Callable[[Subject], Iterable[Finding | str | NotLookedAt]],
+) -> Callable[[Subject], Iterator[Finding | str | NotLookedAt]]:
     """Looks also at modules that hold the script's models in plain lists."""
 
-    def look_at_all(begun: Subject) -> Iterator[Finding | str]:
+    def look_at_all(begun: Subject) -> Iterator[Finding | str | NotLookedAt]:
         weights = {id(weight) for weight in begun.model.parameters()}
         holders = [module for module in notes.living(nn.Module) if module is not begun.model]
         begun.attempt()  # recorded once for all of them

@@ -17,6 +17,7 @@ from torchdoctor import sandbox, source
 from torchdoctor.errors import ReviewError
 from torchdoctor.faraway import keep_on_cpu
 from torchdoctor.machine import crowding
+from torchdoctor.registry import all_defects
 from torchdoctor.report import Report, select_findings
 from torchdoctor.scripts.rehearsal import BATCHES, rehearse
 from torchdoctor.scripts.review import Request, review_held
@@ -54,6 +55,8 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
     findings, checked, lines, looked_for = ([item for each in answers for item in each.get(f, [])] for f in fields)
     findings = [item for item in select_findings(findings) if item["id"] in ids]
     looked_for = [name for name in looked_for if name in ids]
+    others = all_defects().keys() - ids
+    lines = [line for line in lines if line.partition(": ")[0] not in others]
     return Report(findings, list(dict.fromkeys(checked)), lines, looked_for, time.monotonic() - start)
 
 

@@ -170,10 +170,17 @@ def _holds(loop: Loop, line: int) -> bool:
     return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
 
 
-def begun_at(statement: ast.stmt, frame: FrameType) -> list[DataLoader]:
-    """The loaders that a statement of a frame has begun to go through, the last one last."""
-    lines = head(statement)
-    return [loader for loader, stack in notes.iterations if any(f is frame and line in lines for f, line in stack)]
+def begun_at(statement: ast.stmt, frame: FrameType, itself: bool = False) -> list[DataLoader]:
+    """The loaders that a statement of a frame has begun to go through, the last one last.
+
+    Args:
+        statement: of the frame's function.
+        frame: that runs it.
+        itself: whether to leave out what a function begins that the statement calls.
+    """
+    lines, first = head(statement), -1 if itself else 0
+    begun = ((loader, stack[first:]) for loader, stack in notes.iterations)
+    return [loader for loader, stack in begun if any(f is frame and line in lines for f, line in stack)]
 
 
 def head(statement: ast.stmt) -> range:

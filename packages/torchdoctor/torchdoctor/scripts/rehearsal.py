@@ -21,12 +21,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchdoctor import blame, failure, source
 from torchdoctor.evaluation import GRAPH_IN_EVAL, matters
-from torchdoctor.findings import Finding, Place
+from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.graph import maker, nodes
 from torchdoctor.probes import clipping, kept_weights, recreated_optimizers, zero_grad
 from torchdoctor.probes.modes import STUCK_IN_EVAL
 from torchdoctor.probes.retained import GRAPH_RETAINED
 from torchdoctor.probes.schedule import SCHEDULER_CADENCE
+from torchdoctor.rates import Beginning, is_followed, made_for_epochs
 from torchdoctor.scripts import hold, notes
 from torchdoctor.scripts.aliases import Aliases
 from torchdoctor.scripts.evaluations import Evaluations
@@ -61,11 +62,12 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
     def finish(has_ended: bool, error: BaseException | None = None) -> NoReturn:
         signal.alarm(0)
         items = list(watch.look(has_ended)) if watch.num_steps else []
+        unseen = {item.defect.id for item in items if isinstance(item, NotLookedAt)}
         content: dict[str, Any] = {
             "findings": [item.as_dict() | {"probe": "rehearsal"} for item in items if isinstance(item, Finding)],
             "checked": [item for item in items if isinstance(item, str)],
-            "looked_for": [defect.id for defect in _WATCHED] if has_ended else [],
-            "notes": [],
+            "looked_for": [defect.id for defect in _WATCHED if defect.id not in unseen] if has_ended else [],
+            "notes": [str(item) for item in items if isinstance(item, NotLookedAt)],
         }
         if has_ended:
             content["checked"].append(f"the script runs to its end ({watch.num_steps} steps)")
@@ -112,6 +114,8 @@ class _Rehearsal:
         self.graphs: list[tuple[Any, int]] = []  # at each step, the round over a loader, and the living nodes
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
+        self.beginnings: dict[LRScheduler, Beginning] = {}  # of schedules that have been stepped
+        self.rounds: list[tuple[Any, int]] = []  # iterations over loaders in which there were steps, and their number
         self.imported_before = set(sys.modules) - {"__main__"}
 
     def begin(self) -> None:
@@ -146,12 +150,18 @@ class _Rehearsal:
         def step(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
             calls = self.calls.setdefault(schedule, [])
             calls += [self.num_steps] if self.num_steps else []  # it calls itself when it is made
+            if self.num_steps and schedule not in self.beginnings:
+                self.beginnings[schedule] = Beginning(schedule)
             original(schedule, *args, **kwargs)
 
         return step
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.num_steps += 1
+        iteration = _iteration()
+        if not self.rounds or self.rounds[-1][0][1] is not iteration[1]:
+            self.rounds.append((iteration, 0))
+        self.rounds[-1] = (iteration, self.rounds[-1][1] + 1)
         self.zeroing.before_step(optimizer, args, kwargs)
         self.aliases.before_step(notes.stack(sys._getframe(1)), weights_of(optimizer))
         if optimizer not in self.models:
@@ -179,7 +189,7 @@ class _Rehearsal:
                 return first
         return []
 
-    def look(self, has_ended: bool) -> Iterator[Finding | str]:
+    def look(self, has_ended: bool) -> Iterator[Finding | str | NotLookedAt]:
         """What the notes mean.
 
         Args:
@@ -197,7 +207,7 @@ class _Rehearsal:
         yield from self._graph()
         yield from self._schedules(has_ended)
 
-    def _modes(self) -> Iterator[Finding | str]:
+    def _modes(self) -> Iterator[Finding | str | NotLookedAt]:
         for optimizer, evaluating in self.evaluating.items():
             last = len(list(takewhile(bool, reversed(evaluating))))
             models, place = self.models[optimizer], self.stuck_at.get(optimizer)
@@ -209,12 +219,21 @@ class _Rehearsal:
                 message += "; this model has no dropout and no norm, so nothing differs yet"
             yield Finding(defect, place, message, "model.train()  # before each epoch of training")
             return
-        yield "training runs in training mode"
+        if any(evaluating[-1] for evaluating in self.evaluating.values()):
+            yield NotLookedAt(
+                STUCK_IN_EVAL, "the last steps ran in evaluation mode, which no line of the script asks for"
+            )
+        elif self.evaluating:
+            yield "training runs in training mode"
 
-    def _graph(self) -> Iterator[Finding | str]:
+    def _graph(self) -> Iterator[Finding | str | NotLookedAt]:
         if len(self.graphs) <= _LEAST:
             return
         growth = self._growth()
+        counts = [number for _, number in self.graphs[1:]]
+        if not growth and counts[-1] > counts[0] and all(later >= earlier for earlier, later in pairwise(counts)):
+            yield NotLookedAt(GRAPH_RETAINED, "graphs grow in some steps, and in others they do not")
+            return
         if not growth:
             yield "no graphs pile up from step to step"
             return
@@ -224,7 +243,7 @@ class _Rehearsal:
         counts = f"{growth[0]} nodes at step 2, {growth[-1]} at step {len(growth) + 1}"
         yield Finding(GRAPH_RETAINED, place, f"{name} keeps its graph: {counts}", f"{name} … loss.detach()")
 
-    def _schedules(self, has_ended: bool) -> Iterator[Finding | str]:
+    def _schedules(self, has_ended: bool) -> Iterator[Finding | str | NotLookedAt]:
         is_whole = has_ended and not any(isinstance(each, SequentialLR | ChainedScheduler) for each in self.calls)
         per_epoch = max((sized_len(loader) or 0 for loader, _ in notes.iterations), default=0)
         for optimizer in self.models:
@@ -247,8 +266,36 @@ class _Rehearsal:
                 message = f"{name} is stepped once in {gap} steps or more: its cycle takes {schedule.total_steps}"
                 yield Finding(SCHEDULER_CADENCE, place, message, "scheduler.step()  # after every optimizer.step()")
                 return
-        if self.calls and is_whole:
+        yield from self._cadence(has_ended, is_whole)
+
+    def _cadence(self, has_ended: bool, is_whole: bool) -> Iterator[Finding | str | NotLookedAt]:
+        """Whether schedules that are stepped at every update were made for that."""
+        num_updates, most = self._updates_of_epoch(), max((number for _, number in self.rounds), default=0)
+        is_single = has_ended and len(self.rounds) == 1  # the schedule may end with it
+        is_told = is_whole
+        for schedule, beginning in self.beginnings.items():
+            gaps = [later - earlier for earlier, later in pairwise([0, *self.calls[schedule]])]
+            by_batch = len(gaps) >= _LEAST and max(gaps) == 1
+            is_told &= is_followed(schedule, num_updates) and (by_batch or min(gaps) >= most)
+            if is_single or not by_batch or not is_followed(schedule, num_updates):
+                continue
+            beginning.restore()
+            if problem := made_for_epochs(schedule, num_updates, len(self.rounds) if has_ended else None):
+                message = f"{type(schedule).__name__} is stepped once a batch: {problem}"
+                fix = "scheduler.step()  # once an epoch, after the loop over its batches"
+                yield Finding(SCHEDULER_CADENCE, blame.maker(schedule), message, fix)
+                return
+        if not is_told:
+            reason = "a schedule is made of several, waits for what is measured, or has epochs of unknown length"
+            yield NotLookedAt(SCHEDULER_CADENCE, reason)
+        elif self.calls:
             yield "schedules are stepped"
+
+    def _updates_of_epoch(self) -> int:
+        """How many steps a training's epoch has that is not cut short; 0 if that is not known."""
+        (loader, _), most = max(self.rounds, key=lambda each: each[1], default=((None, None), 0))
+        length = sized_len(loader) if loader is not None else None
+        return round(most * length / min(length, Loading.longest or length)) if length else 0
 
     def _assigned(self, attribute: str) -> Place | None:
         """The first line of the script's that assigns such an attribute of a variable."""

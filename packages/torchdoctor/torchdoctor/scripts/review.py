@@ -22,7 +22,7 @@ from torchdoctor.machine import crowding
 from torchdoctor.opening import open_subject
 from torchdoctor.probes.device import DEVICE_UNSAFE_TENSOR
 from torchdoctor.probes.eval_randomness import SAME_TWICE
-from torchdoctor.review import describe_errors, run_probes
+from torchdoctor.review import describe_errors, looked_for, notes_of, run_probes
 from torchdoctor.scripts import hold
 from torchdoctor.scripts.batches import batches_of
 from torchdoctor.scripts.choice import choose_probes
@@ -167,13 +167,13 @@ def _review(
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, val_unit, has_batches, request.ids)
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
-        answer["notes"] += [*begun.limits, *unfit, *describe_errors(results)]
+        answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
         for name, result in results.items():
             if "error" in result:
                 continue
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
-            answer["looked_for"] += sorted(todo[name].ids & request.ids)
+            answer["looked_for"] += looked_for(todo[name], result, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
             left.extend(left_behind(begun, model))
 

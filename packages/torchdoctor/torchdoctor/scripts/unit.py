@@ -189,7 +189,7 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
 
     Args:
         spot: of the step.
-        only: the statement to run, in place of those.
+        only: the statement to run, in place of those; with the loaders that it goes through, as in a comprehension.
     """
     own = {name: value for name, value in spot.frame.f_locals.items() if not _holds_itself(value)}
     if spot.frame.f_locals is spot.frame.f_globals:
@@ -200,7 +200,7 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     if loaders:
         return Unit(spot, loaders, variables, [], going_through, carried)
     if only is not None:
-        return Unit(spot, [], variables, [], [only], carried)
+        return Unit(spot, begun_at(only, spot.frame, itself=True), variables, [], [only], carried)
     if loaders := _begun_in_body(spot):
         return Unit(spot, loaders, variables, [], _body(spot), carried)
     before, after = _split(_body(spot), spot.first)

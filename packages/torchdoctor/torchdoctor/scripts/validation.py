@@ -104,8 +104,12 @@ class ValidationWatch(TorchFunctionMode):
         return [loader for loader in last if loader not in self.unit.loaders]
 
     def _unit(self, stack: Stack) -> Unit | None:
-        """The innermost loop over a loader, or the loop or the statement that calls the model."""
+        """The innermost loop or comprehension over a loader, or the loop or the statement that calls the model."""
         for frame, line in reversed(stack):
+            single = [node for node in _statements_around(frame, line) if not hasattr(node, "body")]
+            loaders = begun_at(single[-1], frame, itself=True) if single else []
+            if any(loader not in self.unit.loaders for loader in loaders):  # `sum(… for batch in loader)`
+                return make_unit(Spot(frame, None, line), single[-1])
             loop, spot = loop_around(frame, line), self.unit.spot
             is_own = loop is spot.loop and frame is spot.frame
             if loop is spot.loop is not None and not self._has_turned:
@@ -119,12 +123,17 @@ class ValidationWatch(TorchFunctionMode):
                 return replace(unit, loaders=loaders)
         frame, line = stack[-1]
         loop, first = loop_around(frame, line), self.held.spot.first
+        around = _statements_around(frame, line)
         if frame not in self.frames or (loop is not None and not loop.lineno <= first <= (loop.end_lineno or 0)):
             return make_unit(Spot(frame, loop, line))
-        statements = [node for node in own_nodes(function_of(frame)) if isinstance(node, ast.stmt)]
-        around = [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
         single = [node for node in around if isinstance(node, ast.With) or not hasattr(node, "body")]
         return make_unit(Spot(frame, None, line), single[0]) if single else None
+
+
+def _statements_around(frame: FrameType, line: int) -> list[ast.stmt]:
+    """The statements of a frame's function that span a line, from the outside in."""
+    statements = [node for node in own_nodes(function_of(frame)) if isinstance(node, ast.stmt)]
+    return [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
 
 
 def evaluates_training_data(unit: Unit, step: Unit) -> bool:
@@ -136,13 +145,14 @@ def evaluates_training_data(unit: Unit, step: Unit) -> bool:
 def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Finding | None:
     """A finding if a model evaluates the batches of a loader with dropout and norms that work as in training."""
     active = [part for part in model.modules() if part.training and depends(part)]
-    if not active or not unit.loaders or unit.spot.loop is None:
+    if not active or not unit.loaders:
         return None
     kinds = sorted({type(part).__name__ for part in active})
     kinds = sandbox.attempt(lambda: _at_work(step, unit, model), _LOOK_S, kinds)  # as most are
     if not kinds:
         return None
-    place = Place(unit.spot.frame.f_code.co_filename, unit.spot.loop.lineno)
+    line = unit.spot.loop.lineno if unit.spot.loop is not None else unit.spot.first
+    place = Place(unit.spot.frame.f_code.co_filename, line)
     message = f"{name} evaluates these batches in training mode, with {' and '.join(kinds)}"
     return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
 
