@@ -353,7 +353,7 @@ def template(name: str) -> None:
     )
     size = 8 if is_text else 128
     loaders = [DataLoader(data, batch_size=size, shuffle=not number) for number, data in enumerate(sets)]
-    trainer.fit(Module(), *loaders)
+    trainer.fit(Module(), loaders[0], loaders[1])
     reached = float(trainer.callback_metrics[problem.metric])
     assert (reached <= problem.goal) if is_text else (reached >= problem.goal), reached
 

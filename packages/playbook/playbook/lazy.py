@@ -46,10 +46,10 @@ class _ByName(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path))
-        imports = [node for node in tree.body if _imports_from(node, module.__name__)]
+        imports: list[Any] = [node for node in tree.body if _imports_from(node, module.__name__)]
         rest = [node for node in tree.body if node not in imports and not _is_conditional(node, module.__name__)]
         origins = {alias.asname or alias.name: (node.module, alias.name) for node in imports for alias in node.names}
-        module.__getattr__ = partial(_resolve, module, origins)  # type: ignore[method-assign]  # PEP 562
+        module.__getattr__ = partial(_resolve, module, origins)  # PEP 562
         exec(compile(ast.Module(rest, []), self.path, "exec"), vars(module))  # noqa: S102  # as any loader does
         importlib.import_module(FIRST)
 
