@@ -309,7 +309,7 @@ def template(name: str) -> None:
             for stage in ("train", "val"):
                 setattr(self, f"{stage}_acc", Accuracy("multiclass", num_classes=num_classes))
                 setattr(self, f"{stage}_loss", MeanMetric())
-            self.val_acc_best = MaxMetric()
+            self.val_acc_best: Any = MaxMetric()
 
         def _step(self, batch: Any, stage: str) -> Tensor:
             inputs, targets = batch
