@@ -329,7 +329,8 @@ def template(name: str) -> None:
             self._step(batch, "val")
 
         def on_validation_epoch_end(self) -> None:
-            self.val_acc_best(self.val_acc.compute())
+            accuracy: Any = self.val_acc
+            self.val_acc_best(accuracy.compute())
             self.log("val/acc_best", self.val_acc_best.compute(), sync_dist=True, prog_bar=True)
 
         def configure_optimizers(self) -> Any:
