@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,15 @@ def no_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()  # later collections leave these objects out, too, but for the last one
-        atexit.register(gc.unfreeze)
+        _freeze_once()
         gc.enable()
+
+
+@cache
+def _freeze_once() -> None:
+    """Later collections leave out what has been imported; a second time would keep the garbage of a former command."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)
 
 
 def _is_one_host() -> bool:
