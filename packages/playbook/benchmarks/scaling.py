@@ -88,9 +88,9 @@ def memory(rounds: int) -> dict[str, Any]:
                 command = [sys.executable, __file__, "hold", strategy, str(count), folder]
                 done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
                 assert done.returncode == 0, done.stdout + done.stderr
-                held = [float(path.read_text()) for path in Path(folder).glob("rank*")]
-            figures[f"{strategy} {count}"] = max(held)
-            print(f"{strategy:<8} {count} processes   {max(held):5.2f} bytes a parameter")
+                bytes_of_ranks = [float(path.read_text()) for path in Path(folder).glob("rank*")]
+            figures[f"{strategy} {count}"] = max(bytes_of_ranks)
+            print(f"{strategy:<8} {count} processes   {max(bytes_of_ranks):5.2f} bytes a parameter")
     return figures
 
 

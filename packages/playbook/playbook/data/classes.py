@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Generator, Tensor
-from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torch.utils.data import TensorDataset
+
+from playbook.data.nested import read_nested
 
 
 def targets_of(dataset: Any) -> Tensor | None:
@@ -18,12 +20,10 @@ def targets_of(dataset: Any) -> Tensor | None:
     Returns:
         Class numbers (N,); None where the data set does not list one for every sample.
     """
-    if isinstance(dataset, Subset):
-        whole = targets_of(dataset.dataset)
-        return None if whole is None else whole[torch.as_tensor(dataset.indices, dtype=torch.int64)]
-    if isinstance(dataset, ConcatDataset):
-        parts = [part for part in map(targets_of, dataset.datasets) if part is not None]
-        return torch.cat(parts) if len(parts) == len(dataset.datasets) else None
+    return read_nested(dataset, _listed_targets)
+
+
+def _listed_targets(dataset: Any) -> Tensor | None:
     if getattr(dataset, "target_transform", None) is not None:  # of torchvision: batches hold other targets
         return None
     if isinstance(dataset, TensorDataset):

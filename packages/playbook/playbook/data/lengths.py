@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor
-from torch.utils.data import ConcatDataset, Subset
+
+from playbook.data.nested import read_nested
 
 
 def lengths_of(dataset: Any) -> Tensor | None:
@@ -16,12 +17,10 @@ def lengths_of(dataset: Any) -> Tensor | None:
     Returns:
         Lengths (N,); None where the data set does not list one for every sample.
     """
-    if isinstance(dataset, Subset):
-        whole = lengths_of(dataset.dataset)
-        return None if whole is None else whole[torch.as_tensor(dataset.indices, dtype=torch.int64)]
-    if isinstance(dataset, ConcatDataset):
-        parts = [part for part in map(lengths_of, dataset.datasets) if part is not None]
-        return torch.cat(parts) if len(parts) == len(dataset.datasets) else None
+    return read_nested(dataset, _listed_lengths)
+
+
+def _listed_lengths(dataset: Any) -> Tensor | None:
     entries = getattr(dataset, "lengths", None)
     if entries is None:
         return None

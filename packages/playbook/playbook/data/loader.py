@@ -105,7 +105,7 @@ class Loader(DataLoader):
                 yield batch
 
     def _taken_batches(self, take: Callable[[int, Tensor], list[Tensor]]) -> Iterator[list[Tensor]]:
-        """Batches of data in tensors, without torch's way through single samples, which takes a quarter millisecond."""
+        """Batches of data in tensors, without torch's way through single samples, which takes 0.29 ms for 64 digits."""
         is_evaluation = self._guarded.name != "train"
         self.indices.clear()
         for epoch, rows in self._rows():
