@@ -15,7 +15,7 @@ FAMILIES = ("torchmetrics.classification.", "torchmetrics.regression.", "torchme
 class BatchedMetrics(MetricCollection):
     """A MetricCollection that collects small batches, and updates its metrics with up to 50 of them together.
 
-    An update of an accuracy and a mean takes 0.28 ms on a CPU with 64 samples and 0.36 ms with 3,200 (benchmarks/LOG.md).
+    An update of an accuracy and a mean takes 0.28 ms on a CPU with 64 samples, 0.36 ms with 3,200 (benchmarks/LOG.md).
     Only torchmetrics' own metrics of classification and regression, its means and sums wait: what they hold after one
     update with all samples is what they hold after one for each batch. With any other metric among them, every batch is
     taken in at once.
