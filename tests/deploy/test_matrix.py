@@ -1,14 +1,12 @@
 """Every recipe in every format: the artefact answers what the model answers, or one line says why it cannot be."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from playbook.testing.artefacts import load_py
 from playbook.testing.command import Cli
 from tests.conftest import ROOT, SHRUNK
 from tests.test_configs import ONE_A_NET, SMALLER
@@ -49,11 +47,7 @@ def test_recipe_in_each_format(cli: Cli, recipe: str) -> None:
         assert parity["metrics"], "the task's own metrics were measured"
         if manifest["preprocessing"] is not None and manifest["postprocessing"]["kind"] != "generate":
             assert parity["answers"]["equal"] == parity["answers"]["compared"] > 0
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        command = [sys.executable, f"{kind}/load.py"]
-        shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert shown.returncode == 0, shown.stderr
-        [answer] = json.loads(shown.stdout)
+        [answer] = load_py(Path(kind))
         expected = json.loads(Path(kind, manifest["example"]["answer"]).read_text())
         assert answer.keys() == expected.keys()
         for key, value in expected.items():

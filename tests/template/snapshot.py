@@ -33,6 +33,7 @@ def copy_of_repository(folder: Path) -> None:
     git(folder, "init", "--quiet", "--initial-branch", "main")
     commit(folder, "Start")
     git(folder, "tag", "v1.0.0")
+    git(folder, "gc", "--quiet")  # Copier looks at each of a thousand loose objects
 
 
 def commit(folder: Path, message: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import case_files
 from programs import needs_fork, sampled
+from torchdoctor.options import quick_ids
 from torchdoctor.registry import all_probes
 from torchdoctor.report import Report
 from torchdoctor.review import review_module
@@ -24,6 +25,8 @@ SAMPLE = {  # runs by default; CI runs all of them
     "python_loop_over_batch",  # in the source
     "clean_labels-rare_class",
 }
+# what these hold may mislead a probe that trains for long; the other clean programs are spared such probes
+LONG = tuple(f"clean_{theme}" for theme in ("gradients", "losses", "players", "rates", "starts"))
 
 
 def reviewed(name: str, repaired: bool = False, ids: frozenset[str] | None = None) -> Report:
@@ -97,7 +100,7 @@ def test_what_does_no_harm_here_is_advice(name: str) -> None:
 
 @pytest.mark.parametrize("name", sampled(CLEAN, SAMPLE))
 def test_no_probe_alarms_where_nothing_is_wrong(name: str) -> None:
-    report = reviewed(name)
+    report = reviewed(name, ids=None if name.startswith(LONG) else quick_ids())
     assert not report.findings, (name, report)
     assert not [note for note in report.notes if "Error" in note and "took more" not in note], (name, report)
 

@@ -32,7 +32,7 @@ def difference(run: str, **inputs: np.ndarray) -> float:
 @pytest.mark.slow
 def test_adapters_of_tied_weights(cli: Cli, dora: bool) -> None:
     """The embedding is the head as well, and both are trained beside the adapters."""
-    assert cli("fit", *GPT, "--run_dir", "base").code == 0
+    assert cli("fit", *GPT, "--model.net.num_layers", "2", "--model.net.dim", "48", "--run_dir", "base").code == 0
     net = ["--model.net", "LoRA", "--model.net.net", "GPT", "--model.net.base", "base", "--model.net.rank", "2"]
     net += ["--model.net.dora", str(dora).lower(), "--model.net.modules_to_save", "[embedding]"]
     values = load(Path("base/checkpoints/best.ckpt"), "meta")["hyper_parameters"]["net"]["init_args"]

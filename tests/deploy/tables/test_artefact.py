@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from playbook.testing.artefacts import load_py
 from playbook.testing.command import Cli
 from playbook.testing.serving import ask
 from tests.conftest import cli_process
@@ -80,7 +81,6 @@ def assert_same(answers: list[dict[str, Any]], expected: list[dict[str, Any]]) -
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("net", NETS)
 def test_answers_in_each_format(cli: Cli, net: str, task: str) -> None:
-    """In a Python that sees neither this repository nor the data."""
     fit(cli, net, task)
     expected = expected_answers(cli)
     assert len(expected) == 4
@@ -89,10 +89,15 @@ def test_answers_in_each_format(cli: Cli, net: str, task: str) -> None:
         assert done.code == 0, done.err
         answers = json.loads(Path(kind, "artefact.json").read_text())["parity"]["answers"]
         assert answers["equal"] == answers["compared"] > 0
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        command = [sys.executable, str(Path(kind, "load.py").absolute()), str(Path("new.csv").absolute())]
-        shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd="/")
-        assert_same(json.loads(shown.stdout), expected)
+        assert_same(load_py(Path(kind), Path("new.csv")), expected)
+        if (net, task) == (
+            "TabularMLP",
+            "quantiles",
+        ):  # also in a Python that sees neither this repository nor the data
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            command = [sys.executable, str(Path(kind, "load.py").absolute()), str(Path("new.csv").absolute())]
+            shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd="/")
+            assert_same(json.loads(shown.stdout), expected)
 
 
 @pytest.mark.slow

@@ -1,10 +1,15 @@
 """Writes artefacts for tests: of a program file, or of any function in its place."""
 
 import hashlib
+import io
 import json
+import runpy
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -49,6 +54,15 @@ def write_artefact(
     }
     (folder / "artefact.json").write_text(json.dumps(content))
     return folder
+
+
+def load_py(folder: Path, *files: Path) -> list[dict[str, Any]]:
+    """What an artefact's load.py answers, in this process: a new one takes seconds to import what torch needs."""
+    arguments = [str(path) for path in (folder / "load.py", *files)]
+    printed, path = io.StringIO(), [str(folder), *sys.path]
+    with redirect_stdout(printed), patch.object(sys, "argv", arguments), patch.object(sys, "path", path):
+        runpy.run_path(arguments[0])
+    return json.loads(printed.getvalue())
 
 
 def artefact_of(
