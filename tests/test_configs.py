@@ -11,14 +11,13 @@ import torch
 from playbook import project
 from playbook.command import arguments, discovery
 from playbook.command import cli as building
-from playbook.testing.command import Cli, model_verb, sampled
+from playbook.testing.command import Cli, model_verb
 from tests.conftest import ROOT, SHRUNK, present
 
 RECIPES = [entry.path for entry in discovery.recipes()]
 SMALLER = {  # options of nets that take long on a CPU; every recipe is built as it is as well
     "configs/language/gpt-questions.yaml": ("--model.net.num_layers", "2", "--model.net.dim", "96"),
     "configs/language/gpt-shakespeare.yaml": ("--model.net.num_layers", "2"),
-    "configs/language/gpt-shakespeare-10m.yaml": ("--model.net.dim", "48", "--data.batch_size", "4"),
 }
 # one for each net, task and kind of data
 ONE_A_NET = present(
@@ -98,7 +97,7 @@ ONE_A_TASK = present(
 )
 
 
-@pytest.mark.parametrize("recipe", sampled(RECIPES, ONE_A_TASK))
+@pytest.mark.parametrize("recipe", ONE_A_NET)
 @pytest.mark.usefixtures("published")
 @pytest.mark.slow
 def test_recipe(cli: Cli, recipe: str) -> None:
@@ -122,11 +121,10 @@ def test_recipe(cli: Cli, recipe: str) -> None:
     predicted = cli("predict", "--ckpt_path", "run")
     assert predicted.code == 0, predicted.err
     assert any(Path("run/predictions").iterdir())
-    if recipe in ONE_A_NET:
-        assert cli(*fit, "again").code == 0
-        first, second = (saved_weights(run) for run in ("run", "again"))
-        for name, value in first.items():
-            assert torch.equal(value, second[name]), f"{name} differs with the same seed"
+    assert cli(*fit, "again").code == 0
+    first, second = (saved_weights(run) for run in ("run", "again"))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), f"{name} differs with the same seed"
 
 
 def saved_weights(run: str) -> dict[str, torch.Tensor]:

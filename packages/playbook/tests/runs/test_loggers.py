@@ -5,6 +5,7 @@ import json
 import sqlite3
 import struct
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_mlflow_writes_to_the_run_and_goes_on_with_its_own(workdir: Path) -> Non
     assert arguments["artifact_location"] == (folder / "mlflow").as_uri()
     assert (arguments["run_name"], arguments["run_id"]) == ("run", None)
     folder.mkdir()
-    with sqlite3.connect(folder / "mlflow.db") as database:
+    with closing(sqlite3.connect(folder / "mlflow.db")) as database, database:
         database.execute("CREATE TABLE runs (run_uuid TEXT, start_time INTEGER)")
         assert mlflow_arguments()["run_id"] is None
         database.executemany("INSERT INTO runs VALUES (?, ?)", [("former", 1), ("later", 2)])

@@ -248,5 +248,5 @@ def cycle_share(seconds: np.ndarray, cycle: str) -> np.ndarray:
         return ((seconds + 3 * DAY_S) % (7 * DAY_S)) / (7 * DAY_S)  # 1970 began on a Thursday
     times = np.floor(seconds).astype("datetime64[s]")
     begin = times.astype("datetime64[Y]")
-    length = (begin + 1).astype("datetime64[s]") - begin.astype("datetime64[s]")
+    length = (begin + np.timedelta64(1, "Y")).astype("datetime64[s]") - begin.astype("datetime64[s]")
     return (times - begin.astype("datetime64[s]")) / length

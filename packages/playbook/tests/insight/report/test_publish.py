@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_mlflow_has_one_run_with_metrics_and_the_report(cli: Cli, monkeypatch: p
         done = cli("fit", *args, "--trainer.max_epochs", epochs, "--ckpt_path", "last")
         assert done.code == 0, done.err
         assert "warning" not in done.err.lower()
-    with sqlite3.connect("run/mlflow.db") as database:
+    with closing(sqlite3.connect("run/mlflow.db")) as database:
         [(run, name, status)] = database.execute("SELECT run_uuid, name, status FROM runs").fetchall()
         keys = {key for (key,) in database.execute("SELECT DISTINCT key FROM metrics")}
     assert (name, status) == ("run", "FINISHED")

@@ -94,12 +94,12 @@ def test_metrics_that_shared_a_sum_add_the_next_batch_once() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants(cli: Cli, variant: str) -> None:
-    """Cut at every step, saved at any cadence: what is lost is less than the cadence, what is continued is exact."""
+    """Cut at any step, saved at any cadence: what is lost is less than the cadence, what is continued is exact."""
     args, cadence = VARIANTS[variant], "123"[list(VARIANTS).index(variant) % 3]
     whole = fit(cli, CNN_DIGITS, "whole", *args)
     assert whole.code == 0, whole.err
     last = torch.load("whole/checkpoints/last.ckpt", weights_only=True)["global_step"]
-    for step in range(2, last + 1):
+    for step in {2, 2 + last // 2, last}:  # test_every_step has all of them
         run = f"cut-{step}"
         cut(cli, CNN_DIGITS, run, step, "--checkpoint.every_n_steps", cadence, *args)
         if saved := sorted(Path(run).glob("checkpoints/last.ckpt")):
