@@ -456,8 +456,15 @@ def test_the_report_in_the_readme(cli: Cli, workdir: Path) -> None:
     first, *shown = blocks("text")[0].splitlines()
     lines = cli("train.py", "--epochs", "2").out.splitlines()
     assert re.sub(r"[\d.]+ s$", "", lines[0]) == re.sub(r"[\d.]+ s$", "", first)
-    assert lines[1 : len(shown) + 1] == shown
-    assert lines[len(shown) + 1 :][:2] == ["", "Checked and right"]
+    own, documented = (text.index("Critical issues") for text in (lines, shown))
+    assert figures_left_out(lines[1:own]) == figures_left_out(shown[:documented])
+    assert lines[own : own + len(shown) - documented] == shown[documented:]
+    assert lines[own + len(shown) - documented :][:2] == ["", "Checked and right"]
+
+
+def figures_left_out(lines: list[str]) -> str:
+    """A paragraph without its line ends and figures."""
+    return re.sub(r"\d[\d.]*", "", " ".join(lines))
 
 
 @needs_fork

@@ -22,7 +22,7 @@ from torchdoctor import __version__
 from torchdoctor.errors import ReviewError, nearest
 
 COMMAND = ("-m", "torchdoctor")
-FLAGS = ("--fix", "--debug", "--help", "-h", "--version")  # options without a value
+FLAGS = ("--fix", "--all", "--debug", "--help", "-h", "--version")  # options without a value
 FORMATS = ("terminal", "json", "markdown", "sarif")
 SEVERITIES = ("critical", "warning", "advice")
 USAGE = """torchdoctor [options] train.py [the script's own arguments]
@@ -153,6 +153,7 @@ def _parser() -> _Parser:
     add("--skip", metavar="IDS", help="defects to skip, separated by commas")
     add("--severity", default="advice", choices=SEVERITIES, help="lowest severity to report [advice]")
     add("--format", default="terminal", choices=FORMATS, help="format of the report [terminal]")
+    add("--all", action="store_true", help="show all checks that passed, not the ten that matter most")
     add("--fix", action="store_true", help="write each patch that a second review confirms")
     add("--write-tests", "--write_tests", metavar="FILE", help="write tests of everything that was verified")
     add("--thresholds", metavar="YAML", help="thresholds of probes, as in '{dead_units.most: 0.7}'")
@@ -185,7 +186,9 @@ def _review_script(options: argparse.Namespace, script: list[str], command: list
         own += ["--thresholds", options.thresholds] if options.thresholds else []
         own += ["--libraries", ",".join(options.libraries)] if options.libraries else []
         report = patch.write_patches(report, patch.reviewer([*command, *own, str(named), *arguments]))
-    print(render(report, options.format, script[0], writes_tests=False), flush=True)
+    if options.severity != "advice" or options.only:
+        report.advice = []
+    print(render(report, options.format, script[0], writes_tests=False, shows_all=options.all), flush=True)
     return int(report.is_critical)
 
 

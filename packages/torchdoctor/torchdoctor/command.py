@@ -30,6 +30,7 @@ class Options:
         fix: whether to write each patch that a second review confirms.
         write_tests: file for tests of everything that was verified.
         thresholds: of probes, by «probe.name».
+        all: whether all checks that passed are shown, and not the ten that matter most.
     """
 
     only: str | None = None
@@ -39,6 +40,7 @@ class Options:
     fix: bool = False
     write_tests: str | None = None
     thresholds: dict[str, float] | None = None
+    all: bool = False
 
 
 def settings_of(trainer: pl.Trainer) -> dict[str, Any]:
@@ -71,7 +73,9 @@ def report_module(build: Build, settings: dict[str, Any], options: Options, titl
     if options.fix:
         own = ["--only", ",".join(sorted({*ids, "crash"})), "--format", "json"]
         report = patch.write_patches(report, patch.reviewer([*written_tests.repeated(command), *own]))
-    print(render(report, options.format, title), flush=True)
+    if options.severity != "advice" or options.only:
+        report.advice = []
+    print(render(report, options.format, title, shows_all=options.all), flush=True)
     if options.write_tests is not None:
         written_tests.write(Path(options.write_tests), report, command)
     return int(report.is_critical)

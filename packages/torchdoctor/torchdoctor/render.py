@@ -5,17 +5,19 @@ import os
 import textwrap
 from typing import Any
 
-from torchdoctor import sarif
+from torchdoctor import practices, sarif
 from torchdoctor.findings import SEVERITIES
+from torchdoctor.proposals import propose
 from torchdoctor.registry import all_defects, all_probes
 from torchdoctor.report import APPLIED, Report
 
-SECTIONS = ("Critical issues", "Performance", "Practices", "Code quality")
+SECTIONS = ("Critical issues", "Performance", *practices.SECTIONS)
 _KINDS = {"measured": "measurement", "experiment": "an experiment", "source": "the source"}
+_MOST_RIGHT = 10  # checks that passed, unless all are asked for
 _LATE = ("took more than", "no time was left")  # what sandboxes say of probes that were not done
 
 
-def render(report: Report, form: str, title: str, writes_tests: bool = True) -> str:
+def render(report: Report, form: str, title: str, writes_tests: bool = True, shows_all: bool = False) -> str:
     """The report as text.
 
     Args:
@@ -23,15 +25,18 @@ def render(report: Report, form: str, title: str, writes_tests: bool = True) -> 
         form: terminal, json, markdown or sarif.
         title: what was reviewed.
         writes_tests: whether `--write-tests` is an option of the review.
+        shows_all: whether all checks that passed are shown, and not the ten that matter most; JSON has all of them.
     """
     if form == "json":
-        shown = {name: getattr(report, name) for name in ("findings", "checked", "notes", "looked_for")}
-        return json.dumps({"title": title, **shown, "seconds": round(report.seconds, 2)}, indent=1)
+        shown = {name: getattr(report, name) for name in ("findings", "checked", "notes", "looked_for", "advice")}
+        told = {"title": title, "overview": report.overview, "verdict": verdict(report), **shown}
+        tests = [test._asdict() for test in propose(report)]
+        return json.dumps({**told, "tests": tests, "seconds": round(report.seconds, 2)}, indent=1)
     if form == "sarif":
         return sarif.as_text(report, title)
     if form == "markdown":
-        return _markdown(report, title)
-    return _terminal(report, title, writes_tests)
+        return _markdown(report, title, shows_all)
+    return _terminal(report, title, writes_tests, shows_all)
 
 
 def summary(report: Report) -> str:
@@ -43,12 +48,33 @@ def summary(report: Report) -> str:
     return ", ".join(texts) or "nothing found"
 
 
-def _sections(report: Report) -> dict[str, list[dict[str, Any]]]:
-    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+def verdict(report: Report) -> str:
+    """What follows from the findings, in a sentence."""
+    left = [item for item in report.findings if item.get("trial") != APPLIED]
+    critical, warnings = (sum(item["severity"] == name for item in left) for name in ("critical", "warning"))
+    if critical:
+        return f"Do not trust its results before the critical {'issue is' if critical == 1 else 'issues are'} repaired."
+    if warnings:
+        some = "a warning" if warnings == 1 else f"{warnings} warnings"
+        return f"Nothing critical was found; {some} may cost quality or time."
+    return f"Nothing was found; {len(report.checked)} checks passed." if report.checked else ""
+
+
+def _sections(report: Report) -> dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]]:
+    """Findings, and the advice on the source, by section."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
     for item in report.findings:
         is_critical = item["severity"] == "critical"
-        sections["Critical issues" if is_critical else all_defects()[item["id"]].section].append(item)
-    return {name: items for name, items in sections.items() if items}
+        found["Critical issues" if is_critical else all_defects()[item["id"]].section].append(item)
+    advice = {name: [item for item in report.advice if item["section"] == name] for name in SECTIONS}
+    sections = {name: (found[name], list(practices.lines_of(advice[name], _relative))) for name in SECTIONS}
+    return {name: both for name, both in sections.items() if any(both)}
+
+
+def _right(report: Report, shows_all: bool) -> list[str]:
+    """The checks that passed, those that matter most first."""
+    left = 0 if shows_all else len(report.checked) - _MOST_RIGHT
+    return report.checked if left <= 0 else [*report.checked[:_MOST_RIGHT], f"and {left} more, which --all shows"]
 
 
 def _where(item: dict[str, Any]) -> str:
@@ -89,9 +115,11 @@ def _ids_of(name: str) -> list[str]:
     return sorted(probe.ids) if probe is not None else [name] if name in all_defects() else []
 
 
-def _terminal(report: Report, title: str, writes_tests: bool) -> str:
+def _terminal(report: Report, title: str, writes_tests: bool, shows_all: bool) -> str:
     lines = [f"{title} · {summary(report)} · {len(report.checked)} checks passed · {report.seconds:.1f} s"]
-    for name, items in _sections(report).items():
+    if report.overview:
+        lines += ["", *textwrap.wrap(" ".join([*report.overview, verdict(report)]), 112)]
+    for name, (items, advice) in _sections(report).items():
         lines += ["", name]
         for item in items:
             lines += ["", f"  {item['severity']}  {item['id']}  {_where(item)}"]
@@ -105,12 +133,16 @@ def _terminal(report: Report, title: str, writes_tests: bool) -> str:
                 lines += [f"      {line}" for line in item["patch"].splitlines()]
             else:
                 lines += _wrapped("fix", item["fix"])
+        lines += [""] if items and advice else []
+        lines += [line for kind, text in advice for line in _item(f"{kind}  {text}")]
     if report.checked:
-        lines += ["", "Checked and right", *(f"  {text}" for text in report.checked)]
+        lines += ["", "Checked and right", *(f"  {text}" for text in _right(report, shows_all))]
+    if tests := propose(report):
+        more = "; --write-tests tests/test_review.py writes those of this review" if writes_tests else ""
+        lines += ["", f"Tests to write{more}"]
+        lines += [line for test in tests for line in (f"  {test.name}", f"      {test.assertion}")]
     if report.notes:
         lines += ["", "Not looked at", *(line for text in not_looked_at(report.notes) for line in _item(text))]
-    if report.checked and writes_tests:
-        lines += ["", "Tests to add   --write-tests tests/test_review.py writes one for each defect that is not there"]
     return "\n".join(lines)
 
 
@@ -126,9 +158,11 @@ def _item(text: str) -> list[str]:
     return textwrap.wrap(text, 112, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
 
 
-def _markdown(report: Report, title: str) -> str:
+def _markdown(report: Report, title: str, shows_all: bool) -> str:
     lines = [f"# Review of {title}", "", f"{summary(report)}; {len(report.checked)} checks passed."]
-    for name, items in _sections(report).items():
+    if report.overview:
+        lines += ["", "## Summary", "", " ".join([*report.overview, verdict(report)])]
+    for name, (items, advice) in _sections(report).items():
         lines += ["", f"## {name}"]
         for item in items:
             lines += ["", f"### {item['id']} ({item['severity']}), `{_where(item)}`", ""]
@@ -138,6 +172,9 @@ def _markdown(report: Report, title: str) -> str:
                 lines += [f"- Patch: {_patched(item)}", "", f"```diff\n{item['patch'].rstrip()}\n```"]
             elif item["fix"]:
                 lines += ["- Fix:", "", f"```python\n{item['fix']}\n```"]
-    for name, texts in (("Checked and right", report.checked), ("Not looked at", not_looked_at(report.notes))):
+        lines += ["", *(f"- `{kind}` {text}" for kind, text in advice)] if advice else []
+    tests = [f"`{test.name}`: `{test.assertion}`" for test in propose(report)]
+    last = {"Checked and right": _right(report, shows_all), "Tests to write": tests}
+    for name, texts in (last | {"Not looked at": not_looked_at(report.notes)}).items():
         lines += ["", f"## {name}", "", *(f"- {text}" for text in texts)] if texts else []
     return "\n".join(lines)

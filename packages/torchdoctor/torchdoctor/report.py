@@ -1,6 +1,5 @@
 """The report of a review: what stays of the findings when consequences and accepted ones are left out."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,10 @@ class Report:
         checked: what was looked at and is as it should be, a sentence each.
         notes: what could not be looked at, and why.
         looked_for: ids of the defects whose probes ran to their end.
+        ruled_out: ids of the defects that a check which passed could have shown.
+        overview: what the program trains, on what and with what, a sentence each.
+        model: what the program calls its largest model.
+        advice: what the source alone suggests, as `practices.advise` has it.
         seconds: how long it took.
     """
 
@@ -27,6 +30,10 @@ class Report:
     checked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     looked_for: list[str] = field(default_factory=list)
+    ruled_out: list[str] = field(default_factory=list)
+    overview: list[str] = field(default_factory=list)
+    model: str = "model"
+    advice: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -48,7 +55,7 @@ def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for item in findings:
         if item["id"] not in explained and (item["id"], *_line(item)) not in covered:
             by_line.setdefault((item["id"], *_line(item)), item)
-    reported = [item for item in by_line.values() if not any(_accepts(text, item["id"]) for text in _comments(item))]
+    reported = [item for item in by_line.values() if not is_accepted(Place(*_line(item)), item["id"])]
     return sorted(reported, key=lambda item: (SEVERITIES.index(item["severity"]), item["file"], item["line"]))
 
 
@@ -56,12 +63,10 @@ def _line(item: dict[str, Any]) -> tuple[str, int]:
     return item["file"], item["line"]
 
 
-def _comments(item: dict[str, Any]) -> Iterator[str]:
-    """The finding's line, and the one above if it is a comment."""
-    yield Place(item["file"], item["line"]).code
-    above = Place(item["file"], item["line"] - 1).code
-    if above.startswith("#"):
-        yield above
+def is_accepted(place: Place, name: str) -> bool:
+    """Whether the user accepts a defect or advice of this id at a line, or in a comment alone above it."""
+    above = Place(place.file, place.line - 1).code
+    return _accepts(place.code, name) or (above.startswith("#") and _accepts(above, name))
 
 
 def _accepts(text: str, defect: str) -> bool:

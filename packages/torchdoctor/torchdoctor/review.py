@@ -13,10 +13,12 @@ import lightning.pytorch as pl
 
 from torchdoctor import blame, failure, sandbox, scalers
 from torchdoctor.faraway import keep_on_cpu, sends_to_cuda
-from torchdoctor.findings import Finding, NotLookedAt, is_grave
+from torchdoctor.findings import SEVERITIES, Finding, NotLookedAt, is_grave
 from torchdoctor.logger import make_folders_below
 from torchdoctor.machine import num_cores
 from torchdoctor.opening import look_later, open_subject
+from torchdoctor.overview import describe
+from torchdoctor.practices import advise
 from torchdoctor.registry import Probe, all_defects, all_probes
 from torchdoctor.rehearsal import rehearse
 from torchdoctor.report import Report, select_findings
@@ -55,24 +57,39 @@ def review_module(
         except sandbox.SandboxError as error:
             return Report(notes=[f"the program could not be reviewed: {error}"], seconds=time.monotonic() - start)
     findings = [item for item in select_findings(answer["findings"]) if item["id"] in wanted]
-    return Report(findings, answer["checked"], answer["notes"], answer["looked_for"], time.monotonic() - start)
+    return Report(
+        findings,
+        answer["checked"],
+        answer["notes"],
+        answer["looked_for"],
+        answer["ruled_out"],
+        overview=answer.get("overview", []),
+        advice=advise(answer["files"], is_script=False) if "files" in answer else [],
+        seconds=time.monotonic() - start,
+    )
 
 
 def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_s: float) -> dict[str, Any]:
     """All that the probes say of a program, consequences and all, as Report's fields."""
-    answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
+    answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": [], "ruled_out": []}
     deadline, share_s = time.monotonic() + limit_s, _PROBE_SHARE * limit_s
 
     def look(begun: Subject) -> None:
         todo = {name: probe for name, probe in all_probes().items() if probe.ids & ids}
         results = run_probes(todo, begun, deadline, share_s)
+        answer["files"] = begun.files
+        if len(todo) > 1:
+            answer["overview"] = describe(begun)
         answer["notes"] += [*begun.limits, *describe_errors(results), *notes_of(results, ids)]
-        for name, result in results.items():
+        for name in gravest_first(todo):
+            result = results[name]
             if "error" in result:
                 continue
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
-            answer["looked_for"] += looked_for(todo[name], result, ids)
+            looked = looked_for(todo[name], result, ids)
+            answer["looked_for"] += looked
+            answer["ruled_out"] += looked if result["checked"] and not result["findings"] else []
 
     gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
     blame.note_makers()
@@ -139,6 +156,17 @@ def _found_later(
 
     items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if found else []
     return dict(item for item in items if not isinstance(item, sandbox.SandboxError))
+
+
+def gravest_first(todo: dict[str, Probe]) -> list[str]:
+    """Names of probes: those of critical defects first, among them experiments before measurements."""
+
+    def rank(name: str) -> tuple[int, bool, str]:
+        defects = todo[name].defects
+        severity = min(SEVERITIES.index(defect.severity) for defect in defects)
+        return severity, all(defect.shown_by.kind != "experiment" for defect in defects), name
+
+    return sorted(todo, key=rank)
 
 
 def looked_for(probe: Probe, result: Result, ids: frozenset[str]) -> list[str]:

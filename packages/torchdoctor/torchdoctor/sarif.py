@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from torchdoctor.findings import Place
 from torchdoctor.registry import all_defects
 from torchdoctor.report import Report
 
@@ -37,6 +38,17 @@ def as_text(report: Report, title: str) -> str:
         }
         for name, defect in all_defects().items()
     ]
+    rules += [
+        {
+            "id": item["id"],
+            "name": item["id"],
+            "shortDescription": {"text": item["id"]},
+            "fullDescription": {"text": item["text"]},
+            "help": {"text": item["text"]},
+            "defaultConfiguration": {"level": "note"},
+        }
+        for item in report.advice
+    ]
     script = title if Path(title).is_file() else ""
     placed = [item | {"file": item["file"] or script} for item in report.findings if item["file"] or script]
     unplaced = [item for item in report.findings if not (item["file"] or script)]
@@ -47,13 +59,30 @@ def as_text(report: Report, title: str) -> str:
         "automationDetails": {"id": f"torchdoctor/{title}/"},
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
         "columnKind": "unicodeCodePoints",
-        "results": [_result(item, [rule["id"] for rule in rules]) for item in placed],
+        "results": [_result(item, [rule["id"] for rule in rules]) for item in [*placed, *_advice(report)]],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
+def _advice(report: Report) -> Iterator[dict[str, Any]]:
+    """What the source alone suggests, a finding for each place."""
+    for item in report.advice:
+        for place in item["places"]:
+            detail = f" ({place['detail']})" if place["detail"] else ""
+            code = Place(place["file"], place["line"]).code
+            shown = {"message": item["text"].rstrip(".") + detail, "impact": "", "fix": "", "code": code}
+            yield {
+                "id": item["id"],
+                "severity": "advice",
+                "shown_by": {"text": "the source was read"},
+                **place,
+                **shown,
+            }
+
+
 def _message(item: dict[str, Any]) -> str:
-    return f"{item['message']}. {item['impact']} Shown by: {item['shown_by']['text']}."
+    impact = f" {item['impact']}" if item["impact"] else ""
+    return f"{item['message']}.{impact} Shown by: {item['shown_by']['text']}."
 
 
 def _result(item: dict[str, Any], rules: list[str]) -> dict[str, Any]:

@@ -51,6 +51,11 @@ class Replay(pl.LightningModule):
         """Modules of the script that are no part of this one, as a teacher; they evaluate with it."""
         raise NotImplementedError
 
+    @property
+    def loaders(self) -> list[Any]:
+        """Of the training step."""
+        raise NotImplementedError
+
     def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
         """Runs a step as the script does, with all that it does to gradients; `note` gets each of its losses."""
         raise NotImplementedError

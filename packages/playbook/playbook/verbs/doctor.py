@@ -58,6 +58,7 @@ class Doctor(ModelVerb):
         fix: bool = False,
         write_tests: str | None = None,
         thresholds: dict[str, float] | None = None,
+        all: bool = False,
     ) -> int:
         """Reviews the module and its data; only --fix changes the user's files.
 
@@ -70,6 +71,7 @@ class Doctor(ModelVerb):
             fix: write each patch after which a second review no longer finds the defect, and nothing new.
             write_tests: file for tests of everything that the review has verified.
             thresholds: thresholds of probes, as in {dead_units.most: 0.7}.
+            all: show all checks that passed, not the ten that matter most.
         """
         from playbook.checkpoints.io import load
         from playbook.from_data import set_up_again
@@ -85,6 +87,7 @@ class Doctor(ModelVerb):
             "fix": fix,
             "write_tests": write_tests,
             "thresholds": thresholds,
+            "all": all,
         }
         given = session.invocation.given
         with report_on_stdout():

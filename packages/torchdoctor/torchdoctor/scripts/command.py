@@ -17,6 +17,7 @@ from torchdoctor import sandbox, source
 from torchdoctor.errors import ReviewError
 from torchdoctor.faraway import keep_on_cpu
 from torchdoctor.machine import crowding
+from torchdoctor.practices import advise, program_files
 from torchdoctor.registry import all_defects
 from torchdoctor.report import Report, select_findings
 from torchdoctor.scripts.rehearsal import BATCHES, rehearse
@@ -51,13 +52,19 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
             answers = _answers(script.resolve(), arguments, ids, Path(scratch), limit_s)
     finally:
         gc.unfreeze()
-    fields = ("findings", "checked", "notes", "looked_for")
-    findings, checked, lines, looked_for = ([item for each in answers for item in each.get(f, [])] for f in fields)
+    fields = ("findings", "checked", "notes", "looked_for", "ruled_out")
+    findings, checked, lines, looked_for, ruled_out = (
+        [item for each in answers for item in each.get(f, [])] for f in fields
+    )
     findings = [item for item in select_findings(findings) if item["id"] in ids]
     looked_for = [name for name in looked_for if name in ids]
     others = all_defects().keys() - ids
     lines = [line for line in lines if line.partition(": ")[0] not in others]
-    return Report(findings, list(dict.fromkeys(checked)), lines, looked_for, time.monotonic() - start)
+    told = {name: value for each in answers for name, value in each.items() if name in ("overview", "model")}
+    advice = advise(program_files(script), is_script=True)
+    seconds = time.monotonic() - start
+    checked = list(dict.fromkeys(checked))
+    return Report(findings, checked, lines, looked_for, ruled_out, seconds=seconds, advice=advice, **told)
 
 
 def _require(script: Path) -> None:

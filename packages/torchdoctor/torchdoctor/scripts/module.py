@@ -57,6 +57,10 @@ class Script(Replay):
     def others(self) -> list[nn.Module]:
         return self.replay[0].others
 
+    @property
+    def loaders(self) -> list[Any]:
+        return self.replay[0].unit.loaders
+
     def train(self, mode: bool = True) -> "Script":
         for part in self.modules():  # whose own `train` may mean something else
             part.training = mode

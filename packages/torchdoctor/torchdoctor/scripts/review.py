@@ -20,9 +20,10 @@ from torchdoctor import failure, sandbox
 from torchdoctor.findings import RUN, Finding
 from torchdoctor.machine import crowding
 from torchdoctor.opening import open_subject
+from torchdoctor.overview import describe, name_of_model
 from torchdoctor.probes.device import DEVICE_UNSAFE_TENSOR
 from torchdoctor.probes.eval_randomness import SAME_TWICE
-from torchdoctor.review import describe_errors, looked_for, notes_of, run_probes
+from torchdoctor.review import describe_errors, gravest_first, looked_for, notes_of, run_probes
 from torchdoctor.scripts import hold
 from torchdoctor.scripts.batches import batches_of
 from torchdoctor.scripts.choice import choose_probes
@@ -150,7 +151,7 @@ def _review(
     parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None, request: Request
 ) -> dict[str, Any]:
     """What the probes say of a script's step, as Report's fields."""
-    answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": []}
+    answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": [], "ruled_out": []}
     with _evaluating(parts):
         val_batches, unvalidated = _val_batches(step, val_unit)
     has_batches = batches != []
@@ -167,13 +168,18 @@ def _review(
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, val_unit, has_batches, request.ids)
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
+        if len(todo) > 1:
+            answer.update(overview=describe(begun), model=name_of_model(begun))
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
-        for name, result in results.items():
+        for name in gravest_first(todo):
+            result = results[name]
             if "error" in result:
                 continue
             answer["findings"] += [item | {"probe": name} for item in result["findings"]]
             answer["checked"] += result["checked"]
-            answer["looked_for"] += looked_for(todo[name], result, request.ids)
+            looked = looked_for(todo[name], result, request.ids)
+            answer["looked_for"] += looked
+            answer["ruled_out"] += looked if result["checked"] and not result["findings"] else []
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
             left.extend(left_behind(begun, model))
 
