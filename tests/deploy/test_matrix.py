@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from playbook.testing.artefacts import load_py
-from playbook.testing.command import Cli
+from playbook.testing.command import Cli, seldom
 from tests.conftest import ROOT, SHRUNK
-from tests.test_configs import ONE_A_NET, SMALLER
+from tests.test_configs import ONE_A_NET, ONE_A_TASK, SMALLER
 
 FORMATS = ("onnx", "torch_export", "torchscript")
 IMPOSSIBLE = {  # and why
@@ -22,7 +22,7 @@ IMPOSSIBLE = {  # and why
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ONE_A_NET)
+@pytest.mark.parametrize("recipe", seldom(ONE_A_NET, ONE_A_TASK))
 @pytest.mark.usefixtures("published")
 def test_recipe_in_each_format(cli: Cli, recipe: str) -> None:
     name = Path(recipe).stem

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from playbook.testing.command import Cli
+from playbook.testing.command import Cli, seldom
 from playbook.testing.serving import ask
 from tests.conftest import ROOT, SHRUNK, cli_process, present
 from tests.test_configs import SMALLER
@@ -25,6 +25,7 @@ RECIPES = present(  # one for each task and kind of input
     "language/mlm-sst2",
     "multimodal/clip-digits",
 )
+OFTEN = present("vision/cnn-digits", "vision/unet-scenes", "language/gpt-shakespeare")
 
 
 def payload(example: Path, folder: Path) -> tuple[Path, str]:
@@ -46,7 +47,7 @@ def comparable(value: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", seldom(RECIPES, OFTEN))
 @pytest.mark.usefixtures("published")
 def test_answers_of_each_task_are_those_of_predict(cli: Cli, workdir: Path, recipe: str) -> None:
     config = str(ROOT / recipe)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from playbook.testing.command import seldom
 from tests.template.snapshot import DOMAINS, copy_of_repository, new_project
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def run(folder: Path, *args: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("domain", seldom(DOMAINS, TESTED))
 def test_project_of_one_domain(template: Path, tmp_path: Path, domain: str) -> None:
     project = tmp_path / "my project ü"
     new_project(template, project, domain)

@@ -43,7 +43,7 @@ def test_workflow_runs_the_tests_on_three_systems_and_three_pythons_and_lint_onc
     assert tests["defaults"]["run"]["shell"] == "bash", "Windows would take PowerShell"
 
 
-@pytest.mark.parametrize("name", ["ci", "review", "release"])
+@pytest.mark.parametrize("name", ["ci", "review", "release", "weekly"])
 def test_workflow_is_bounded(name: str) -> None:
     workflow = _yaml(f".github/workflows/{name}.yml")
     assert workflow["permissions"]["contents"] == "read"

@@ -30,9 +30,10 @@ class Result:
 Cli = Callable[..., Result]
 
 
-def sampled(cases: Iterable[Any], sample: Container[Any]) -> list[Any]:
-    """Parameters of a test, of which those in the sample run by default and the others in CI alone."""
-    return [case if case in sample else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+def sampled(cases: Iterable[Any], sample: Container[Any], weekly: Container[Any] = ()) -> list[Any]:
+    """Parameters of a test: those in the sample run by default, others in CI alone, and some only once a week."""
+    slow, rare = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.weekly]
+    return [case if case in sample else pytest.param(case, marks=rare if case in weekly else slow) for case in cases]
 
 
 def python_path() -> str:

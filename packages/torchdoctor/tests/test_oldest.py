@@ -21,6 +21,7 @@ VERSIONS = "import sys; from importlib.metadata import version; print(*map(versi
 pytestmark = [
     needs_fork,
     pytest.mark.slow,
+    pytest.mark.weekly,
     pytest.mark.skipif(not (CHECKOUT / "torchdoctor").exists(), reason="tests the package in its checkout"),
 ]
 

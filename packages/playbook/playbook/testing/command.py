@@ -111,3 +111,10 @@ def model_verb(name: str) -> ModelVerb:
 def sampled(cases: Iterable[Any], sample: Container[Any]) -> list[Any]:
     """Parameters of a test, of which those in the sample run by default and the others as slow tests."""
     return [case if case in sample else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+def seldom(cases: Iterable[Any], often: Container[Any]) -> list[Any]:
+    """Parameters of a slow test, each one value or a tuple: CI runs those named here, the weekly job the others."""
+    weekly = pytest.mark.weekly
+    values = ((case, case if isinstance(case, tuple) else (case,)) for case in cases)
+    return [case if case in often else pytest.param(*each, marks=weekly) for case, each in values]
