@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 KINDS = ("unit", "run", "process")
-STARTERS = {"Group", "Popen", "cli_process", "fork", "multiprocessing", "subprocess"}  # what starts a process
+STARTERS = {
+    "Group",
+    "Popen",
+    "cli_process",
+    "fork",
+    "multiprocessing",
+    "run_in_processes",
+    "subprocess",
+}  # what starts a process
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

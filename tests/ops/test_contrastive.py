@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch import Tensor, distributed
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize
 
-from playbook.testing.processes import context
+from playbook.testing.processes import run_in_processes
 from src.ops.contrastive import are_pairs, gather_rows, info_nce_loss, row_counts, sigmoid_loss
 
 
@@ -99,7 +98,7 @@ def work(rank: int, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="starts processes")
 def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
-    mp.start_processes(work, (str(tmp_path),), nprocs=2, start_method=context.get_start_method())
+    run_in_processes(work, (str(tmp_path),), 2, tmp_path / "store")
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
     for (kind, sizes), (loss, gradients) in ranks[0].items():
         tensors, numbers = inputs_of(sum(sizes))

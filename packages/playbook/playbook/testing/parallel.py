@@ -12,14 +12,13 @@ from runpy import run_path
 from typing import Any
 
 import torch
-import torch.multiprocessing as mp
 from lightning.pytorch import LightningModule
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from playbook.parallel import run_step, spread, spread_module
-from playbook.testing.processes import context
+from playbook.testing.processes import run_in_processes
 
 LAYOUTS = {"fsdp2": (2, 1), "tensor parallel": (1, 2), "both": (2, 2)}
 CLIP = 0.1  # norm of the gradients of a step
@@ -73,7 +72,7 @@ def assert_equal_to_one_process(file: str, layout: str, names: Iterable[str], fo
     names = list(names)
     shares, splits = LAYOUTS[layout]
     count = shares * splits
-    mp.start_processes(_work, (file, str(folder), layout, names), nprocs=count, start_method=context.get_start_method())
+    run_in_processes(_work, (file, str(folder), layout, names), count, folder / "store")
     ranks = [torch.load(folder / f"{rank}.pt") for rank in range(count)]
     cases = run_path(file)["CASES"]
     for name in names:

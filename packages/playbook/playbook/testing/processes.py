@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.multiprocessing as mp
 
 from playbook.checkpoints.io import load
 
 TIMEOUT_S = 100.0  # of a busy machine
+_HANGING_S = 240.0  # of several nets one after another, the longest of which take 70 s
 GROUP_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # which Lightning sets
 context: Any = get_context("forkserver" if sys.platform != "win32" else "spawn")
 context.set_forkserver_preload(["playbook.command.main", "playbook.command.cli", "playbook.checkpoints.sharded"])
@@ -111,6 +113,32 @@ class Group:
                 self.kill()
                 pytest.fail(f"exit codes {codes} too early, or none too late:\n{self.output()}")
             time.sleep(0.01)
+
+
+def run_in_processes(work: Callable[..., None], args: tuple[Any, ...], world: int, store: Path) -> None:
+    """Calls `work(rank, *args)` in as many processes at a time, and fails if one of them does.
+
+    Processes that do not end are started once more: now and then a thread of gloo's waits for ever as it gives back the
+    buffer of a collective (torch 2.15).
+
+    Args:
+        work: a function of a module.
+        args: further arguments, which can be pickled.
+        world: how many processes.
+        store: the file by which they find each other.
+    """
+    for _ in range(2):
+        running = mp.start_processes(work, args, world, join=False, start_method=context.get_start_method())
+        assert running is not None
+        until = time.monotonic() + _HANGING_S
+        while time.monotonic() < until:
+            if running.join(timeout=1):
+                return
+        for process in running.processes:
+            process.kill()
+            process.join()
+        store.unlink(missing_ok=True)
+    pytest.fail(f"{world} processes did not end in {_HANGING_S:g} s, twice")
 
 
 def torchrun(rank: int, world: int) -> dict[str, str]:

@@ -18,6 +18,7 @@ from playbook.optim.groups import parameter_groups
 from playbook.optim.muon import Muon
 from playbook.optim.schedules import ReduceLROnPlateau, WarmupCosine
 from playbook.testing.command import Cli
+from playbook.testing.processes import run_in_processes
 from playbook.testing.resume import BATCHES, assert_same_ending, cut, fit, resume
 from running import CNN_DIGITS
 
@@ -260,7 +261,7 @@ def _sharded(rank: int, folder: str) -> None:
 @pytest.mark.slow
 def test_sharded_weights_move_as_whole_ones(tmp_path: Path) -> None:
     """FSDP2 over two processes, with an odd number of rows to shard."""
-    torch.multiprocessing.spawn(_sharded, (str(tmp_path),), nprocs=2)
+    run_in_processes(_sharded, (str(tmp_path),), 2, tmp_path / "store")
 
 
 def test_scale_is_the_root_of_the_longer_side() -> None:
