@@ -31,23 +31,21 @@ def reductions(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     its terms by the batch size, as the KL divergence that is summed beside a reconstruction error that is averaged.
     """
     batch = subject.batches[0] if subject.batches else None
-    number = num_samples(batch) if batch is not None else None
-    if number is None or number < 4:
-        yield NotLookedAt(
-            MIXED_REDUCTIONS, "the tensors of a batch do not share their first dimension, or it is too short"
-        )
+    one = _terms(subject, batch) if batch is not None else []
+    if len(one) < 2:
+        return
+    if (num_samples(batch) or 0) < 4:
+        yield NotLookedAt(MIXED_REDUCTIONS, "the tensors of a batch do not share their first dimension, or it is short")
         return
     double = mapped(batch, lambda leaf: torch.cat([leaf, leaf]))
-    if not subject.takes(double):
+    if not subject.takes(double) or len(two := _terms(subject, double)) != len(one):
         yield NotLookedAt(MIXED_REDUCTIONS, "the step does not take another number of samples")
         return
-    one, two = _terms(subject, batch), _terms(subject, double)
     ratios = {}
-    for (step, first), (_, second) in zip(one, two, strict=False):
+    for (step, first), (_, second) in zip(one, two, strict=True):
         if abs(float(first)) > _LEAST:
             ratios[id(first)] = (step, first, float(second) / float(first))
-    if len(one) != len(two) or len(ratios) < 2:
-        yield NotLookedAt(MIXED_REDUCTIONS, "the loss is no sum of terms")
+    if len(ratios) < 2:
         return
     summed = [(step, term) for step, term, ratio in ratios.values() if _TWICE[0] < ratio < _TWICE[1]]
     averaged = [term for _, term, ratio in ratios.values() if _SAME[0] < ratio < _SAME[1]]

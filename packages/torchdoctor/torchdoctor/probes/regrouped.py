@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from torchdoctor.findings import Defect, Finding, NotLookedAt
+from torchdoctor.findings import Defect, Finding
 from torchdoctor.record import Op
 from torchdoctor.subject import Subject
 
@@ -15,7 +15,7 @@ REGROUPED_DIMENSIONS = Defect(
 LIGHT = True
 
 
-def regrouped(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def regrouped(subject: Subject) -> Iterator[Finding | str]:
     """Looks for views that move a dimension without moving its values, as x.view(B, C, T) of x (B, T, C) does.
 
     A view keeps the order of the values. So a dimension keeps its meaning only if as many values stand before it as
@@ -25,7 +25,6 @@ def regrouped(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """
     views = [op for op in subject.step().record.named("view", "reshape") if op.direct and op.place and op.inputs]
     if not views:
-        yield NotLookedAt(REGROUPED_DIMENSIONS, "the step has no view or reshape of its own")
         return
     for op in views:
         before, after = tuple(op.inputs[0].shape), tuple(op.outputs[0].shape) if op.outputs else ()
