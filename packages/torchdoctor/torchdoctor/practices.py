@@ -281,10 +281,10 @@ def _duplicated(_: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
                     runs.setdefault("\n".join(map(ast.unparse, block[start:end])), []).append(block[start:end])
                     break
     covered = 0
-    found = sorted((some[1][0].lineno, some) for some in runs.values() if len(some) > 1)
-    for line, (first, second, *_) in found:
-        if line > covered and second[0].lineno > (first[-1].end_lineno or 0):
-            covered = second[-1].end_lineno or line
+    pairs = [(some[0], some[1]) for some in runs.values() if len(some) > 1]
+    for first, second in sorted(pairs, key=lambda pair: pair[1][0].lineno):
+        if second[0].lineno > max(covered, first[-1].end_lineno or 0):
+            covered = second[-1].end_lineno or covered
             yield second[0], f"as line {first[0].lineno}"
 
 
@@ -293,9 +293,10 @@ def _is_block(value: Any) -> bool:
 
 
 def _unused(sources: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    for node in tree.body if tree is next(iter(sources.trees.values())) else []:
-        is_plain = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list
-        if is_plain and not sources.words[node.name] and not node.name.startswith(("test", "_", "main")):
+    statements = tree.body if tree is next(iter(sources.trees.values())) else []
+    for node in (node for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)):
+        is_used = sources.words[node.name] or node.decorator_list or node.name.startswith(("test", "_", "main"))
+        if not is_used:
             yield node, node.name
 
 

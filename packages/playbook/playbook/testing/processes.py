@@ -134,7 +134,7 @@ def run_in_processes(work: Callable[..., None], args: tuple[Any, ...], world: in
         while time.monotonic() < until:
             if running.join(timeout=1):
                 return
-        for process in running.processes:
+        for process in filter(None, running.processes):
             process.kill()
             process.join()
         store.unlink(missing_ok=True)
