@@ -112,6 +112,7 @@ def test_a_process_killed_on_one_host_comes_back(own: Path, hosts: list[str]) ->
     assert_same_run(own / "killed", own / "whole")
 
 
+@pytest.mark.weekly
 def test_a_process_killed_on_one_machine_comes_back(own: Path) -> None:
     for run in ("whole", "killed"):
         fit = (*RICH, *on(2), "--run_dir", run)

@@ -99,7 +99,7 @@ def test_variants(cli: Cli, variant: str) -> None:
     whole = fit(cli, CNN_DIGITS, "whole", *args)
     assert whole.code == 0, whole.err
     last = torch.load("whole/checkpoints/last.ckpt", weights_only=True)["global_step"]
-    for step in {2, 2 + last // 2, last}:  # test_every_step has all of them
+    for step in {2, (2 + last) // 2, last}:  # test_every_step has all of them
         run = f"cut-{step}"
         cut(cli, CNN_DIGITS, run, step, "--checkpoint.every_n_steps", cadence, *args)
         if saved := sorted(Path(run).glob("checkpoints/last.ckpt")):
