@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 KINDS = ("unit", "run", "process")
-STARTERS = {
-    "Group",
-    "Popen",
-    "cli_process",
-    "fork",
-    "multiprocessing",
-    "run_in_processes",
-    "subprocess",
-}  # what starts a process
+# what starts a process
+STARTERS = {"Group", "Popen", "cli_process", "fork", "multiprocessing", "run_in_processes", "subprocess"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -62,9 +62,9 @@ def test_project_of_one_domain(template: Path, tmp_path: Path, domain: str) -> N
     pytest_ = ("-m", "pytest", "-p", "no:cacheprovider")
     run(project, *pytest_, "--numprocesses=0", "--collect-only")  # a domain's own tests run in the repository
     run(project, "-m", "src", "fit", "--config", *RECIPES[domain], "--run_dir", "runs/first")
+    run(project, "-m", "src", "validate", "--ckpt_path", "runs/first")
     if domain in TESTED:
         assert " passed" in run(project, *pytest_, "--numprocesses=2", *TESTED[domain], f"--ignore-glob=*/{domain}/*")
-        run(project, "-m", "src", "validate", "--ckpt_path", "runs/first")
     assert "run mkdocs" not in run(project, "-m", "mkdocs", "build", "--quiet", "--strict")
 
 

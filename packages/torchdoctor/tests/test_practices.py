@@ -69,6 +69,7 @@ PAIRS = {  # by rule: what it holds for, and what follows it
 
 
 def advice_on(folder: Path, text: str, is_script: bool = True) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
     file = folder / "train.py"
     file.write_text(text)
     return {item["id"]: item for item in advise([str(file)], is_script)}
@@ -77,8 +78,8 @@ def advice_on(folder: Path, text: str, is_script: bool = True) -> dict[str, Any]
 @pytest.mark.parametrize("rule", [rule.id for rule in RULES])
 def test_rule(tmp_path: Path, rule: str) -> None:
     holds, follows = PAIRS[rule]
-    assert rule in advice_on(tmp_path, holds)
-    assert rule not in advice_on(tmp_path, follows)
+    assert rule in advice_on(tmp_path / "holds", holds)
+    assert rule not in advice_on(tmp_path / "follows", follows)
 
 
 def test_what_is_accepted_at_its_line(tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ def _review_script(options: argparse.Namespace, script: list[str], command: list
     from torchdoctor import patch
     from torchdoctor.options import select_ids, set_thresholds
     from torchdoctor.render import render
+    from torchdoctor.report import select_advice
     from torchdoctor.scripts.command import review_script
 
     set_thresholds(_thresholds(options.thresholds))
@@ -186,8 +187,7 @@ def _review_script(options: argparse.Namespace, script: list[str], command: list
         own += ["--thresholds", options.thresholds] if options.thresholds else []
         own += ["--libraries", ",".join(options.libraries)] if options.libraries else []
         report = patch.write_patches(report, patch.reviewer([*command, *own, str(named), *arguments]))
-    if options.severity != "advice" or options.only:
-        report.advice = []
+    report = select_advice(report, options.only, options.severity)
     print(render(report, options.format, script[0], writes_tests=False, shows_all=options.all), flush=True)
     return int(report.is_critical)
 

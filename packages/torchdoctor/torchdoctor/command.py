@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 from torchdoctor import failure, patch, written_tests
 from torchdoctor.options import select_ids, set_thresholds
 from torchdoctor.render import render
-from torchdoctor.report import Report
+from torchdoctor.report import Report, select_advice
 from torchdoctor.review import Build, review_module
 
 SETTINGS = ("max_epochs", "gradient_clip_val", "gradient_clip_algorithm", "accumulate_grad_batches")
@@ -73,8 +73,7 @@ def report_module(build: Build, settings: dict[str, Any], options: Options, titl
     if options.fix:
         own = ["--only", ",".join(sorted({*ids, "crash"})), "--format", "json"]
         report = patch.write_patches(report, patch.reviewer([*written_tests.repeated(command), *own]))
-    if options.severity != "advice" or options.only:
-        report.advice = []
+    report = select_advice(report, options.only, options.severity)
     print(render(report, options.format, title, shows_all=options.all), flush=True)
     if options.write_tests is not None:
         written_tests.write(Path(options.write_tests), report, command)

@@ -84,13 +84,9 @@ def _step(subject: Subject) -> str:
 
 
 def _time(seconds: float) -> str:
-    return (
-        f"{1000 * seconds:.2g} ms"
-        if seconds < 0.0995
-        else f"{1000 * seconds:.0f} ms"
-        if seconds < 1
-        else f"{seconds:.1f} s"
-    )
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.1 else f"{1000 * seconds:.2g} ms"
 
 
 def _validation(subject: Subject) -> str:

@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from torchdoctor import source
 from torchdoctor.code import name_of
 from torchdoctor.findings import Place
 from torchdoctor.report import is_accepted
@@ -45,20 +46,20 @@ class Rule:
 
 
 class Sources:
-    """The files of a program, as far as they are Python.
+    """The files of a program; one that is no Python counts as empty.
 
     Args:
         files: their paths.
     """
 
     def __init__(self, files: Iterable[str]) -> None:
-        self.trees: dict[str, ast.Module] = {}
-        for file in files:
-            try:
-                self.trees[file] = ast.parse(Path(file).read_text(encoding="utf-8"))
-            except (OSError, SyntaxError, UnicodeDecodeError):
-                continue  # the review itself tells
+        self.trees = {file: source.tree(file) for file in files}
         self.words = Counter(word for tree in self.trees.values() for word in _words(tree))
+
+    @property
+    def main(self) -> ast.Module | None:
+        """The first of them."""
+        return next(iter(self.trees.values()), None)
 
     def calls(self, *names: str) -> bool:
         """Whether any file calls a function whose last name is one of these."""
@@ -103,11 +104,7 @@ def program_files(script: Path) -> list[str]:
 
 
 def _imports(file: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):
-        return
-    for node in ast.walk(tree):
+    for node in ast.walk(source.tree(str(file))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -146,14 +143,14 @@ def _modules(tree: ast.AST) -> Iterator[tuple[ast.ClassDef, ast.FunctionDef]]:
 
 
 def _unseeded(sources: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    if tree is next(iter(sources.trees.values())) and not sources.calls(*_SEEDS):
+    if tree is sources.main and not sources.calls(*_SEEDS):
         yield tree, ""
 
 
 def _unvalidated(sources: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     words = " ".join(word.lower().replace("_", " ") for word in sources.words)
     is_measured = sources.calls("DataLoader") and "discriminator" not in words  # no scores for players and pictures
-    if is_measured and tree is next(iter(sources.trees.values())) and not _HELD_OUT.search(words):
+    if is_measured and tree is sources.main and not _HELD_OUT.search(words):
         yield tree, ""
 
 
@@ -161,8 +158,11 @@ def _hard_coded_device(_: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, 
     if "is_available" in {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}:
         return
     for call in _calls(tree):
-        given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("device", "map_location"))]
-        names = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        values = [
+            *call.args,
+            *(keyword.value for keyword in call.keywords if keyword.arg in ("device", "map_location")),
+        ]
+        names = [item.value for item in values if isinstance(item, ast.Constant) and isinstance(item.value, str)]
         if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and not call.args:
             yield call, ".cuda()"
         elif name_of(call) != "autocast":
@@ -215,11 +215,9 @@ def _unread_option(sources: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST
     for call in _calls(tree):
         if name_of(call) == "add_argument":
             words = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-            given = [
-                item.value for item in call.keywords if item.arg == "dest" and isinstance(item.value, ast.Constant)
-            ]
+            dest = [item.value for item in call.keywords if item.arg == "dest" and isinstance(item.value, ast.Constant)]
             long = [word for word in words if not re.match(r"-\w$", word)]
-            name = given[0].value if given else (long or words or [""])[0].lstrip("-").replace("-", "_")
+            name = dest[0].value if dest else (long or words or [""])[0].lstrip("-").replace("-", "_")
             if name and name not in read:
                 yield call, str((long or words)[0])
 
@@ -251,8 +249,8 @@ def _undocumented_shapes(_: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST
 
 def _untyped(_: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
     for cls, forward in _modules(tree):
-        given = [*forward.args.posonlyargs, *forward.args.args][1:] + forward.args.kwonlyargs
-        if any(item.annotation is None for item in given):
+        arguments = [*forward.args.posonlyargs, *forward.args.args][1:] + forward.args.kwonlyargs
+        if any(item.annotation is None for item in arguments):
             yield forward, cls.name
 
 
@@ -293,7 +291,7 @@ def _is_block(value: Any) -> bool:
 
 
 def _unused(sources: Sources, tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    statements = tree.body if tree is next(iter(sources.trees.values())) else []
+    statements = tree.body if tree is sources.main else []
     for node in (node for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)):
         is_used = sources.words[node.name] or node.decorator_list or node.name.startswith(("test", "_", "main"))
         if not is_used:

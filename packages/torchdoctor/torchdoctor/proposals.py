@@ -78,9 +78,9 @@ _TESTS = {
 
 def propose(report: Report) -> list[Test]:
     """Up to six: of the defects that were found first, then of those that checks have ruled out."""
-    found = [item["id"] for item in report.findings]
-    ids = [name for name in _TESTS if name in found]
-    ids += [name for name in _TESTS if name in report.ruled_out and name not in (*found, "bad-broadcast")]
+    reported = [item["id"] for item in report.findings]
+    ids = [name for name in _TESTS if name in reported]
+    ids += [name for name in _TESTS if name in report.ruled_out and name not in (*reported, "bad-broadcast")]
     own = re.compile(r"\bmodel\b")
     tests = (_TESTS[name] for name in ids[:_MOST])
     return [test._replace(assertion=own.sub(report.model, test.assertion)) for test in tests]

@@ -1,6 +1,6 @@
 """The report of a review: what stays of the findings when consequences and accepted ones are left out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchdoctor.findings import SEVERITIES, Place, is_grave
@@ -57,6 +57,11 @@ def select_findings(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
             by_line.setdefault((item["id"], *_line(item)), item)
     reported = [item for item in by_line.values() if not is_accepted(Place(*_line(item)), item["id"])]
     return sorted(reported, key=lambda item: (SEVERITIES.index(item["severity"]), item["file"], item["line"]))
+
+
+def select_advice(report: Report, only: str | None, severity: str) -> Report:
+    """The report without advice on the source, where `--only` or `--severity` ask for less than everything."""
+    return report if severity == "advice" and not only else replace(report, advice=[])
 
 
 def _line(item: dict[str, Any]) -> tuple[str, int]:

@@ -81,15 +81,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         if len(todo) > 1:
             answer["overview"] = describe(begun)
         answer["notes"] += [*begun.limits, *describe_errors(results), *notes_of(results, ids)]
-        for name in gravest_first(todo):
-            result = results[name]
-            if "error" in result:
-                continue
-            answer["findings"] += [item | {"probe": name} for item in result["findings"]]
-            answer["checked"] += result["checked"]
-            looked = looked_for(todo[name], result, ids)
-            answer["looked_for"] += looked
-            answer["ruled_out"] += looked if result["checked"] and not result["findings"] else []
+        add_results(answer, todo, results, ids)
 
     gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
     blame.note_makers()
@@ -158,7 +150,27 @@ def _found_later(
     return dict(item for item in items if not isinstance(item, sandbox.SandboxError))
 
 
-def gravest_first(todo: dict[str, Probe]) -> list[str]:
+def add_results(answer: Result, todo: dict[str, Probe], results: dict[str, Result], ids: frozenset[str]) -> None:
+    """Adds to an answer what the probes say that ran to their end, the gravest first.
+
+    Args:
+        answer: Report's fields.
+        todo: the probes by name.
+        results: theirs.
+        ids: of the defects to look for.
+    """
+    for name in _gravest_first(todo):
+        result = results[name]
+        if "error" in result:
+            continue
+        looked = looked_for(todo[name], result, ids)
+        answer["findings"] += [item | {"probe": name} for item in result["findings"]]
+        answer["checked"] += result["checked"]
+        answer["looked_for"] += looked
+        answer["ruled_out"] += looked if result["checked"] and not result["findings"] else []
+
+
+def _gravest_first(todo: dict[str, Probe]) -> list[str]:
     """Names of probes: those of critical defects first, among them experiments before measurements."""
 
     def rank(name: str) -> tuple[int, bool, str]:

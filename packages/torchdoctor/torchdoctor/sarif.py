@@ -28,27 +28,10 @@ def as_text(report: Report, title: str) -> str:
         title: what was reviewed; a path, for a script.
     """
     rules = [
-        {
-            "id": name,
-            "name": name,
-            "shortDescription": {"text": name},
-            "fullDescription": {"text": defect.impact},
-            "help": {"text": f"{defect.impact} Shown by: {defect.shown_by.text}."},
-            "defaultConfiguration": {"level": _LEVELS[defect.severity]},
-        }
+        _rule(name, defect.impact, f" Shown by: {defect.shown_by.text}.", _LEVELS[defect.severity])
         for name, defect in all_defects().items()
     ]
-    rules += [
-        {
-            "id": item["id"],
-            "name": item["id"],
-            "shortDescription": {"text": item["id"]},
-            "fullDescription": {"text": item["text"]},
-            "help": {"text": item["text"]},
-            "defaultConfiguration": {"level": "note"},
-        }
-        for item in report.advice
-    ]
+    rules += [_rule(item["id"], item["text"], "", "note") for item in report.advice]
     script = title if Path(title).is_file() else ""
     placed = [item | {"file": item["file"] or script} for item in report.findings if item["file"] or script]
     unplaced = [item for item in report.findings if not (item["file"] or script)]
@@ -62,6 +45,17 @@ def as_text(report: Report, title: str) -> str:
         "results": [_result(item, [rule["id"] for rule in rules]) for item in [*placed, *_advice(report)]],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
+
+
+def _rule(name: str, text: str, evidence: str, level: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "name": name,
+        "shortDescription": {"text": name},
+        "fullDescription": {"text": text},
+        "help": {"text": text + evidence},
+        "defaultConfiguration": {"level": level},
+    }
 
 
 def _advice(report: Report) -> Iterator[dict[str, Any]]:

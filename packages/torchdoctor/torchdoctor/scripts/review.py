@@ -23,7 +23,7 @@ from torchdoctor.opening import open_subject
 from torchdoctor.overview import describe, name_of_model
 from torchdoctor.probes.device import DEVICE_UNSAFE_TENSOR
 from torchdoctor.probes.eval_randomness import SAME_TWICE
-from torchdoctor.review import describe_errors, gravest_first, looked_for, notes_of, run_probes
+from torchdoctor.review import add_results, describe_errors, notes_of, run_probes
 from torchdoctor.scripts import hold
 from torchdoctor.scripts.batches import batches_of
 from torchdoctor.scripts.choice import choose_probes
@@ -171,15 +171,7 @@ def _review(
         if len(todo) > 1:
             answer.update(overview=describe(begun), model=name_of_model(begun))
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
-        for name in gravest_first(todo):
-            result = results[name]
-            if "error" in result:
-                continue
-            answer["findings"] += [item | {"probe": name} for item in result["findings"]]
-            answer["checked"] += result["checked"]
-            looked = looked_for(todo[name], result, request.ids)
-            answer["looked_for"] += looked
-            answer["ruled_out"] += looked if result["checked"] and not result["findings"] else []
+        add_results(answer, todo, results, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
             left.extend(left_behind(begun, model))
 
