@@ -12,10 +12,10 @@ from programs import Blobs, Classifier, needs_fork
 from torchdoctor import probes
 from torchdoctor.errors import ReviewError
 from torchdoctor.findings import SEVERITIES, Finding, Place
+from torchdoctor.formats.render import render
 from torchdoctor.options import quick_ids, select_ids, set_thresholds
-from torchdoctor.probes.run import CRASH
+from torchdoctor.probes.execution.run import CRASH
 from torchdoctor.registry import all_defects, all_probes
-from torchdoctor.render import render
 from torchdoctor.review import review_module
 
 WIDTH = '''
@@ -27,13 +27,13 @@ from torch import nn
 
 from torchdoctor import source
 from torchdoctor.findings import Defect, Finding
-from torchdoctor.subject import Subject
+from torchdoctor.probe import Probe
+from torchdoctor.running.subject import Subject
 
 ODD_WIDTH = Defect("odd-width", "advice", "Kernels are written for even numbers.", section="Performance")
 DEEP = Defect(
     "deep", "warning", "Far too many.", section="Code quality", explains=("odd-width", "double-softmax"), long=True
 )
-LIGHT = True
 _MOST = 3
 
 
@@ -47,6 +47,9 @@ def width(subject: Subject) -> Iterator[Finding | str]:
         yield Finding(DEEP, place, f"{len(layers)} layers", "")
     else:
         yield "the model is not deep"
+
+
+PROBE = Probe(look=width, defects=(ODD_WIDTH, DEEP), is_light=True)
 '''
 IDS = frozenset({"odd-width", "deep", "double-softmax"})
 
@@ -87,7 +90,7 @@ def test_a_new_probe_is_one_file(add_probe: Callable[[str, str], None]) -> None:
     former = set(all_defects())
     add_probe("width", WIDTH)
     assert set(all_defects()) - former == {"odd-width", "deep"}
-    assert all_probes()["width"].light
+    assert all_probes()["width"].is_light
     assert select_ids(only="odd-width,deep", severity="warning") == {"deep"}
     assert {"odd-width", "deep"} & quick_ids() == {"odd-width"}
     set_thresholds({"width.most": 3})
@@ -115,8 +118,10 @@ def test_a_new_probe_takes_part_in_a_review(add_probe: Callable[[str, str], None
 
 DEFECT = """
 from torchdoctor.findings import Defect
+from torchdoctor.probe import Probe
 FOUND = Defect("{id}", "advice", "An impact.", explains=({explains}))
 def look(subject): yield "fine"
+PROBE = Probe(look, (FOUND,))
 """
 
 
@@ -135,12 +140,6 @@ def test_declarations_that_contradict_each_other(
         add_probe(f"added{number}", DEFECT.format(id=name, explains=explains))
     with pytest.raises(AssertionError, match=message):
         all_defects()
-
-
-def test_a_probe_has_one_public_function(add_probe: Callable[[str, str], None]) -> None:
-    add_probe("added", "def one(subject): ...\ndef two(subject): ...\n")
-    with pytest.raises(AssertionError, match="added: expected one public function, got 2"):
-        all_probes()
 
 
 def test_every_defect_has_its_words() -> None:

@@ -17,15 +17,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from programs import Blobs, Classifier, Cli, needs_fork, python_path
-from torchdoctor import sandbox
 from torchdoctor.errors import ReviewError
 from torchdoctor.findings import NotLookedAt
-from torchdoctor.registry import Probe, all_defects
-from torchdoctor.render import not_looked_at
+from torchdoctor.formats.render import not_looked_at
+from torchdoctor.formats.written_tests import write
+from torchdoctor.probe import Probe
+from torchdoctor.registry import all_defects
 from torchdoctor.report import Report
 from torchdoctor.review import looked_for, notes_of, review_module, run_probes
-from torchdoctor.subject import Subject
-from torchdoctor.written_tests import write
+from torchdoctor.running import sandbox
+from torchdoctor.running.subject import Subject
 
 pytestmark = needs_fork
 ONLY = frozenset({"crash", "double-softmax"})
@@ -198,8 +199,8 @@ def test_what_a_copy_said_before_it_ends_counts() -> None:
 
 @pytest.mark.slow
 def test_what_was_found_before_time_is_up_counts() -> None:
-    quick = Probe((), True, False, None, lambda _: ["all is well"])
-    slow = Probe((), True, False, None, lambda _: time.sleep(60) or [])
+    quick = Probe(lambda _: ["all is well"], (), is_light=True)
+    slow = Probe(lambda _: time.sleep(60) or [], (), is_light=True)
     begun = Subject(Classifier(), pl.Trainer(logger=False, accelerator="cpu"), [])
     results = run_probes({"quick": quick, "slow": slow}, begun, time.monotonic() + 2, share_s=20)
     assert results["quick"] == {"findings": [], "checked": ["all is well"], "notes": []}
@@ -339,7 +340,7 @@ def test_samples_that_are_asked_for_by_more_than_a_number() -> None:
 
 def test_what_a_probe_could_not_have_found_is_a_note_and_not_verified() -> None:
     defect = all_defects()["batch-mixing"]
-    unable = Probe((defect,), True, False, None, lambda _: [NotLookedAt(defect, "no axis has the samples")])
+    unable = Probe(lambda _: [NotLookedAt(defect, "no axis has the samples")], (defect,), is_light=True)
     begun = Subject(Classifier(), pl.Trainer(logger=False, accelerator="cpu"), [])
     results = run_probes({"unable": unable}, begun, time.monotonic() + 20, share_s=20)
     assert notes_of(results, frozenset({"batch-mixing"})) == ["batch-mixing: no axis has the samples"]

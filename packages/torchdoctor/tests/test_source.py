@@ -68,7 +68,7 @@ def editable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_libraries_are_not_the_users() -> None:
-    own = (str(Path(torchdoctor.__file__)), str(Path(import_module("torchdoctor.probes.run").__file__ or "")))
+    own = (str(Path(torchdoctor.__file__)), str(Path(import_module("torchdoctor.probes.execution.run").__file__ or "")))
     for file in (torch.__file__, pytest.__file__, site.__file__, *own, "<string>", "/opt/site-packages/lent.py"):
         assert not is_user(file), file
     assert is_user(__file__)

@@ -126,9 +126,9 @@ def prepare(libraries: Iterable[str | Path] = ()) -> None:
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["OMP_NUM_THREADS"] = "1"
-    blame, source = (import_module(f"torchdoctor.{name}") for name in ("blame", "source"))
+    origins, source = (import_module(f"torchdoctor.{name}") for name in ("evidence.origins", "source"))
     source.treat_as_libraries(libraries)
-    blame.note_makers()
+    origins.note_makers()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -170,9 +170,9 @@ def _parser() -> _Parser:
 
 
 def _review_script(options: argparse.Namespace, script: list[str], command: list[str]) -> int:
-    from torchdoctor import patch
+    from torchdoctor.formats.render import render
     from torchdoctor.options import select_ids, set_thresholds
-    from torchdoctor.render import render
+    from torchdoctor.repairs import patch
     from torchdoctor.report import select_advice
     from torchdoctor.scripts.command import review_script
 
@@ -195,8 +195,8 @@ def _review_script(options: argparse.Namespace, script: list[str], command: list
 def _review_module(options: argparse.Namespace, arguments: dict[str, dict[str, Any]], command: list[str]) -> int:
     import lightning.pytorch as pl
 
-    from torchdoctor import legacy
     from torchdoctor.command import Options, report_module, show_failure
+    from torchdoctor.running import legacy
 
     _require_parameters("--trainer", pl.Trainer, arguments["trainer"])
     legacy.install()

@@ -8,9 +8,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from torchdoctor import failure, patch, written_tests
+from torchdoctor.evidence import failure
+from torchdoctor.formats import written_tests
+from torchdoctor.formats.render import render
 from torchdoctor.options import select_ids, set_thresholds
-from torchdoctor.render import render
+from torchdoctor.repairs import patch
 from torchdoctor.report import Report, select_advice
 from torchdoctor.review import Build, review_module
 

@@ -1,9 +1,8 @@
 """Options of a review: which defects it looks for, and the thresholds of its probes."""
 
-from importlib import import_module
+import sys
 from typing import Any
 
-from torchdoctor import probes
 from torchdoctor.errors import ReviewError, nearest
 from torchdoctor.findings import SEVERITIES
 from torchdoctor.registry import all_defects, all_probes
@@ -48,8 +47,8 @@ def set_thresholds(thresholds: dict[str, float]) -> None:
         ReviewError: no probe has such a constant.
     """
     known: dict[str, tuple[Any, str]] = {}
-    for probe in all_probes():
-        module = import_module(f"{probes.__name__}.{probe}")
+    for probe, declared in all_probes().items():
+        module = sys.modules[declared.look.__module__]
         for name, value in vars(module).items():
             if name.isupper() and isinstance(value, int | float):
                 known[f"{probe}.{name.strip('_').lower()}"] = (module, name)

@@ -11,18 +11,20 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from torchdoctor import blame, failure, sandbox, scalers
-from torchdoctor.faraway import keep_on_cpu, sends_to_cuda
+from torchdoctor.advice.practices import advise
+from torchdoctor.evidence import failure, origins, scalers
+from torchdoctor.evidence.overview import describe
 from torchdoctor.findings import SEVERITIES, Finding, NotLookedAt, is_grave
-from torchdoctor.logger import make_folders_below
-from torchdoctor.machine import num_cores
-from torchdoctor.opening import look_later, open_subject
-from torchdoctor.overview import describe
-from torchdoctor.practices import advise
-from torchdoctor.registry import Probe, all_defects, all_probes
-from torchdoctor.rehearsal import rehearse
+from torchdoctor.probe import Probe
+from torchdoctor.registry import all_defects, all_probes
 from torchdoctor.report import Report, select_findings
-from torchdoctor.subject import Subject
+from torchdoctor.running import sandbox
+from torchdoctor.running.logger import make_folders_below
+from torchdoctor.running.machine import num_cores
+from torchdoctor.running.opening import look_later, open_subject
+from torchdoctor.running.pretended_device import keep_on_cpu, sends_to_cuda
+from torchdoctor.running.rehearsal import rehearse
+from torchdoctor.running.subject import Subject
 
 LIMIT_S = 110.0  # for a program
 _PROBE_SHARE = 0.2  # of it
@@ -84,7 +86,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         add_results(answer, todo, results, ids)
 
     gc.freeze()  # collections in the copies look only at what the program makes, and copy no memory for the rest
-    blame.note_makers()
+    origins.note_makers()
     scalers.note_fits()
     make_folders_below(settings["default_root_dir"])
     try:
@@ -207,7 +209,7 @@ def _run_in_lanes(todo: dict[str, Probe], begun: Subject, deadline: float, share
     Each takes the next job that none has taken: light probes one after another, a rehearsal, or one probe in its own
     copy of the process.
     """
-    light = {name: probe for name, probe in todo.items() if probe.light}
+    light = {name: probe for name, probe in todo.items() if probe.is_light}
     rehearsing = {name: probe for name, probe in todo.items() if probe.watch is not None}
     others = {name: probe for name, probe in todo.items() if name not in light and name not in rehearsing}
 

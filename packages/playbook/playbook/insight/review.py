@@ -99,7 +99,8 @@ def review_start(trainer: "Trainer", model: "LightningModule", all_probes: bool)
         UserError: a finding is critical.
     """
     with _mistakes():
-        from torchdoctor import command, options, render, review_module, source
+        from torchdoctor import command, options, review_module, source
+        from torchdoctor.formats import render
 
         source.treat_as_libraries(LIBRARIES)
         ids = options.select_ids() if all_probes else options.quick_ids()

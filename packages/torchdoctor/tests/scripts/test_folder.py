@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from programs import needs_fork
-from torchdoctor import sandbox
+from torchdoctor.running import sandbox
 from torchdoctor.scripts import folder
 from torchdoctor.scripts.folder import Copy, ForbiddenError, _watch, confine
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from torchdoctor import source
 from torchdoctor.findings import Finding, Place
-from torchdoctor.held import is_plain
-from torchdoctor.probes.kept_weights import KEPT_WEIGHTS_CHANGE
+from torchdoctor.probes.optimization.kept_weights import KEPT_WEIGHTS_CHANGE
+from torchdoctor.running.unregistered import is_plain
 from torchdoctor.scripts.hold import Loop, function_of, own_nodes, value_of
 from torchdoctor.scripts.notes import Stack
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from torchdoctor.held import is_plain
-from torchdoctor.record import Record, tensors
+from torchdoctor.running.record import Record, tensors
+from torchdoctor.running.unregistered import is_plain
 from torchdoctor.scripts.unit import Unit, names
 
 

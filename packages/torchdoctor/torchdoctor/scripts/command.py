@@ -13,13 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from torchdoctor import sandbox, source
+from torchdoctor import source
+from torchdoctor.advice.practices import advise, program_files
 from torchdoctor.errors import ReviewError
-from torchdoctor.faraway import keep_on_cpu
-from torchdoctor.machine import crowding
-from torchdoctor.practices import advise, program_files
 from torchdoctor.registry import all_defects
 from torchdoctor.report import Report, select_findings
+from torchdoctor.running import sandbox
+from torchdoctor.running.machine import crowding
+from torchdoctor.running.pretended_device import keep_on_cpu
 from torchdoctor.scripts.rehearsal import BATCHES, rehearse
 from torchdoctor.scripts.review import Request, review_held
 from torchdoctor.scripts.run import Run

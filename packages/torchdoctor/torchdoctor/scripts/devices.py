@@ -7,14 +7,15 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from torchdoctor import blame, source
-from torchdoctor.faraway import asks_for_cuda
+from torchdoctor import source
+from torchdoctor.evidence import origins
 from torchdoctor.findings import Evidence, Finding
-from torchdoctor.probes.device import DEVICE_UNSAFE_TENSOR
-from torchdoctor.record import Op
+from torchdoctor.probes.execution.device import DEVICE_UNSAFE_TENSOR
+from torchdoctor.running.pretended_device import asks_for_cuda
+from torchdoctor.running.record import Op
+from torchdoctor.running.subject import Subject
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.module import Script
-from torchdoctor.subject import Subject
 
 _DEFECT = replace(
     DEVICE_UNSAFE_TENSOR, shown_by=Evidence("measured", "the calls that send networks and tensors away were noted")
@@ -36,7 +37,7 @@ def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
     moves = [op for op in step.record.named("to", "cuda") if _sends(op) and step.is_from_data(op.inputs[0])]
     used = {id(leaf) for op in step.record.ops for leaf in op.inputs}
     for name, part in model.named_children() if moves else ():
-        place = blame.maker(part)
+        place = origins.maker(part)
         weights = list(nn.Module.parameters(part))
         if place is None or _is_made_there(part) or notes.is_sent(part) or used.isdisjoint(map(id, weights)):
             continue
@@ -70,5 +71,5 @@ def _is_made_there(part: nn.Module) -> bool:
     """Whether a layer of a network may be made on a device at once."""
     inits = [vars(cls).get("__init__") for cls in source.classes_in(part)]
     options = [node for _, node in source.statements(*inits) if isinstance(node, ast.keyword)]
-    places = [place for layer in part.modules() for place in blame.makers(layer)[:1]]
+    places = [place for layer in part.modules() for place in origins.makers(layer)[:1]]
     return any(node.arg == "device" for node in options) or any("device" in place.code for place in places)

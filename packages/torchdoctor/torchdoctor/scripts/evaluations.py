@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 
 from torchdoctor import source
-from torchdoctor.evaluation import GRAPH_IN_EVAL
+from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL
 from torchdoctor.findings import Finding, Place
-from torchdoctor.graph import call_before
-from torchdoctor.record import tensors
+from torchdoctor.running.graph import call_before
+from torchdoctor.running.record import tensors
 
 _LEAST = 2  # calls in a row: a step may call a model twice before it goes backwards
 

@@ -8,13 +8,13 @@ from typing import Any
 from torch.optim import Optimizer
 
 from torchdoctor import source
-from torchdoctor.blame import maker, option
-from torchdoctor.code import name_of
+from torchdoctor.evidence.origins import maker, option
 from torchdoctor.findings import Place
+from torchdoctor.repairs.code import name_of
+from torchdoctor.running.training import parameters_of
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.module import Script
 from torchdoctor.scripts.step import Step
-from torchdoctor.training import parameters_of
 
 _OF_OPTIMIZER = ("adam-l2", "learning-rate-too-high", "learning-rate-too-low", "parameter-not-optimized")
 _OF_LOADER = {

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from torchdoctor import source
-from torchdoctor.graph import leaves, maker, nodes
+from torchdoctor.running.graph import leaves, maker, nodes
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.notes import Backward, Stack
 

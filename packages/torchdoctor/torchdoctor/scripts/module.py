@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
+from torchdoctor.running.subject import Replay
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.step import Step
 from torchdoctor.scripts.unit import Unit
 from torchdoctor.source import imported
-from torchdoctor.subject import Replay
 
 
 class Script(Replay):

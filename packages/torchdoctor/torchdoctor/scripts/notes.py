@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from torchdoctor import blame, scalers, source
+from torchdoctor import source
+from torchdoctor.evidence import origins, scalers
 
 Stack = list[tuple[FrameType, int]]  # the user's frames and their lines, the outermost first
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -60,7 +61,7 @@ def stack(frame: FrameType | None) -> Stack:
 
 def patch() -> None:
     """Changes torch in this process, for good, so that what a script makes is noted and loops can be directed."""
-    blame.note_makers()
+    origins.note_makers()
     scalers.note_fits()
     begin = DataLoader.__iter__
     DataLoader.__iter__ = lambda self: _iterate(self, begin)  # type: ignore[method-assign]

@@ -19,32 +19,37 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, SequentialLR
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from torchdoctor import blame, failure, source
-from torchdoctor.evaluation import GRAPH_IN_EVAL, matters
+from torchdoctor import source
+from torchdoctor.evidence import failure, origins
+from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL, matters
+from torchdoctor.evidence.planned_rates import Beginning, is_followed, made_for_epochs
 from torchdoctor.findings import Finding, NotLookedAt, Place
-from torchdoctor.graph import maker, nodes
-from torchdoctor.probes import clipping, kept_weights, recreated_optimizers, zero_grad
-from torchdoctor.probes.modes import STUCK_IN_EVAL
-from torchdoctor.probes.retained import GRAPH_RETAINED
-from torchdoctor.probes.schedule import SCHEDULER_CADENCE
-from torchdoctor.rates import Beginning, is_followed, made_for_epochs
+from torchdoctor.probes.evaluation.modes import STUCK_IN_EVAL
+from torchdoctor.probes.execution.retained import GRAPH_RETAINED
+from torchdoctor.probes.optimization.clipping import ClippingWatch
+from torchdoctor.probes.optimization.kept_weights import KeptWeightsWatch
+from torchdoctor.probes.optimization.recreated_optimizers import RecreationWatch
+from torchdoctor.probes.optimization.schedule import SCHEDULER_CADENCE
+from torchdoctor.probes.optimization.zero_grad import ZeroingWatch
+from torchdoctor.registry import all_probes
+from torchdoctor.running.graph import maker, nodes
+from torchdoctor.running.training import RATE_FOR_FACTOR, parameters_of, rate_for_factor, weights_of
 from torchdoctor.scripts import hold, notes
 from torchdoctor.scripts.aliases import Aliases
 from torchdoctor.scripts.evaluations import Evaluations
 from torchdoctor.scripts.folder import is_forbidden
 from torchdoctor.scripts.module import roots_of
 from torchdoctor.scripts.notes import Backward, Loading, Stack
-from torchdoctor.training import RATE_FOR_FACTOR, parameters_of, rate_for_factor, weights_of
 
 BATCHES = 8  # of each iteration over a loader
 _GRAPHS, _MOST_GRAPHS, _LEVEL = 8, 30, 4  # steps after which living graphs are counted; if they grow; that are alike
 _LEAST = 4  # steps that a finding needs
 _ALIKE = 1.25  # times the least, what steps add at most that add alike
-_WATCHED = (
-    *(clipping.INEFFECTIVE_CLIPPING, kept_weights.KEPT_WEIGHTS_CHANGE, kept_weights.UNTRAINED_WEIGHTS),
-    zero_grad.MISSING_ZERO_GRAD,
-    *(GRAPH_IN_EVAL, GRAPH_RETAINED, recreated_optimizers.OPTIMIZER_RECREATED, SCHEDULER_CADENCE, STUCK_IN_EVAL),
-)
+
+
+def _watched() -> set[str]:
+    """Ids of the defects that a rehearsal looks for."""
+    return {GRAPH_IN_EVAL.id, *(defect.id for probe in all_probes().values() for defect in probe.by_rehearsal)}
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
@@ -66,7 +71,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
         content: dict[str, Any] = {
             "findings": [item.as_dict() | {"probe": "rehearsal"} for item in items if isinstance(item, Finding)],
             "checked": [item for item in items if isinstance(item, str)],
-            "looked_for": [defect.id for defect in _WATCHED if defect.id not in unseen] if has_ended else [],
+            "looked_for": sorted(_watched() - unseen) if has_ended else [],
             "notes": [str(item) for item in items if isinstance(item, NotLookedAt)],
         }
         if has_ended:
@@ -100,10 +105,10 @@ class _Rehearsal:
     """Notes of a real run, and what they mean."""
 
     def __init__(self) -> None:
-        self.zeroing = zero_grad.WATCH()
-        self.clipping = clipping.WATCH()
-        self.kept_weights = kept_weights.WATCH()
-        self.optimizers = recreated_optimizers.WATCH()
+        self.zeroing = ZeroingWatch()
+        self.clipping = ClippingWatch()
+        self.kept_weights = KeptWeightsWatch()
+        self.optimizers = RecreationWatch()
         self.evaluations = Evaluations()
         self.aliases = Aliases()
         self.num_steps = 0
@@ -254,10 +259,10 @@ class _Rehearsal:
                 return
         for schedule in self.calls:
             if problem := rate_for_factor(schedule):
-                yield Finding(SCHEDULER_CADENCE, blame.maker(schedule), problem, RATE_FOR_FACTOR)
+                yield Finding(SCHEDULER_CADENCE, origins.maker(schedule), problem, RATE_FOR_FACTOR)
                 return
         for schedule, calls in self.calls.items():
-            place, name = blame.maker(schedule), type(schedule).__name__
+            place, name = origins.maker(schedule), type(schedule).__name__
             if is_whole and not calls and schedule.optimizer in self.models and not self._is_called(place):
                 yield Finding(SCHEDULER_CADENCE, place, f"{name} is made, and never stepped", "scheduler.step()")
                 return
@@ -283,7 +288,7 @@ class _Rehearsal:
             if problem := made_for_epochs(schedule, num_updates, len(self.rounds) if has_ended else None):
                 message = f"{type(schedule).__name__} is stepped once a batch: {problem}"
                 fix = "scheduler.step()  # once an epoch, after the loop over its batches"
-                yield Finding(SCHEDULER_CADENCE, blame.maker(schedule), message, fix)
+                yield Finding(SCHEDULER_CADENCE, origins.maker(schedule), message, fix)
                 return
         if not is_told:
             reason = "a schedule is made of several, waits for what is measured, or has epochs of unknown length"

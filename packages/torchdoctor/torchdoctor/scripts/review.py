@@ -16,14 +16,18 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from torchdoctor import failure, sandbox
+from torchdoctor.evidence import failure
+from torchdoctor.evidence.overview import describe, name_of_model
 from torchdoctor.findings import RUN, Finding
-from torchdoctor.machine import crowding
-from torchdoctor.opening import open_subject
-from torchdoctor.overview import describe, name_of_model
-from torchdoctor.probes.device import DEVICE_UNSAFE_TENSOR
-from torchdoctor.probes.eval_randomness import SAME_TWICE
+from torchdoctor.probes.evaluation.eval_randomness import SAME_TWICE
+from torchdoctor.probes.execution.device import DEVICE_UNSAFE_TENSOR
 from torchdoctor.review import add_results, describe_errors, notes_of, run_probes
+from torchdoctor.running import sandbox
+from torchdoctor.running.machine import crowding
+from torchdoctor.running.opening import open_subject
+from torchdoctor.running.subject import NUM_TRAIN, NUM_VAL, Subject
+from torchdoctor.running.training import parameters_of
+from torchdoctor.running.unchanged import modes_kept, unchanged
 from torchdoctor.scripts import hold
 from torchdoctor.scripts.batches import batches_of
 from torchdoctor.scripts.choice import choose_probes
@@ -42,9 +46,6 @@ from torchdoctor.scripts.validation import (
     goes_on,
     in_training_mode,
 )
-from torchdoctor.subject import NUM_TRAIN, NUM_VAL, Subject
-from torchdoctor.training import parameters_of
-from torchdoctor.unchanged import modes_kept, unchanged
 
 _VALIDATION_S, _BATCHES = 8.0, 2  # for a script to reach its validation, if idle; of each loader on the way
 _VALIDATED_S = 5.0  # for a validation without a loader, on an idle machine

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from torchdoctor import sandbox
-from torchdoctor.machine import crowding
+from torchdoctor.running import sandbox
+from torchdoctor.running.machine import crowding
+from torchdoctor.running.training import parameters_of, weights_of
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.notes import Backward, Loading
 from torchdoctor.scripts.silence import silenced
 from torchdoctor.scripts.unit import Leave, Unit
-from torchdoctor.training import parameters_of, weights_of
 
 _EVENTS_S, _PAUSE_S = 20.0, 3.0  # for a step; without an event, after which the script evaluates or prints
 _POLL_S = 0.1

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from torchdoctor.held import is_plain
+from torchdoctor.running.unchanged import CONTAINERS, refill
+from torchdoctor.running.unregistered import is_plain
 from torchdoctor.scripts.hold import Spot, begun_at, head, own_nodes
 from torchdoctor.scripts.notes import Loading, stack, taken_back
-from torchdoctor.unchanged import CONTAINERS, refill
 
 _FETCH_S = 3.0
 _MANY = 10_000  # things in a container that is too large for its content to be put back after a run

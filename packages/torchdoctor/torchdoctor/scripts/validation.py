@@ -21,12 +21,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from torchdoctor import sandbox
-from torchdoctor.contents import shared
-from torchdoctor.evaluation import depends
+from torchdoctor.evidence.contents import shared
+from torchdoctor.evidence.evaluation import depends
 from torchdoctor.findings import Finding, Place
-from torchdoctor.probes.eval_randomness import EVAL_NONDETERMINISM
-from torchdoctor.record import Record
+from torchdoctor.probes.evaluation.eval_randomness import EVAL_NONDETERMINISM
+from torchdoctor.running import sandbox
+from torchdoctor.running.record import Record
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.hold import Held, Spot, begun_at, function_of, loop_around, own_nodes
 from torchdoctor.scripts.notes import Loading, Stack

@@ -1,0 +1,175 @@
+"""The program's data as tensors: the leaves of a sample or batch, an epoch of batches, and where they reach a loss."""
+
+import dataclasses
+import operator
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar, cast
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.fabric.utilities.data import sized_len
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from torchdoctor.running.losses import Loss
+from torchdoctor.running.subject import Subject
+from torchdoctor.running.transfer import arrive, batches_of
+
+Item = TypeVar("Item")
+
+
+def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
+    """Tensors of a sample or batch by their path; numbers, NumPy arrays, pictures and texts become tensors.
+
+    Objects with attributes (dataclasses, graphs) are entered as dicts are; what is unknown has no leaves.
+    """
+    if isinstance(thing, Tensor):
+        return {} if thing.is_sparse or thing.is_nested else {path: thing.detach() if thing.requires_grad else thing}
+    if isinstance(thing, bool | int | float | np.generic):
+        return _array(np.asarray(thing), path)
+    if isinstance(thing, str):
+        return {path: torch.tensor(list(thing.encode()), dtype=torch.uint8)}
+    if isinstance(thing, np.ndarray):
+        return _array(thing, path)
+    if isinstance(thing, dict):
+        inner: Any = thing.items()
+    elif isinstance(thing, list | tuple):
+        inner = enumerate(thing)
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        inner = [(field.name, getattr(thing, field.name)) for field in dataclasses.fields(thing)]
+    elif callable(as_dict := getattr(thing, "to_dict", None)):  # as graph libraries have it
+        inner = cast(dict[str, Any], as_dict()).items()
+    elif hasattr(thing, "__array_interface__"):  # as pictures have it
+        return _array(np.asarray(thing), path)
+    else:
+        known = vars(thing).items() if hasattr(thing, "__dict__") and not isinstance(thing, type) else ()
+        inner = [(name, value) for name, value in known if isinstance(value, Tensor | np.ndarray)]
+    found: dict[str, Tensor] = {}
+    for name, value in inner:
+        found |= leaves(value, f"{path}.{name}" if path else str(name))
+    return found
+
+
+def _array(array: np.ndarray, path: str) -> dict[str, Tensor]:
+    return {path: torch.from_numpy(np.array(array))} if array.dtype.kind in "biuf" and array.dtype != np.uint64 else {}
+
+
+def train_loaders(subject: Subject) -> list[DataLoader]:
+    """The loaders of the training that runs, as the Trainer holds them."""
+    found = []
+    for leaf in tree_leaves(subject.trainer.train_dataloader):
+        found += leaf.flattened if isinstance(leaf, CombinedLoader) else [leaf]
+    return [loader for loader in found if isinstance(loader, DataLoader)]
+
+
+def alone(loader: DataLoader) -> DataLoader:
+    """The loader without worker processes, which the copy of the process that a probe is has no need of."""
+    loader.num_workers, loader.timeout = 0, 0
+    return loader
+
+
+def in_time(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
+    """The items, until time is up; one at least."""
+    deadline = time.monotonic() + limit_s
+    for item in items:
+        yield item
+        if time.monotonic() > deadline:
+            return
+
+
+def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
+    """Training batches as the step gets them, from the start of an epoch until its end or until time is up."""
+    for loader in train_loaders(subject):
+        alone(loader)
+    batches = batches_of(subject.trainer.train_dataloader)
+    return in_time((arrive(subject.trainer, batch) for batch in batches), limit_s)
+
+
+def column(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
+    """A leaf of the training data, batch by batch in their order: of all of them, or of those that time allows."""
+    loaders = train_loaders(subject)
+    tensors = whole(loaders[0].dataset) or {} if len(loaders) == 1 else {}
+    if path in tensors and tensors[path].dim() and loaders[0].batch_size:
+        yield from tensors[path].split(loaders[0].batch_size)
+    else:
+        yield from (batch[path] for batch in map(leaves, epoch(subject, limit_s)) if path in batch)
+
+
+def size(dataset: Any) -> int | None:
+    """The number of samples, if there is one and they can be asked for by index."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        return None
+    return sized_len(dataset)
+
+
+def plain_numbers(batch: Any) -> list[int] | None:
+    """The samples of a batch that a sampler draws, by their numbers; None if it gives the data set something else."""
+    try:
+        return [operator.index(number) for number in batch]
+    except TypeError:
+        return None
+
+
+def remainder(loader: DataLoader) -> int:
+    """The number of samples in the last batch of an epoch, where that is a shorter one and is not dropped; else 0."""
+    number, batch_size = sized_len(loader.sampler) or 0, loader.batch_size or 0
+    return number % batch_size if number > batch_size > 0 and not loader.drop_last else 0
+
+
+def indices(dataset: Any, limit: int) -> list[int]:
+    """Up to so many indices, evenly over the data set."""
+    number = size(dataset) or 0
+    return [round(step) for step in np.linspace(0, number - 1, min(limit, number))]
+
+
+def whole(dataset: Any) -> dict[str, Tensor] | None:
+    """All samples at once, where a data set is made of tensors (or is a part of such a one)."""
+    if isinstance(dataset, TensorDataset):
+        return {str(number): tensor.detach() for number, tensor in enumerate(dataset.tensors)}
+    if isinstance(dataset, Subset):
+        inner = whole(dataset.dataset)
+        index = torch.as_tensor(list(dataset.indices), dtype=torch.long)
+        return None if inner is None else {path: tensor[index] for path, tensor in inner.items()}
+    return None
+
+
+def base(dataset: Any) -> Dataset:
+    """The data set that others are parts of."""
+    while isinstance(dataset, Subset | ConcatDataset):
+        dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.datasets[0]
+    return dataset
+
+
+def copies(loss: Loss, batch: Any) -> list[str]:
+    """Paths of the batch's leaves that the loss gets as its target, in another shape or type at most."""
+    target = loss.target.detach().flatten()
+    same = []
+    for path, leaf in leaves(batch).items():
+        alike = leaf.numel() == target.numel() and not leaf.is_complex()
+        if alike and torch.equal(leaf.flatten().to(torch.float64), target.to(torch.float64)):
+            same.append(path)
+    return same
+
+
+def class_leaf(subject: Subject) -> tuple[str, int] | None:
+    """The leaf that holds one class a sample for a loss of the first step, and the number of classes."""
+    if not subject.batches:
+        return None
+    for loss in subject.attempt().losses:
+        classes = {"classes": loss.num_classes, "binary": 2}.get(loss.kind, 0) if loss.prediction.dim() else 0
+        if loss.kind == "binary" and loss.target.numel() != loss.target.shape[:1].numel():
+            continue  # several labels a sample
+        if loss.target.numel() != loss.prediction.shape[:1].numel() or classes < 2:
+            continue
+        for path in copies(loss, subject.batches[0]):
+            return path, classes
+    return None
+
+
+def owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:
+    """Whose loaders are used."""
+    return subject.data if subject.data is not None else subject.model

@@ -1,0 +1,145 @@
+"""A model that answers the same whatever it is asked."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchdoctor.evidence import origins
+from torchdoctor.evidence.dependence import change, evaluated, few, mapped, outputs, predictions
+from torchdoctor.evidence.samples import train_loaders
+from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.probe import Need, Probe
+from torchdoctor.running.batches import num_samples
+from torchdoctor.running.losses import SHAPE_ONLY
+from torchdoctor.running.record import tensors
+from torchdoctor.running.steps import Step
+from torchdoctor.running.subject import Subject
+
+INPUT_INDEPENDENT = Defect(
+    "input-independent",
+    "critical",
+    "The model can learn the average and nothing else.",
+    explains=("loss-not-decreasing", "vanishing-gradient"),
+    shown_by=Evidence("experiment", "the samples of a batch changed places, and the predictions did not"),
+)
+
+_ROUNDING, _FADED = 1e-9, 1e-6
+_CLAMPS = ("relu", "relu_", "clamp", "clamp_", "hardtanh", "relu6")
+
+
+def input_independent(subject: Subject) -> Iterator[Finding | str]:
+    """Rolls the samples of a batch, in evaluation mode and double precision: predictions must roll with them.
+
+    Reported is what is unchanged but for rounding (1e-9), if a call cuts it off: takes more of a change (1e-6) and
+    gives less, or leads nowhere. A signal that fades from layer to layer is another defect. What the losses get must be
+    unchanged as well, in each of several steps: a generator that starts from noise, and has its turn alone, is fine.
+    """
+    batch = few(subject.batches[0])
+    size = num_samples(batch) if batch is not None else None
+    if size is None or size < 2 or not subject.takes(batch):
+        return
+    rolled = mapped(batch, lambda leaf: leaf.roll(1, 0))
+    is_same = all(torch.equal(a, b) for a, b in zip(tensors(batch), tensors(rolled), strict=True))
+    if is_same or not subject.takes(rolled):  # some want the longest sample first
+        return
+    with torch.no_grad():
+        for weight in subject.model.parameters():
+            if weight.requires_grad:  # branches that begin at zero let nothing through yet
+                weight.add_(0.01 * torch.randn_like(weight))
+    _measure_statistics(subject, batch)
+    runs: list[tuple[Step, Step]] = []
+    for index in range(len(subject.batches)):  # networks may take turns
+        before, after = _both(subject, batch, rolled, index)
+        pairs = list(zip(predictions(before), predictions(after), strict=False))
+        pairs += list(zip(outputs(before, size), outputs(after, size), strict=False))[-1 if pairs else None :]
+        if not pairs:
+            return
+        if not all(_is_same(a, b) for a, b in pairs) or _is_clamped(before, after):
+            yield "predictions depend on the input"
+            return
+        runs.append((before, after))
+    place, fades = _cut(*runs[0], size)
+    if fades:
+        yield "the input fades before it comes to the predictions"
+        return
+    if _is_constant(runs[0][0], size):
+        loaders = train_loaders(subject)
+        if not loaders:  # a memory that begins with one sample
+            return
+        made = (origins.dataset_line(subject, loader.dataset) for loader in loaders)
+        place = next((line for line, _ in filter(None, made)), None)
+        message = f"the {size} samples of a batch differ in their targets, and not in what the model gets"
+        yield Finding(INPUT_INDEPENDENT, place, message, "# give the model what tells samples apart")
+        return
+    message = f"the predictions of {size} samples stay exactly the same when the samples change places"
+    yield Finding(INPUT_INDEPENDENT, place, message, "# let the prediction take what comes from the input")
+
+
+PROBE = Probe(look=input_independent, defects=(INPUT_INDEPENDENT,), needs=(Need.BATCHES, Need.FEWER_SAMPLES))
+
+
+def _is_clamped(before: Step, after: Step) -> bool:
+    """Whether predictions are a constant that a last ReLU or clamp makes, for now, of what depends on the input."""
+    makers = [[step.record.producer(each, SHAPE_ONLY) for each in predictions(step)] for step in (before, after)]
+    pairs = [(one, two) for one, two in zip(*makers, strict=False) if one is not None and two is not None]
+    return any(one.name in _CLAMPS and not _is_same(one.inputs[0], two.inputs[0]) for one, two in pairs)
+
+
+def _measure_statistics(subject: Subject, batch: Any) -> None:
+    """Gives norms the statistics of a batch: those that they begin with may leave no unit above zero."""
+    norms = [part for part in subject.model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+    if norms:
+        with subject.not_optimized():
+            subject.train(batch)
+
+
+def _is_constant(step: Step, size: int) -> bool:
+    """Whether all samples have the same in those tensors of the batch that the predictions are computed from."""
+    kin = set().union(*map(step.record.ancestors, [*predictions(step), *outputs(step, size)]))
+    inputs = [leaf for leaf in tensors(step.batch) if id(leaf) in kin]
+    return bool(inputs) and all(torch.equal(leaf, leaf.roll(1, 0)) for leaf in inputs)
+
+
+def _both(subject: Subject, batch: Any, rolled: Any, index: int) -> tuple[Step, Step]:
+    try:
+        subject.model.double()
+        wide = [mapped(b, lambda leaf: leaf.double() if leaf.is_floating_point() else leaf) for b in (batch, rolled)]
+        return evaluated(subject, wide[0], True, index), evaluated(subject, wide[1], True, index)
+    except (RuntimeError, TypeError, ValueError):  # the code insists on its own precision
+        subject.model.float()
+        return evaluated(subject, batch, True, index), evaluated(subject, rolled, True, index)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != torch.float64:
+        return torch.equal(one, other)
+    return torch.equal(one, other) or bool((one - other).abs().max() <= _ROUNDING * one.abs().max())
+
+
+def _cut(before: Step, after: Step, size: int) -> tuple[Place | None, bool]:
+    """The last call that takes something which depends on the input, and whether some of that is left in its result.
+
+    If a prediction is made by no such call: the last one before the predictions.
+    """
+    cut, earlier, reached = None, None, False
+    ends = [*predictions(before), *outputs(before, size)]
+    kin = set().union(*map(before.record.ancestors, ends))
+    for one, other in zip(before.record.ops, after.record.ops, strict=False):
+        if one.name != other.name:
+            break
+        reached = reached or any(tensor is end for tensor in one.inputs for end in ends)
+        if one.place and _moved(one.inputs, other.inputs) > _FADED:
+            if any(id(out) in kin for out in one.outputs):
+                cut = one.place, _moved(one.outputs, other.outputs) > _ROUNDING
+            earlier = earlier if reached else (one.place, False)
+    return cut or earlier or (None, False)
+
+
+def _moved(ones: list[Tensor], others: list[Tensor]) -> float:
+    pairs = [pair for pair in zip(ones, others, strict=False) if pair[0].numel()]
+    return max((change(a, b).max().item() if a.shape == b.shape else math.inf for a, b in pairs), default=0.0)

@@ -1,0 +1,56 @@
+"""Layers that the module holds but does not know of."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchdoctor import source
+from torchdoctor.findings import Defect, Evidence, Finding
+from torchdoctor.probe import Need, Probe
+from torchdoctor.running.subject import Subject
+from torchdoctor.running.training import trained_weights
+from torchdoctor.running.unregistered import attributes, held
+
+UNREGISTERED_SUBMODULE = Defect(
+    "unregistered-submodule",
+    "critical",
+    "These weights are not trained, not saved and not moved to the device.",
+    explains=("crash", "device-unsafe-tensor", "parameter-not-optimized"),
+    shown_by=Evidence("measured", "the attributes of the module were compared with its parameters"),
+)
+_CONTAINERS = {"list": "nn.ModuleList", "tuple": "nn.ModuleList", "dict": "nn.ModuleDict"}
+
+
+def registration(subject: Subject) -> Iterator[Finding | str]:
+    """Compares the trainable tensors that a module's attributes lead to with its parameters().
+
+    A teacher hidden in a list on purpose has no trainable parameters, and is not reported; nor is a module that a step
+    does not use, as one of several that the user chooses from.
+    """
+    used = {id(leaf) for op in subject.attempt().record.ops for leaf in op.inputs}
+    known = {id(parameter) for parameter in subject.model.parameters()}
+    optimized = trained_weights(subject)
+    is_complete = True
+    for module in subject.model.modules():
+        for name, value in attributes(module):
+            leaves = {id(leaf): leaf for leaf in held(value)}
+            hidden = [key for key, leaf in leaves.items() if leaf.requires_grad and leaf.is_leaf and key not in known]
+            is_complete &= not hidden
+            if used.isdisjoint(hidden):
+                continue
+            kind = type(value).__name__
+            message = (
+                f"{type(module).__name__}.{name}: {len(hidden)} trainable tensors in a {kind} are not in parameters()"
+            )
+            defect, fix = UNREGISTERED_SUBMODULE, f"self.{name} = {_CONTAINERS.get(kind, 'nn.Parameter')}(…)"
+            if optimized.issuperset(hidden):
+                defect = replace(defect, impact="These weights are trained, but not saved and not moved to the device.")
+                message += "; the optimizer gets them apart"
+                fix = f"{fix}  # and no longer give them to the optimizer apart"
+            yield Finding(defect, source.assignment(module, name), message, fix)
+    if is_complete:
+        yield "every trainable tensor is registered"
+
+
+PROBE = Probe(
+    look=registration, defects=(UNREGISTERED_SUBMODULE,), needs=(Need.WEIGHTS,), is_light=True, of_holders=True
+)

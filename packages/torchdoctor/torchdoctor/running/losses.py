@@ -1,0 +1,85 @@
+"""Which calls of torch in a recorded step are its losses: what is predicted, what it is compared with."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from torch import Tensor, distributions
+
+from torchdoctor.running.record import Op, Record
+
+CLASSES = ("cross_entropy", "nll_loss")
+BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
+REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+_KINDS = {"classes": CLASSES, "binary": BINARY, "regression": REGRESSION}
+
+_VIEWS = {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "squeeze_", "unsqueeze"}
+_VIEWS |= {"unsqueeze_", "transpose", "t", "T", "mT", "permute", "movedim", "swapaxes", "expand", "expand_as"}
+_PARTS = {"__getitem__", "select", "narrow", "index_select", "masked_select", "chunk", "split", "unbind", "stack"}
+_PARTS |= {"cat"}
+COPIES = {"contiguous", "clone", "to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"}
+SHAPE_ONLY = frozenset(_VIEWS | _PARTS | COPIES)  # change a tensor's shape, place or type, but not its values
+
+
+@dataclass
+class Loss:
+    """One loss of a step.
+
+    Args:
+        op: the call.
+        kind: classes (logits (B, K, …) or log-probabilities against indices or distributions), binary or regression.
+        prediction: what the model says.
+        target: what it is compared with.
+    """
+
+    op: Op
+    kind: str
+    prediction: Tensor
+    target: Tensor
+
+    @property
+    def takes_logits(self) -> bool:
+        """Whether the loss applies softmax or the sigmoid itself."""
+        return self.op.name in ("cross_entropy", "binary_cross_entropy_with_logits")
+
+    @property
+    def num_classes(self) -> int:
+        """K of a loss over classes."""
+        return self.prediction.shape[1 if self.prediction.dim() > 1 else 0]
+
+    def kept(self, labels: Tensor) -> Tensor:
+        """Those of some class indices that the loss does not ignore."""
+        return labels[labels != self.op.argument(4, "ignore_index", -100)]
+
+
+def losses(record: Record) -> list[Loss]:
+    """The losses of torch.nn.functional in a recorded step, in order, however they were called."""
+    kinds = {name: kind for kind, names in _KINDS.items() for name in names}
+    found = []
+    for op in record.named(*kinds):
+        prediction, target = op.argument(0, "input"), op.argument(1, "target")
+        if isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad:
+            found.append(Loss(op, kinds[op.name], prediction, target))
+    return found
+
+
+@contextmanager
+def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def log_prob(self: Any, value: Tensor) -> Tensor:
+            out = original(self, value)
+            found.append((value, out))
+            return out
+
+        return log_prob
+
+    with ExitStack() as stack:
+        for kind in vars(distributions).values():
+            if isinstance(kind, type) and "log_prob" in vars(kind):
+                stack.enter_context(mock.patch.object(kind, "log_prob", noting(vars(kind)["log_prob"])))
+        yield found
