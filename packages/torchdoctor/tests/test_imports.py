@@ -14,6 +14,7 @@ FILES = {
     ".".join(file.relative_to(FOLDER.parent).with_suffix("").parts).removesuffix(".__init__"): file
     for file in sorted(FOLDER.rglob("*.py"))
 }
+ROOMS = ("running", "evidence", "probes", "advice", "scripts", "repairs", "formats")  # none imports a later one
 ALLOWED = {"lightning", "numpy", "torch", "torchdoctor", "torchmetrics", "yaml"}
 LIGHT = "import sys, torchdoctor.cli; print(*{'torch', 'lightning', 'numpy', 'yaml'} & set(sys.modules))"
 
@@ -45,4 +46,15 @@ def test_there_is_no_circle() -> None:
     arrows = {name: imported(file) & FILES.keys() - {"torchdoctor"} for name, file in FILES.items()}
     while ends := {name for name, others in arrows.items() if not others}:
         arrows = {name: others - ends for name, others in arrows.items() if name not in ends}
+    assert not arrows
+
+
+def test_no_room_imports_a_later_one() -> None:
+    def room(name: str) -> int:
+        return ROOMS.index(part) if (part := name.split(".")[1]) in ROOMS else -1
+
+    inner = {
+        name: imported(file) & FILES.keys() - {"torchdoctor"} for name, file in FILES.items() if name.count(".") > 1
+    }
+    arrows = [(name, other) for name, others in inner.items() for other in others if room(other) > room(name)]
     assert not arrows

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from torchdoctor.code import Code, Edit
 from torchdoctor.registry import all_defects
-from torchdoctor.repairs.code import Code, Edit
 from torchdoctor.repairs.edits import REPAIRS, repair
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"

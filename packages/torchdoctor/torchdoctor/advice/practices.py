@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from torchdoctor import source
+from torchdoctor.code import name_of
 from torchdoctor.findings import Place
-from torchdoctor.repairs.code import name_of
 from torchdoctor.report import is_accepted
 
 SECTIONS = ("Practices", "Security and stability", "Code quality")

@@ -1,0 +1,1 @@
+"""A report as text, Markdown, JSON, SARIF and as tests."""

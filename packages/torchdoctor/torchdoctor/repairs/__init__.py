@@ -1,0 +1,1 @@
+"""Edits of the user's source, and the patches that a second review must pass."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from torchdoctor.repairs.code import Code, Edit, keyword, name_of
+from torchdoctor.code import Code, Edit, keyword, name_of
 from torchdoctor.repairs.patterns import Option, Rule, Site
 
 Repair = Callable[[Site], list[Edit]]

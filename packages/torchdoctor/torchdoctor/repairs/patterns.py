@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torchdoctor.repairs.code import Code, Edit, is_atom, keyword, name_of
+from torchdoctor.code import Code, Edit, is_atom, keyword, name_of
 
 _LETTER = re.compile(r"[A-Z]_?")
 _FILLED = re.compile(r"(?:, )?\*([A-Z])\b|(?<![\w.])([A-Z]_?)\b|(?<=\.)([A-Z]_?)\b")

@@ -8,9 +8,9 @@ from typing import Any
 from torch.optim import Optimizer
 
 from torchdoctor import source
+from torchdoctor.code import name_of
 from torchdoctor.evidence.origins import maker, option
 from torchdoctor.findings import Place
-from torchdoctor.repairs.code import name_of
 from torchdoctor.running.training import parameters_of
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.module import Script

@@ -1,0 +1,1 @@
+"""Defects of validations and metrics."""

@@ -1,0 +1,1 @@
+"""Defects of running: errors, devices, precision, speed and memory."""

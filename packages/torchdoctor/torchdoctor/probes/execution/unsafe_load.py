@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchdoctor import source
+from torchdoctor.code import name_of
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
-from torchdoctor.repairs.code import name_of
 from torchdoctor.running.subject import Subject
 
 UNSAFE_LOAD = Defect(

@@ -1,0 +1,1 @@
+"""Defects of gradients, optimizers and schedules."""
