@@ -1,9 +1,10 @@
-"""Imports what is asked of torchmetrics, and not all that its `__init__` would import."""
+"""Imports what is asked of torchmetrics, and not all that it would import at its start."""
 
 import ast
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -12,6 +13,7 @@ from typing import Any
 
 PACKAGES = ("torchmetrics", "torchmetrics.functional")
 FIRST = "torchmetrics.utilities"  # its modules and torchmetrics.metric import one another, which goes well in one order
+PLOT = "torchmetrics.utilities.plot"
 NEED_ALL = ("torchmetrics.audio", "torchmetrics.functional.audio")  # count on names that the `__init__` adds to SciPy
 
 
@@ -22,6 +24,8 @@ def import_by_name() -> None:
     and text, and by way of them torchvision, transformers and SciPy: half of the time that a start takes. From now on,
     `from torchmetrics import X` imports the module that the `__init__` takes X from; a name that it does not import by
     itself runs all of it. Where torchmetrics is imported already, nothing changes.
+
+    matplotlib is imported by the first plot of a metric.
     """
     if "torchmetrics" not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
@@ -33,12 +37,37 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname in NEED_ALL:
             _complete(sys.modules["torchmetrics"])
-        if fullname not in PACKAGES:
-            return None
-        spec = PathFinder.find_spec(fullname, path, target)
-        if spec is not None and type(spec.loader) is SourceFileLoader:
-            spec.loader = _ByName(fullname, spec.loader.path)
+        loader = _ByName if fullname in PACKAGES else _WithoutMatplotlib if fullname == PLOT else None
+        spec = PathFinder.find_spec(fullname, path, target) if loader is not None else None
+        if loader is not None and spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = loader(fullname, spec.loader.path)
         return spec
+
+
+class _WithoutMatplotlib(SourceFileLoader):
+    """Runs the module of plots, which imports matplotlib when one is drawn."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        tree = ast.parse(self.get_data(self.path))
+        for node in tree.body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "_MATPLOTLIB_AVAILABLE":
+                node.body = [part for part in node.orelse if isinstance(part, ast.Assign)]  # the types, which say less
+        vars(module).update(plt=_Module("matplotlib.pyplot"), style_change=_style)
+        exec(compile(tree, self.path, "exec"), vars(module))  # noqa: S102  # as any loader does
+
+
+class _Module(ModuleType):
+    """A module that is imported when it is asked for a name."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextmanager
+def _style(style: Any) -> Iterator[None]:
+    """As matplotlib's, which this imports."""
+    with importlib.import_module("matplotlib.pyplot").style.context(style):
+        yield
 
 
 class _ByName(SourceFileLoader):

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 START = "from playbook.lazy import import_by_name; import_by_name()\n"
-HEAVY = ("torchvision", "transformers", "scipy", "torchmetrics.functional.image")
+HEAVY = ("torchvision", "transformers", "scipy", "matplotlib", "torchmetrics.functional.image")
 
 
 def run(code: str) -> str:
@@ -43,6 +43,7 @@ WAYS = (
     "import torchmetrics as t; t.functional.accuracy, t.__version__, t.classification.MulticlassAccuracy, t.__all__",
     "import torchmetrics.functional.audio, scipy.signal; scipy.signal.hamming",
     "import pickle, inspect, torchmetrics; pickle.dumps(torchmetrics.MeanMetric()); inspect.getsource(torchmetrics)",
+    "import torchmetrics as t; m = t.MeanMetric(); m.update(2); m.plot()[1].figure.savefig(__import__('io').BytesIO())",
     "import torchmetrics\ntry: torchmetrics.Acuracy\nexcept AttributeError as error: assert 'Acuracy' in str(error)",
 )
 

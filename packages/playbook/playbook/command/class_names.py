@@ -109,7 +109,7 @@ def full_path(name: str, kind: str) -> str:
     """The class that a short name means: ours before those that torch and Lightning publish."""
     if "." in name:
         return name
-    ours = [entry.path for entry in discovery.classes(OURS[kind]) if entry.name == name] if kind in OURS else []
+    ours = discovery.class_paths(name, [OURS[kind]]) if kind in OURS else []
     if ours:
         return ours[0]
     elsewhere = bool(discovery.class_paths(name))  # the parser prefers ours even if they do not fit

@@ -1,6 +1,7 @@
 """Lists the classes and configs of a project by reading its source, without importing it, so that `list` is fast."""
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,10 +41,15 @@ def classes(kind: str) -> tuple[Entry, ...]:
 
 @cache
 def _classes(own: Project, kind: str) -> tuple[Entry, ...]:
-    entries = [entry for file in _sources(own.folder / kind) for entry in _entries(file, own.folder.parent)]
-    places = [PLAYBOOK / place for place in MACHINE.get(kind, [])]
-    entries += [entry for place in places for file in _sources(place) for entry in _entries(file, PLAYBOOK.parent)]
-    return tuple(entries)
+    return tuple(entry for file, root in _files(own, kind) for entry in _entries(file, root))
+
+
+@cache
+def _files(own: Project, kind: str) -> tuple[tuple[Path, Path], ...]:
+    """The files of a kind, each with the folder that its module is imported from."""
+    places = [(own.folder / kind, own.folder.parent)]
+    places += [(PLAYBOOK / place, PLAYBOOK.parent) for place in MACHINE.get(kind, [])]
+    return tuple((file, root) for place, root in places for file in _sources(place))
 
 
 def _sources(place: Path) -> list[Path]:
@@ -52,11 +58,12 @@ def _sources(place: Path) -> list[Path]:
     return [file for file in sorted(place.rglob("*.py")) if file.stem not in ("__init__", "base")]
 
 
+@cache
 def _entries(file: Path, root: Path) -> list[Entry]:
     module = ".".join(file.relative_to(root).with_suffix("").parts)
     return [
         Entry(node.name, f"{module}.{node.name}", _summary(node))
-        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        for node in ast.parse(_text(file)).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and _can_be_chosen(node)
     ]
 
@@ -70,9 +77,16 @@ def choices(kind: str) -> list[Entry]:
     return [entry for entry in classes(kind) if not entry.summary.endswith("(always on).")]
 
 
-def class_paths(name: str) -> list[str]:
-    """Full paths of our classes with this short name."""
-    return [entry.path for kind in KINDS for entry in classes(kind) if entry.name == name]
+def class_paths(name: str, kinds: Iterable[str] = KINDS) -> list[str]:
+    """Full paths of our classes with this short name; only the files in which it stands are parsed."""
+    own = project.current()
+    files = [item for kind in kinds for item in _files(own, kind) if f"class {name}" in _text(item[0])]
+    return [entry.path for file, root in files for entry in _entries(file, root) if entry.name == name]
+
+
+@cache
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 def recipes() -> list[Entry]:
