@@ -11,11 +11,11 @@ from torch import Tensor, nn
 def num_samples(batch: Any) -> int:
     """Samples of a batch: rows of its first tensor, entries of its first list if it has no tensor, 0 if unknown."""
     if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 0
+        return batch.shape[0] if batch.ndim else 0  # len(batch) takes ten times as long
     fields = _fields(batch)
     tensors = [field for field in fields if isinstance(field, Tensor) and field.ndim]
     if tensors:
-        return len(tensors[0])
+        return tensors[0].shape[0]
     sizes = [len(field) if isinstance(field, list | tuple) else num_samples(field) for field in fields]
     return next((size for size in sizes if size), 0)
 

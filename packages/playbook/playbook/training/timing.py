@@ -87,7 +87,7 @@ class Timing(Profiler):
     def validation(self) -> float:
         return sum(self._in_validation.values())
 
-    def profile(self, action_name: str) -> "_Action":  # a generator of a context takes longer
+    def profile(self, action_name: str) -> "_Action":  # can be entered again; a generator of a context takes longer
         return _Action(self, action_name)
 
     def start(self, action_name: str) -> None:
@@ -231,7 +231,11 @@ class _Action:
         self.timing, self.name = timing, name
 
     def __enter__(self) -> str:
-        self.timing.start(self.name)
+        timing = self.timing
+        if timing.device is not None:
+            timing.start(self.name)
+        else:  # what `start` does, without the call
+            timing._stack.append([self.name, time.perf_counter(), 0.0])
         return self.name
 
     def __exit__(self, *_: object) -> None:

@@ -8,6 +8,9 @@ from torch import Tensor, nn
 SMALL = 65_536  # elements of a buffer
 
 
+_Pairs = list[tuple[tuple[Tensor, ...] | list[Tensor], list[Tensor]]]
+
+
 class Buffers:
     """The buffers of a module as they were before a step: a NaN in BatchNorm's averages never goes away again.
 
@@ -24,9 +27,23 @@ class Buffers:
         self._owners = [(part._buffers, name) for part in module.modules() for name in part._buffers]
         # each buffer with its version at the time of its copy
         self._copies: list[tuple[Tensor | None, int, Tensor | None]] = [(None, 0, None)] * len(self._owners)
+        self._small: _Pairs | None = None  # copies and buffers, where all are small
 
     def save(self) -> None:
         """Copies what has changed since the former call."""
+        if self._small is not None and all(
+            owner[name] is copied[0] for (owner, name), copied in zip(self._owners, self._copies, strict=True)
+        ):
+            changed = self._small
+        else:
+            changed = self._changed()
+            is_small = all(buffer is None or buffer.numel() <= SMALL for buffer, _, _ in self._copies)
+            self._small = changed if is_small else None
+        for copies, buffers in changed:
+            torch._foreach_copy_(copies, buffers)
+
+    def _changed(self) -> _Pairs:
+        """Copies, and the buffers of which they are to get the values, for each device and type."""
         changed: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         for index, (buffers_of_owner, name) in enumerate(self._owners):
             buffer = buffers_of_owner[name]
@@ -39,8 +56,7 @@ class Buffers:
             copies.append(copy)
             buffers.append(buffer.detach())
             self._copies[index] = buffer, buffer._version, copy
-        for copies, buffers in changed.values():
-            torch._foreach_copy_(copies, buffers)
+        return list(changed.values())
 
     def restore(self) -> None:
         """Gives all buffers the values, and the module the tensors, of the newest `save`."""

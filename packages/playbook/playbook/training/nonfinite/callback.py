@@ -1,5 +1,6 @@
 """Finds the origin of a NaN or infinite loss or gradient, and stops, skips the step or returns to a checkpoint."""
 
+import math
 import sys
 from typing import Any, Literal
 
@@ -123,14 +124,16 @@ class NonFinite(Callback):
         )
         return gradients if self._loss is None else [*gradients, self._loss]
 
-    def _looks_bad(self, trainer: Trainer) -> Tensor:
-        """Whether the norm of something that is watched is not finite, as a tensor on the device."""
+    def _looks_bad(self, trainer: Trainer) -> Tensor | bool:
+        """Whether the norm of something that is watched is not finite; as a tensor on a device that is not the CPU."""
         device = trainer.strategy.root_device
         if not (tensors := self._watched_tensors(trainer)):
-            return torch.zeros((), dtype=torch.bool, device=device)
+            return False
         # torch's get_total_norm sorts by device and type, and sums up, which takes twice as long
-        norms = torch.stack([norm.to(device) for norm in torch._foreach_norm(tensors)])
-        return ~norms.isfinite().all()
+        norms = torch._foreach_norm(tensors)
+        if device.type == "cpu":
+            return not all(math.isfinite(norm.item()) for norm in norms)
+        return ~torch.stack([norm.to(device) for norm in norms]).isfinite().all()
 
     def _is_confirmed(self, trainer: Trainer) -> bool:
         """Looks element by element, as squares of large finite gradients overflow."""
@@ -155,9 +158,10 @@ class NonFinite(Callback):
         self._returns = self.policy == "return"
 
 
-def _on_any_rank(trainer: Trainer, flag: Tensor) -> bool:
+def _on_any_rank(trainer: Trainer, flag: Tensor | bool) -> bool:
     if trainer.world_size > 1:
-        flag = trainer.strategy.reduce(flag.float(), reduce_op="max")
+        flag = torch.as_tensor(flag, dtype=torch.float32, device=trainer.strategy.root_device)
+        flag = trainer.strategy.reduce(flag, reduce_op="max")
     return bool(flag)
 
 
@@ -170,7 +174,7 @@ def _parameters(trainer: Trainer) -> list[Tensor]:
 
 
 def _dense_values(gradient: Any) -> Tensor:
-    if hasattr(gradient, "to_local"):  # a DTensor
+    if type(gradient) is not Tensor and hasattr(gradient, "to_local"):  # a DTensor
         gradient = gradient.to_local()
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 

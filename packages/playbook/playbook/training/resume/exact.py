@@ -42,12 +42,15 @@ class ExactResume(Callback):
         self.checkpoint = checkpoint
         self._saved: dict[str, Any] = {}  # of the checkpoint that is continued, until it is taken up
         self._filled: set[str] | None = None  # metrics that were in use when the validation began
+        self._seed_and_shard: tuple[int, int] | None = None  # None where every run is to have other random numbers
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = getattr(trainer, "datamodule", None)
         is_exact = getattr(data, "resumes_exactly", False)  # as Data says it of itself
         end_restart_between_epochs(trainer)
-        if "PL_GLOBAL_SEED" not in os.environ:
+        seed = os.environ.get("PL_GLOBAL_SEED")  # set unless seed_everything is false
+        self._seed_and_shard = (int(seed), shard_of(trainer)[0]) if seed is not None else None
+        if seed is None:
             if trainer.global_step and trainer.is_global_zero:
                 print("resuming, but not exactly: seed_everything is false, so random numbers differ", flush=True)
         elif not is_exact:
@@ -131,9 +134,8 @@ class ExactResume(Callback):
                 metric._update_count = state["metrics"][name]["updates"]
 
     def _seed(self, trainer: Trainer, batch: int) -> None:
-        if "PL_GLOBAL_SEED" in os.environ:  # seed_everything: false asks for other numbers every time
-            seed = int(os.environ["PL_GLOBAL_SEED"])
-            seed_generators(derived_seed(seed, shard_of(trainer)[0], trainer.current_epoch, batch))
+        if self._seed_and_shard is not None:
+            seed_generators(derived_seed(*self._seed_and_shard, trainer.current_epoch, batch))
 
 
 def _metrics(module: LightningModule) -> list[tuple[str, Metric]]:

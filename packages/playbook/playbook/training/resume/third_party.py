@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data.dataloader import default_collate
 
 from playbook.processes import shard_of
 from playbook.seeding import derived_seed, seed_generators
@@ -65,6 +66,9 @@ class _Replayable(DataLoader):
         for owner, key in owners:
             if hasattr(owner, "generator"):
                 owner.generator = torch.Generator().manual_seed(derived_seed(*key))
+        if _is_cut_at_once(self):
+            yield from islice(_cut_batches(self), done, None)
+            return
         iterator: Any = super().__iter__()
         in_process = self.num_workers == 0  # where the data set and the sampler draw from this process' generators
         indices_alone = in_process and not isinstance(self.dataset, IterableDataset)
@@ -78,3 +82,23 @@ class _Replayable(DataLoader):
                 return
             if batch >= done:
                 yield item
+
+
+def _is_cut_at_once(loader: DataLoader) -> bool:
+    """Whether batches are rows of dense tensors in an order of torch's, so that indexing gives them all at once."""
+    return (
+        type(loader.dataset) is TensorDataset
+        and all(tensor.layout == torch.strided for tensor in loader.dataset.tensors)
+        and loader.collate_fn is default_collate
+        and type(loader.batch_sampler) is BatchSampler
+        and type(loader.sampler) in (RandomSampler, SequentialSampler)
+        and loader.num_workers == 0
+        and not loader.pin_memory
+    )
+
+
+def _cut_batches(loader: Any) -> Iterator[list[torch.Tensor]]:
+    """What the loader gives, which takes a tenth of the time of single samples that are collated."""
+    for indices in loader.batch_sampler:
+        rows = torch.tensor(indices)
+        yield [tensor[rows] for tensor in loader.dataset.tensors]

@@ -2,13 +2,17 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from playbook.testing.command import Cli, Result
 from playbook.testing.processes import values_logged
 from playbook.testing.resume import PowerCutError
+from playbook.training.resume import third_party
 
 STRANGER = '''
 import random
@@ -186,3 +190,30 @@ def test_what_cannot_be_exact_is_said(cli: Cli, workdir: Path, kind: str, worker
 def test_between_epochs_nothing_needs_saying(cli: Cli, workdir: Path) -> None:
     (workdir / "stranger.py").write_text(STRANGER)
     assert "not exactly" not in cut_and_continue(cli, "cut", "stream", 0, BATCHES + 1).out
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_rows_cut_at_once_are_those_of_the_loader(monkeypatch: pytest.MonkeyPatch, shuffle: bool) -> None:
+    monkeypatch.setenv("PL_GLOBAL_SEED", "3")
+    data = TensorDataset(torch.rand(23, 4), torch.arange(23))
+    trainer: Any = SimpleNamespace(current_epoch=2, global_rank=0, world_size=1)
+    epochs = []
+    for is_cut in (True, False):
+        if not is_cut:
+            monkeypatch.setattr(third_party, "_is_cut_at_once", lambda _: False)
+        loader = DataLoader(data, batch_size=5, shuffle=shuffle)
+        loader.__class__ = type("Loader", (third_party._Replayable, DataLoader), {})
+        loader.__dict__["_replay"] = (trainer, {2: 1})
+        epochs.append(list(loader))
+    cut, fetched = epochs
+    assert len(cut) == len(fetched) == 4
+    assert all(
+        torch.equal(a, b) for one, other in zip(cut, fetched, strict=True) for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("options", [{"collate_fn": list}, {"num_workers": 1}, {"batch_size": None}])
+def test_other_loaders_fetch_by_themselves(options: dict[str, Any]) -> None:
+    data = TensorDataset(torch.rand(23, 4))
+    assert third_party._is_cut_at_once(DataLoader(data))
+    assert not third_party._is_cut_at_once(DataLoader(data, **options))
