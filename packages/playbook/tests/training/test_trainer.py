@@ -1,5 +1,6 @@
 """The Trainer from Python: Lightning's own where no run is set, and the weights it starts from."""
 
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -242,3 +243,13 @@ def test_a_minimum_above_the_maximum_is_refused(unit: str) -> None:
         ValueError, match=f"--trainer.min_{unit}: expected at most --trainer.max_{unit}, which is 2, got 9"
     ):
         Trainer(run_dir=False, **limits)
+
+
+def test_optimizers_look_for_gpus_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    Trainer(logger=False, run_dir=False, accelerator="cpu")
+    assert os.environ.pop("CUDA_VISIBLE_DEVICES") == ""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    Trainer(logger=False, run_dir=False, accelerator="cpu")
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
