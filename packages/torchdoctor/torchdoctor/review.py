@@ -14,6 +14,7 @@ import lightning.pytorch as pl
 from torchdoctor import blame, failure, sandbox, scalers
 from torchdoctor.faraway import keep_on_cpu, sends_to_cuda
 from torchdoctor.findings import SEVERITIES, Finding, NotLookedAt, is_grave
+from torchdoctor.gains import add_gains
 from torchdoctor.logger import make_folders_below
 from torchdoctor.machine import num_cores
 from torchdoctor.opening import look_later, open_subject
@@ -64,7 +65,7 @@ def review_module(
         answer["looked_for"],
         answer["ruled_out"],
         overview=answer.get("overview", []),
-        advice=advise(answer["files"], is_script=False) if "files" in answer else [],
+        advice=[*answer.get("gains", []), *advise(answer.get("files", []), is_script=False)],
         seconds=time.monotonic() - start,
     )
 
@@ -80,6 +81,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         answer["files"] = begun.files
         if len(todo) > 1:
             answer["overview"] = describe(begun)
+            add_gains(answer, begun, ids)
         answer["notes"] += [*begun.limits, *describe_errors(results), *notes_of(results, ids)]
         add_results(answer, todo, results, ids)
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from torchdoctor import failure, sandbox
 from torchdoctor.findings import RUN, Finding
+from torchdoctor.gains import add_gains
 from torchdoctor.machine import crowding
 from torchdoctor.opening import open_subject
 from torchdoctor.overview import describe, name_of_model
@@ -170,6 +171,7 @@ def _review(
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
         if len(todo) > 1:
             answer.update(overview=describe(begun), model=name_of_model(begun))
+            add_gains(answer, begun, request.ids)
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
         add_results(answer, todo, results, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
