@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from programs import Blobs, Classifier, needs_fork
 from torchdoctor import gains
-from torchdoctor.gains import CHANNELS_LAST, FUSED, WORKERS, Timer, gain, try_gains
+from torchdoctor.comparison import Timer, gain, measure
+from torchdoctor.gains import CHANNELS_LAST, FUSED, WORKERS, try_gains
 from torchdoctor.opening import open_subject
 from torchdoctor.render import render
 from torchdoctor.report import Report
@@ -27,6 +28,7 @@ from torchdoctor.subject import Subject
 
 pytestmark = needs_fork
 
+LIMIT_S = 100.0
 IDS = frozenset({"slow-loader", "adam-l2"})  # two probes, one of a long look and one of advice
 SCRIPT = """
 import torch
@@ -125,7 +127,7 @@ def test_three_losses_end_the_trial() -> None:
 def test_a_faster_fused_step_is_advised(kind: type[torch.optim.Optimizer]) -> None:
     subject = looked(Optimized(kind), Blobs())
     weights = [weight.clone() for weight in subject.model.parameters()]
-    [entry], _ = try_gains(subject, faster_if_fused(subject))
+    [entry], _ = try_gains(subject, LIMIT_S, faster_if_fused(subject))
     assert (entry["id"], entry["section"]) == (FUSED, "Performance")
     assert entry["text"] == f"{kind.__name__}(…, fused=True): a whole step takes 20 ms in place of 30 (−33 %)."
     assert all(map(torch.equal, weights, subject.model.parameters())), "the trial ran in a copy"
@@ -134,34 +136,39 @@ def test_a_faster_fused_step_is_advised(kind: type[torch.optim.Optimizer]) -> No
 
 def test_the_line_is_written_with_its_own_names() -> None:
     subject = looked(Classifier(), Blobs())
-    [entry], _ = try_gains(subject, faster_if_fused(subject))
+    [entry], _ = try_gains(subject, LIMIT_S, faster_if_fused(subject))
     assert entry["fix"] == "torch.optim.AdamW(self.parameters(), lr=1e-3, fused=True)"
     [place] = entry["places"]
     assert Path(place["file"]).name == "programs.py"
 
 
-@pytest.mark.parametrize("options", [{"fused": True}, {"fused": False}, {"foreach": True}])
+@pytest.mark.parametrize("options", [{"fused": True}, {"fused": False}, {"foreach": False}])
 def test_what_the_user_has_chosen_is_left(options: dict[str, bool]) -> None:
     subject = looked(Optimized(torch.optim.AdamW, **options), Blobs())
-    assert try_gains(subject, faster_if_fused(subject))[0] == []
+    assert try_gains(subject, LIMIT_S, faster_if_fused(subject))[0] == []
 
 
 def test_a_step_that_is_no_faster_is_not_advised() -> None:
     subject = looked(Classifier(), Blobs())
-    assert try_gains(subject, faster_if(lambda: False))[0] == []
+    assert try_gains(subject, LIMIT_S, faster_if(lambda: False))[0] == []
 
 
 def test_a_step_with_other_results_is_not_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "_fused_adamw_", lambda *_, **__: None)
     subject = looked(Classifier(), Blobs())
-    assert try_gains(subject, faster_if_fused(subject))[0] == []
+    assert try_gains(subject, LIMIT_S, faster_if_fused(subject))[0] == []
 
 
 def test_long_steps_are_not_tried() -> None:
     subject = looked(Classifier(), Blobs())
-    advice, notes = try_gains(subject, lambda act, clock: 0.7)
+    advice, notes = try_gains(subject, LIMIT_S, lambda act, clock: 0.7)
     assert advice == []
     assert "a faster step: no change was tried, as one takes 0.7 s" in notes
+
+
+def test_without_time_nothing_is_tried() -> None:
+    advice, notes = try_gains(looked(Classifier(), Blobs()), 0.5)
+    assert (advice, notes) == ([], ["a faster step: no time was left to try changes"])
 
 
 def test_an_error_of_a_step_is_told() -> None:
@@ -170,7 +177,7 @@ def test_an_error_of_a_step_is_told() -> None:
     def fail(*_: Any) -> float:
         raise ValueError("no clock")
 
-    advice, notes = try_gains(subject, fail)
+    advice, notes = try_gains(subject, LIMIT_S, fail)
     assert advice == []
     assert any(note.startswith("a faster step: ValueError: no clock") for note in notes)
 
@@ -181,7 +188,7 @@ def channels_last(subject: Subject) -> Timer:
 
 def test_convolutions_with_channels_last() -> None:
     subject = looked(Convolutional(), Images())
-    [entry], _ = try_gains(subject, channels_last(subject))
+    [entry], _ = try_gains(subject, LIMIT_S, channels_last(subject))
     start = "self.net.to(memory_format=torch.channels_last), and images likewise: a whole step takes 20 ms"
     assert entry["id"] == CHANNELS_LAST
     assert entry["text"].startswith(start)
@@ -191,7 +198,7 @@ def test_convolutions_with_channels_last() -> None:
 
 def test_convolutions_whose_results_change_stay() -> None:
     subject = looked(LayoutDependent(), Images())
-    assert try_gains(subject, channels_last(subject))[0] == []
+    assert try_gains(subject, LIMIT_S, channels_last(subject))[0] == []
 
 
 def in_turns(*first: float) -> Timer:
@@ -208,23 +215,24 @@ def in_turns(*first: float) -> Timer:
 @pytest.mark.slow
 def test_workers_beside_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gains, "num_cores", lambda: 2)
-    [entry], _ = try_gains(looked(Optimized(torch.optim.SGD, foreach=True), Blobs()), in_turns(0.01, 0.01))
+    subject = looked(Optimized(torch.optim.SGD, foreach=True), Blobs())
+    [entry], _ = try_gains(subject, LIMIT_S, in_turns(*[0.01] * 6))
     assert entry["id"] == WORKERS
     assert "num_workers=2, persistent_workers=True): a whole step and its batch take 5.5 ms" in entry["text"]
-    assert try_gains(looked(Optimized(torch.optim.SGD, foreach=True), Blobs()), in_turns(0.01, 0.001)) == ([], []), (
-        "a batch takes a tenth of it"
-    )
+    few = try_gains(subject, LIMIT_S, in_turns(*[0.01] * 3, *[0.001] * 3))
+    assert few == ([], []), "a batch takes a tenth of a step"
 
 
 def test_one_core_shows_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gains, "num_cores", lambda: 1)
-    advice, [note] = try_gains(looked(Optimized(torch.optim.SGD, foreach=True), Blobs()), in_turns(0.01, 0.01))
+    subject = looked(Optimized(torch.optim.SGD, foreach=True), Blobs())
+    advice, [note] = try_gains(subject, LIMIT_S, in_turns(*[0.01] * 6))
     assert advice == []
     assert note.endswith("a batch takes 10 ms beside a step of 10; one core cannot show what workers gain")
 
 
 def with_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gains, "try_gains", lambda subject: try_gains(subject, faster_if_fused(subject)))
+    monkeypatch.setattr(gains, "try_gains", lambda subject, left: try_gains(subject, left, faster_if_fused(subject)))
 
 
 @pytest.mark.slow
@@ -264,7 +272,7 @@ def test_a_report_shows_gains_in_every_form(workdir: Path) -> None:
     script = workdir / "train.py"
     script.write_text(SCRIPT)
     subject = looked(Classifier(), Blobs())
-    [entry], _ = try_gains(subject, faster_if_fused(subject))
+    [entry], _ = try_gains(subject, LIMIT_S, faster_if_fused(subject))
     entry["places"] = [{"file": str(script), "line": 11, "detail": ""}]
     report = Report(advice=[entry])
     text = " ".join(render(report, "terminal", "train.py").split())
@@ -279,4 +287,4 @@ def test_a_report_shows_gains_in_every_form(workdir: Path) -> None:
 
 
 def test_seconds_are_measured() -> None:
-    assert 0.01 <= gains.measure(lambda: time.sleep(0.01), time.perf_counter) < 5
+    assert 0.01 <= measure(lambda: time.sleep(0.01), time.perf_counter) < 5

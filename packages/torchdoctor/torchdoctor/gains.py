@@ -3,16 +3,12 @@
 import ast
 import linecache
 import pickle
-import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
 from math import ceil
-from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from torchdoctor import blame, sandbox, source
+from torchdoctor.comparison import LEAST, RUN_S, Gain, Side, Timer, compare, gain, is_image, measure
 from torchdoctor.findings import Place
 from torchdoctor.machine import crowding, num_cores
 from torchdoctor.record import Record, tensors
@@ -29,35 +26,24 @@ from torchdoctor.registry import all_defects
 from torchdoctor.report import is_accepted
 from torchdoctor.samples import leaves, size, train_loaders
 from torchdoctor.subject import Subject
-from torchdoctor.training import parameters_of, step
+from torchdoctor.training import parameters_of
 
 FUSED, CHANNELS_LAST, WORKERS = "fused-optimizer", "channels-last", "more-workers"
 
-_LEAST = 0.1  # of the time that a change must save
-_PAIRS, _WINS = 10, 8  # alternating runs, and those of them in which it must
-_RUN_S = 0.004  # of a run, which takes several steps where they are short
-_LONGEST_S = 0.5  # steps that take longer are not tried
-_LIMIT_S = 12.0  # for one change
+_LONGEST_S, _LONGEST_READ_S = 0.5, 0.2  # steps, and steps with their batches, that take longer are not tried
+_LIMIT_S, _LEAST_S = 12.0, 1.0  # for one change, at most and at least
+_SHARE = 0.5  # of the time that is left to a review
 _NUM_WORKERS, _NUM_READ = 2, 64  # processes, and batches that are read in turns
+_TIMES = 3  # of a step and of a batch, of which the fastest counts
 _READING = 0.15  # of a step and its batch that a batch must take for workers to be tried
-_CLOSE = 1e-3  # of a loss, or of what a step changes
 _LONGEST = 100  # characters of a line that is shown
 _STEP = "a whole step takes"
 _SHOWN_BY = "the change was made in a copy of the process and timed against the program as it is"
 
-Timer = Callable[[Callable[[], Any], Callable[[], float]], float]  # gets what to run, and a clock
-Gain = tuple[float, float]  # seconds without and with a change
 Item = dict[str, Any] | str  # advice, or a line on what could not be tried
 
 
-def measure(act: Callable[[], Any], clock: Callable[[], float]) -> float:
-    """Seconds that a function takes."""
-    start = clock()
-    act()
-    return clock() - start
-
-
-def try_gains(subject: Subject, timer: Timer = measure) -> tuple[list[dict[str, Any]], list[str]]:
+def try_gains(subject: Subject, limit_s: float, timer: Timer = measure) -> tuple[list[dict[str, Any]], list[str]]:
     """Advice on speed, in the form of `practices.advise`, and lines on what could not be tried.
 
     A change is advised if it saves a tenth of a step in 8 of 10 alternating runs and in the median, and if the results
@@ -65,39 +51,42 @@ def try_gains(subject: Subject, timer: Timer = measure) -> tuple[list[dict[str, 
 
     Args:
         subject: stays as it is.
+        limit_s: seconds for all of them.
         timer: measures a run.
     """
     items: list[Item | sandbox.SandboxError] = []
+    deadline = time.monotonic() + limit_s
     if subject.is_slow:  # its batches are cut
         items += [_untried(subject.seconds)] if _fusible(subject) else []
     elif subject.seconds:  # else the step fails
         for trial in _trials(subject, timer):
-            items += sandbox.gather([trial], _LIMIT_S * crowding())[0]
+            left = min(_LIMIT_S * crowding(), deadline - time.monotonic())
+            items += sandbox.gather([trial], left)[0] if left > _LEAST_S else ["no time was left to try changes"]
     advice = [item for item in items if isinstance(item, dict)]
     return advice, list(dict.fromkeys(f"a faster step: {item}" for item in items if not isinstance(item, dict)))
 
 
-def add_gains(answer: dict[str, Any], subject: Subject, ids: frozenset[str]) -> None:
+def add_gains(answer: dict[str, Any], subject: Subject, ids: frozenset[str], deadline: float) -> None:
     """Adds to an answer what `try_gains` says, in a review that takes its time and reports advice.
 
     Args:
         answer: Report's fields.
         subject: stays as it is.
         ids: of the defects to look for.
+        deadline: of the review, in seconds of `time.monotonic`.
     """
     defects = [all_defects()[name] for name in ids]
     if any(defect.severity == "advice" for defect in defects) and any(defect.long for defect in defects):
-        answer["gains"], notes = try_gains(subject)
+        answer["gains"], notes = try_gains(subject, _SHARE * (deadline - time.monotonic()))
         answer["notes"] += notes
 
 
 def _trials(subject: Subject, timer: Timer) -> Iterator[Callable[[], Iterator[Item]]]:
     """The changes that fit a program and that its user has not declined."""
-    for optimizer in _fusible(subject):
-        place = blame.maker(optimizer) or _definition(subject, optimizer)
-        if place is not None and not is_accepted(place, FUSED):
-            yield partial(_try_fused, subject, optimizer, place, timer)
-            break  # of one that stands for all
+    makers = [(each, blame.maker(each) or _definition(subject, each)) for each in _fusible(subject)]
+    fusible = {each: place for each, place in makers if place is not None and not is_accepted(place, FUSED)}
+    if fusible:
+        yield partial(_try_fused, subject, fusible, timer)
     owners = [(name, place) for name, place in _convolutional(subject) if not is_accepted(place, CHANNELS_LAST)]
     if owners:
         yield partial(_try_channels_last, subject, owners, timer)
@@ -107,125 +96,8 @@ def _trials(subject: Subject, timer: Timer) -> Iterator[Callable[[], Iterator[It
             yield partial(_try_workers, subject, loader, place, timer)
 
 
-@dataclass
-class _Side:
-    """One side of a comparison: a program with weights and optimizer states of its own.
-
-    Args:
-        subject: whose steps run.
-        fused: optimizers whose step one kernel does.
-        memory_format: of weights and images, where it is not theirs.
-    """
-
-    subject: Subject
-    fused: list[Optimizer] = field(default_factory=list)
-    memory_format: torch.memory_format | None = None
-    index: int = 0
-
-    def __post_init__(self) -> None:
-        optimizers = self.subject.trainer.optimizers
-        weights = dict.fromkeys([*self.subject.model.parameters(), *parameters_of(optimizers)])
-        self.weights = {weight: self._own(weight.detach()) for weight in weights}
-        self.states = [
-            defaultdict(dict, {key: pytree.tree_map_only(Tensor, self._own, value) for key, value in state.items()})
-            for state in (optimizer.state for optimizer in optimizers)
-        ]
-
-    def _own(self, tensor: Tensor) -> Tensor:
-        is_changed = self.memory_format is not None and tensor.dim() == 4
-        return tensor.clone(memory_format=self.memory_format if is_changed else torch.preserve_format)
-
-    def enter(self) -> None:
-        """Gives the program this side's weights, states and options."""
-        for weight, values in self.weights.items():
-            weight.data, weight.grad = values, None
-        for optimizer, state in zip(self.subject.trainer.optimizers, self.states, strict=True):
-            optimizer.state = state
-        for optimizer in _fusible(self.subject):
-            for group in optimizer.param_groups:
-                group["fused"] = True if optimizer in self.fused else None
-
-    def step(self) -> float | None:
-        """Runs a step, with all batches of an accumulation, and returns its loss."""
-        batches = self.subject.batches
-        number = int(self.subject.settings.get("accumulate_grad_batches") or 1)
-        batches = [batches[(self.index + i) % len(batches)] for i in range(number)]
-        if self.memory_format is not None:
-            batches = pytree.tree_map_only(Tensor, self._sent, batches)
-        self.index += 1
-        return step(self.subject, batches, self.index)
-
-    def _sent(self, leaf: Tensor) -> Tensor:
-        return leaf.to(memory_format=self.memory_format) if _is_image(leaf) else leaf
-
-    def seconds(self, timer: Timer) -> float:
-        """Of a step."""
-        self.enter()
-        return timer(self.step, time.process_time)
-
-    def first(self) -> "_First":
-        """A first step without dropout, which no seed makes the same in another memory format."""
-        for seed in (random.seed, np.random.seed, torch.manual_seed):
-            seed(0)
-        self.enter()
-        with self.subject.unchanged():
-            for module in self.subject.model.modules():
-                if isinstance(module, nn.modules.dropout._DropoutNd):
-                    module.training = False
-            before = [weight.detach().clone() for weight in self.weights]
-            loss = self.step()
-            return _First(loss, before, [weight.detach().clone() for weight in self.weights])
-
-
-class _First(NamedTuple):
-    """The loss of a step, and the weights before and after it."""
-
-    loss: float | None
-    before: list[Tensor]
-    after: list[Tensor]
-
-    def updates_as(self, other: "_First") -> bool:
-        """Whether this step has changed weights, and another one in the same way."""
-        is_changed = False
-        for before, one, two in zip(self.before, self.after, other.after, strict=True):
-            moved = float((one - before).abs().max()) if before.numel() else 0.0
-            is_changed |= moved > 0
-            if not torch.allclose(one, two, rtol=1e-5, atol=_CLOSE * moved):
-                return False
-        return is_changed
-
-
 def _untried(seconds: float) -> str:
     return f"no change was tried, as one takes {seconds:.1f} s"
-
-
-def _compare(plain: _Side, changed: _Side, seconds: float, timer: Timer) -> Iterator[Gain]:
-    """Seconds of a step of both sides where the change gains; a step of the first takes about so many."""
-    number = max(1, ceil(_RUN_S / seconds)) if seconds else 1
-
-    def run(side: _Side) -> float:
-        side.enter()
-        return timer(lambda: [side.step() for _ in range(number)], time.process_time) / number
-
-    yield from gain(partial(run, plain), partial(run, changed))
-
-
-def gain(plain: Callable[[], float], changed: Callable[[], float]) -> Iterator[Gain]:
-    """The medians of alternating runs where the second is shorter by enough, and in enough of the runs.
-
-    Args:
-        plain: runs the program as it is, and returns the seconds.
-        changed: runs the changed one.
-    """
-    pairs: list[Gain] = []
-    while len(pairs) < _PAIRS:
-        pairs.append((plain(), changed()))
-        losses = sum(after > (1 - _LEAST) * before for before, after in pairs)
-        if losses > _PAIRS - _WINS:
-            return
-    before, after = (median(times) for times in zip(*pairs, strict=True))
-    if after <= (1 - _LEAST) * before:
-        yield before, after
 
 
 def _entry(name: str, places: list[Place], code: str, what: str, times: Gain) -> dict[str, Any]:
@@ -267,47 +139,43 @@ def _fusible(subject: Subject) -> list[Optimizer]:
 
 
 def _is_free(optimizer: Optimizer) -> bool:
-    names = ("foreach", "fused", "differentiable")
-    is_chosen = any(optimizer.defaults.get(name) for name in names) or optimizer.defaults.get("fused") is False
+    groups = optimizer.param_groups
+    is_chosen = any(group.get(name) is not None for group in groups for name in ("foreach", "fused"))
     dense = (each.layout == torch.strided and each.is_floating_point() for each in parameters_of([optimizer]))
-    return not is_chosen and all(dense)
+    return not is_chosen and not any(group.get("differentiable") for group in groups) and all(dense)
 
 
-def _try_fused(subject: Subject, optimizer: Optimizer, place: Place, timer: Timer) -> Iterator[Item]:
+def _try_fused(subject: Subject, fusible: dict[Optimizer, Place], timer: Timer) -> Iterator[Item]:
     """PyTorch's fused kernels do in one pass what is otherwise several calls for each parameter."""
     script = subject.script
     if script is not None and not script.optimizes:
-        yield "the step that is replayed ends before its optimizer's, which may gain from fused=True"
+        yield "the step that is replayed ends before its optimizer's"
         return
-    plain, changed = _Side(subject), _Side(subject, _fusible(subject))
+    plain, changed = Side(subject, [*fusible]), Side(subject, [*fusible], is_fused=True)
     first, seconds = plain.first(), plain.seconds(timer)
     if seconds > _LONGEST_S:
         yield _untried(seconds)
-    elif _updating(plain, timer) >= _LEAST * seconds and first.updates_as(changed.first()):
-        for times in _compare(plain, changed, seconds, timer):
-            yield _entry(FUSED, [place], _with_option(place, type(optimizer).__name__, "fused=True"), _STEP, times)
+    elif _updating(plain, timer) >= LEAST * seconds and first.updates_as(changed.first()):
+        lines = [_with_option(place, type(each).__name__, "fused=True") for each, place in fusible.items()]
+        for times in compare(plain, changed, seconds, timer):
+            yield _entry(FUSED, [*fusible.values()], "; ".join(dict.fromkeys(lines)), _STEP, times)
 
 
-def _updating(side: _Side, timer: Timer) -> float:
+def _updating(side: Side, timer: Timer) -> float:
     """Seconds of the optimizers' own part of a step, which is all that a fused one could save."""
     side.enter()
-    optimizers = _fusible(side.subject)
-    for weight in parameters_of(optimizers):
+    for weight in parameters_of(side.optimizers):
         weight.grad = torch.zeros_like(weight)
-    return timer(lambda: [optimizer.step() for optimizer in optimizers], time.process_time)
+    return timer(lambda: [optimizer.step() for optimizer in side.optimizers], time.process_time)
 
 
 # -------------------------------------------------------------------------------------------------- channels last
 
 
-def _is_image(leaf: Tensor) -> bool:
-    return leaf.layout == torch.strided and leaf.dim() == 4 and leaf.is_floating_point() and leaf.shape[1] >= 3
-
-
 def _convolutional(subject: Subject) -> list[tuple[str, Place]]:
     """What has the convolutions of images in colour, by its name in the program, and the lines that make it."""
     model = subject.model
-    channels = {leaf.shape[1] for leaf in tensors(subject.batches[:1]) if _is_image(leaf)}
+    channels = {leaf.shape[1] for leaf in tensors(subject.batches[:1]) if is_image(leaf)}
     layers = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     is_changed = any(not layer.weight.is_contiguous() for layer in layers)
     if is_changed or channels.isdisjoint(layer.in_channels for layer in layers):
@@ -324,17 +192,16 @@ def _convolutional(subject: Subject) -> list[tuple[str, Place]]:
 
 def _try_channels_last(subject: Subject, owners: list[tuple[str, Place]], timer: Timer) -> Iterator[Item]:
     """Convolutions read images whose channels lie next to each other faster; images are converted in each step."""
-    plain, changed = _Side(subject), _Side(subject, memory_format=torch.channels_last)
-    one, seconds = plain.first().loss, plain.seconds(timer)
+    plain, changed = Side(subject), Side(subject, memory_format=torch.channels_last)
+    first, seconds = plain.first(), plain.seconds(timer)
     if seconds > _LONGEST_S:
         yield _untried(seconds)
         return
-    other = changed.first().loss
-    if one is None or other is None or not abs(one - other) <= _CLOSE * abs(one):
+    if not first.loses_as(changed.first()):
         return
     names, places = [name for name, _ in owners], [place for _, place in owners]
     code = "; ".join(f"{name}.to(memory_format=torch.channels_last)" for name in names) + ", and images likewise"
-    for times in _compare(plain, changed, seconds, timer):
+    for times in compare(plain, changed, seconds, timer):
         yield _entry(CHANNELS_LAST, places, code, _STEP, times)
 
 
@@ -357,23 +224,25 @@ def _takes_workers(loader: DataLoader) -> bool:
 def _try_workers(subject: Subject, loader: DataLoader, place: Place, timer: Timer) -> Iterator[Item]:
     """Two processes read batches while steps compute. Nothing that they have read before a run counts in its time."""
     order = list(islice(loader.batch_sampler or (), _NUM_READ))
-    side, plain = _Side(subject), _stream(loader, order, 0)
+    side, plain = Side(subject), _stream(loader, order, 0)
     batch = next(plain)
     side.enter()
     side.step()
-    one_s, read_s = timer(side.step, time.perf_counter), timer(lambda: next(plain), time.perf_counter)
+    one_s, read_s = (
+        min(timer(act, time.perf_counter) for _ in range(_TIMES)) for act in (side.step, lambda: next(plain))
+    )
     if read_s < _READING * (read_s + one_s) or _asks_model(subject, plain):
         return
     if num_cores() < _NUM_WORKERS:
         yield f"a batch takes {_ms(read_s)} ms beside a step of {_ms(one_s)}; one core cannot show what workers gain"
         return
-    if read_s + one_s > _LONGEST_S:
+    if read_s + one_s > _LONGEST_READ_S:
         yield _untried(read_s + one_s)
         return
     changed, again = _stream(loader, order, _NUM_WORKERS), next(_stream(loader, order, 0))
     if _is_equal(batch, again) and not _is_equal(batch, next(changed)):  # else the samples are random
         return
-    number = max(2, ceil(_RUN_S / (read_s + one_s)))
+    number = max(2, ceil(RUN_S / (read_s + one_s)))
 
     def run(stream: Iterator[Any]) -> float:
         return timer(lambda: [(next(stream), side.step()) for _ in range(number)], time.perf_counter) / number

@@ -81,7 +81,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         answer["files"] = begun.files
         if len(todo) > 1:
             answer["overview"] = describe(begun)
-            add_gains(answer, begun, ids)
+            add_gains(answer, begun, ids, deadline)
         answer["notes"] += [*begun.limits, *describe_errors(results), *notes_of(results, ids)]
         add_results(answer, todo, results, ids)
 

@@ -171,7 +171,7 @@ def _review(
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
         if len(todo) > 1:
             answer.update(overview=describe(begun), model=name_of_model(begun))
-            add_gains(answer, begun, request.ids)
+            add_gains(answer, begun, request.ids, request.start + request.limit_s)
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
         add_results(answer, todo, results, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
