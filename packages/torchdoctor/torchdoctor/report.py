@@ -22,7 +22,7 @@ class Report:
         ruled_out: ids of the defects that a check which passed could have shown.
         overview: what the program trains, on what and with what, a sentence each.
         model: what the program calls its largest model.
-        advice: what the source alone suggests, as `practices.advise` has it.
+        advice: what the source suggests, as `practices.advise` has it, after the changes that `gains` has tried.
         seconds: how long it took.
     """
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from torchdoctor.advice.gains import add_gains
 from torchdoctor.advice.practices import advise
 from torchdoctor.evidence import failure, origins, scalers
 from torchdoctor.evidence.overview import describe
@@ -66,7 +67,7 @@ def review_module(
         answer["looked_for"],
         answer["ruled_out"],
         overview=answer.get("overview", []),
-        advice=advise(answer["files"], is_script=False) if "files" in answer else [],
+        advice=[*answer.get("gains", []), *advise(answer.get("files", []), is_script=False)],
         seconds=time.monotonic() - start,
     )
 
@@ -82,6 +83,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         answer["files"] = begun.files
         if len(todo) > 1:
             answer["overview"] = describe(begun)
+            add_gains(answer, begun, ids, deadline)
         answer["notes"] += [*begun.limits, *describe_errors(results), *notes_of(results, ids)]
         add_results(answer, todo, results, ids)
 

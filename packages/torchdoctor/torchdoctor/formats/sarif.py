@@ -59,7 +59,7 @@ def _rule(name: str, text: str, evidence: str, level: str) -> dict[str, Any]:
 
 
 def _advice(report: Report) -> Iterator[dict[str, Any]]:
-    """What the source alone suggests, a finding for each place."""
+    """What the source suggests, and changes that were tried: a finding for each place."""
     for item in report.advice:
         for place in item["places"]:
             detail = f" ({place['detail']})" if place["detail"] else ""
@@ -68,7 +68,7 @@ def _advice(report: Report) -> Iterator[dict[str, Any]]:
             yield {
                 "id": item["id"],
                 "severity": "advice",
-                "shown_by": {"text": "the source was read"},
+                "shown_by": {"text": item.get("shown_by", "the source was read")},
                 **place,
                 **shown,
             }

@@ -62,7 +62,8 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
     others = all_defects().keys() - ids
     lines = [line for line in lines if line.partition(": ")[0] not in others]
     told = {name: value for each in answers for name, value in each.items() if name in ("overview", "model")}
-    advice = advise(program_files(script), is_script=True)
+    gains = [item for each in answers for item in each.get("gains", [])]
+    advice = [*gains, *advise(program_files(script), is_script=True)]
     seconds = time.monotonic() - start
     checked = list(dict.fromkeys(checked))
     return Report(findings, checked, lines, looked_for, ruled_out, seconds=seconds, advice=advice, **told)

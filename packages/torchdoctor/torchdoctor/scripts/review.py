@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
+from torchdoctor.advice.gains import add_gains
 from torchdoctor.evidence import failure
 from torchdoctor.evidence.overview import describe, name_of_model
 from torchdoctor.findings import RUN, Finding
@@ -171,6 +172,7 @@ def _review(
         results = run_probes(todo, begun, request.start + request.limit_s, _PROBE_SHARE * request.limit_s)
         if len(todo) > 1:
             answer.update(overview=describe(begun), model=name_of_model(begun))
+            add_gains(answer, begun, request.ids, request.start + request.limit_s)
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
         add_results(answer, todo, results, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
