@@ -32,8 +32,8 @@ from torchdoctor.running.training import parameters_of
 
 FUSED, CHANNELS_LAST, WORKERS = "fused-optimizer", "channels-last", "more-workers"
 
-_LONGEST_S, _LONGEST_READ_S = 0.5, 0.2  # steps, and steps with their batches, that take longer are not tried
-_LIMIT_S, _LEAST_S = 12.0, 1.0  # for one change, at most and at least
+_LONGEST_S, _LONGEST_READ_S = 0.1, 0.1  # steps, and steps with their batches, that take longer are not tried
+_LIMIT_S, _LEAST_S = 5.0, 1.0  # for one change, at most and at least
 _SHARE = 0.5  # of the time that is left to a review
 _NUM_WORKERS, _NUM_READ = 2, 64  # processes, and batches that are read in turns
 _TIMES = 3  # of a step and of a batch, of which the fastest counts
