@@ -25,8 +25,8 @@ class Tokens(Protocol):
 class ShiftedWindows(Dataset):
     """Training windows of T tokens, each of which begins at random, up to T - 1 tokens behind its place in the text.
 
-    Where a window begins depends only on (seed, epoch, draw). A batch is cut at once: 64 windows of 256 tokens take 0.7 ms;
-    one by one, each with seeded generators, they took 16 (benchmarks/LOG.md).
+    Where a window begins depends only on (seed, epoch, draw). A batch is cut at once: 64 windows of 256 tokens take
+    0.4 ms; one by one, each with seeded generators, they took 16 (benchmarks/LOG.md).
 
     Args:
         tokens: (N,), N above T.
