@@ -15,7 +15,7 @@ recipe of digits trains without its shifts, with which 0.98 takes three times as
   tensors.
 - `nanogpt` (of shakespeare): nanoGPT's published setting for a CPU (4 layers of 128, context 64, batch 12, AdamW).
 
-fashion and shakespeare need data/FashionMNIST and data/tinyshakespeare/input.txt.
+fashion and shakespeare need data/FashionMNIST/raw/*.gz and data/tinyshakespeare/input.txt.
 """
 
 import os

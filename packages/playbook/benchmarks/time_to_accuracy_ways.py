@@ -1,5 +1,6 @@
 """The ways that time_to_accuracy.py compares Playbook with; what it starts as `run PROBLEM WAY SEED`."""
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from playbook.data.augment import cutout
 from playbook.data.splits import split_indices
 
 ROOT = Path(__file__).parents[3]
+IDX = "images-idx3", "labels-idx1"
 
 
 class Problem(NamedTuple):
@@ -47,12 +49,13 @@ def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
 
 def fashion() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    from torchvision.datasets import FashionMNIST
-
-    data = FashionMNIST(str(ROOT / "data"), train=True)
-    images = (data.data[:, None].float() / 255 - 0.286) / 0.353
+    folder = ROOT / "data/FashionMNIST/raw"
+    pixels, labels = (gzip.decompress((folder / f"train-{name}-ubyte.gz").read_bytes()) for name in IDX)
+    images = torch.frombuffer(bytearray(pixels[16:]), dtype=torch.uint8).view(-1, 1, 28, 28)
+    targets = torch.frombuffer(bytearray(labels[8:]), dtype=torch.uint8).long()
+    images = (images.float() / 255 - 0.286) / 0.353
     train, val = split_indices(len(images), [0.95, 0.05])
-    return (images[train], data.targets[train]), (images[val], data.targets[val])
+    return (images[train], targets[train]), (images[val], targets[val])
 
 
 def shakespeare() -> tuple[Tensor, Tensor, int]:
