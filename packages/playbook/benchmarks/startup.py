@@ -1,20 +1,25 @@
 """How long a command takes before it does its work.
 
-    python packages/playbook/benchmarks/startup.py [ROUNDS] [mistakes]
+    python packages/playbook/benchmarks/startup.py [ROUNDS] [mistakes|compile]
 
 With `mistakes`, instead: how long it takes until wrong options are told, with Python's bytecode at hand and without.
+With `compile`: CPU time of a training of two steps with configs/trainer/compile.yaml, from the command to its end, with
+an empty compile cache, once more, and without compiling; raw results go to startup.json.
 
 `list` and `--help` as whole processes; `fit` from the start of the process until everything is built and training may
 begin, against a process that only imports lightning.pytorch.cli. Alternating, medians of the rounds.
 """
 
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
+COMPILED = "configs/vision/mlp-digits.yaml"
 RECIPE = "configs/vision/cnn-digits.yaml"
 IMPORT = "import lightning.pytorch.cli, os; os._exit(0)"
 FIT = f"""
@@ -73,10 +78,33 @@ def measure_mistakes(rounds: int) -> None:
         print(f"{mistake:<36} {statistics.median(values):7.2f} {max(values):7.2f} {statistics.median(cold):17.2f}")
 
 
+def measure_compile(rounds: int) -> None:
+    """Prints the CPU time of first and second starts, each pair with a cache of its own."""
+    options = ["--trainer.max_steps", "2", "--trainer.limit_val_batches", "0", "--trainer.limit_test_batches", "0"]
+    times: dict[str, list[float]] = {"first start": [], "second start": [], "not compiled": []}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, values in times.items():
+                extra = [] if name == "not compiled" else ["--config", "configs/trainer/compile.yaml"]
+                command = [sys.executable, "-m", "src", "fit", "--config", COMPILED, *extra, *options]
+                command += ["--run_dir", f"{folder}/{name}"]
+                before = os.times()
+                seconds(command, env={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache"})
+                after = os.times()
+                spent = after.children_user + after.children_system - before.children_user - before.children_system
+                values.append(round(spent, 2))
+    for name, values in times.items():
+        print(f"{name:<14} median {statistics.median(values):6.2f} s of CPU time  {values}")
+    Path(__file__).with_suffix(".json").write_text(json.dumps({"compile, CPU seconds": times}, indent=1) + "\n")
+
+
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    rounds = next((int(word) for word in sys.argv[1:] if word.isdigit()), 7)
     if "mistakes" in sys.argv:
         measure_mistakes(rounds)
+        return
+    if "compile" in sys.argv:
+        measure_compile(rounds)
         return
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for command in COMMANDS.values():  # once for the disk's cache and the bytecode

@@ -112,7 +112,7 @@ def plain(data: Digits, is_cut: bool, fused: bool | None, epochs: int) -> None:
                 cross_entropy(model(image), target)
 
 
-def playbook(data: Digits, model: Callable[[], pl.LightningModule], uses_loaders: bool, epochs: int) -> None:
+def playbook(data: Any, model: Callable[[], pl.LightningModule], uses_loaders: bool, epochs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(max_epochs=epochs, run_dir=f"{folder}/run")
         if uses_loaders:

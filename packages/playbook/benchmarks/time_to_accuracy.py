@@ -3,7 +3,10 @@
     python packages/playbook/benchmarks/time_to_accuracy.py [digits|fashion|shakespeare] [ROUNDS]
 
 Whole processes from their start, one thread, alternating; CPU and wall time, medians; raw results go to
-time_to_accuracy.json. Each validates equally often and ends at the first validation that reaches the goal:
+time_to_accuracy.json. All ways have the same net, training and validation data, and take the seeds 1 to ROUNDS. Each
+validates once an epoch (shakespeare: every 50 steps) and ends at the first validation that reaches the goal, without a
+test. A way that has not reached it when its schedule ends counts with the time it took, and `reached` tells so. The
+recipe of digits trains without its shifts, with which 0.98 takes three times as many epochs.
 
 - `playbook`: the recipe by the command line, with its logs, checkpoints and report.
 - `template`: loop and loader settings of lightning-hydra-template (Lightning's Trainer, Adam with 1e-3, metrics logged
@@ -11,6 +14,8 @@ time_to_accuracy.json. Each validates equally often and ends at the first valida
 - `plain`: a loop without Lightning and with the recipe's tricks: its net, optimizer and schedule, batches cut out of
   tensors.
 - `nanogpt` (of shakespeare): nanoGPT's published setting for a CPU (4 layers of 128, context 64, batch 12, AdamW).
+
+fashion and shakespeare need data/FashionMNIST/raw/*.gz and data/tinyshakespeare/input.txt.
 """
 
 import os
@@ -24,347 +29,80 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 RESULTS = Path(__file__).with_suffix(".json")
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-
-
-class Problem(NamedTuple):
-    """What is to be reached, and how each way gets there."""
-
-    recipe: str
-    metric: str
-    goal: float
-    options: tuple[str, ...]  # of the recipe
-
-
-PROBLEMS = {
-    "digits": Problem("configs/vision/cnn-digits.yaml", "val/accuracy", 0.98, ()),
-    "fashion": Problem("configs/vision/airbench-fashion.yaml", "val/accuracy", 0.92, ()),
-    "shakespeare": Problem(
-        "configs/language/gpt-shakespeare.yaml", "val/loss", 1.88, ("--trainer.val_check_interval", "50")
-    ),
-}
+from time_to_accuracy_ways import PROBLEMS, WAYS
 
 
 def main() -> None:
-    if sys.argv[1] == "run":
-        WAYS[sys.argv[3]](sys.argv[2])
+    if sys.argv[1:2] == ["run"]:
+        name, way, seed = sys.argv[2:]
+        WAYS[way](name, int(seed))
         return
     names = [name for name in sys.argv[1:] if name in PROBLEMS] or list(PROBLEMS)
     rounds = next((int(word) for word in sys.argv[1:] if word.isdigit()), 5)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in names:
         ways = ["playbook", *(way for way in WAYS if way != "nanogpt" or name == "shakespeare")]
-        times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
-        for way in ways * rounds:
-            times[way].append(run(name, way))
-        results[name] = {"goal": PROBLEMS[name].goal, "torch": torch.__version__, "cpu and wall seconds": times}
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        medians = {way: [statistics.median(column) for column in zip(*t, strict=True)] for way, t in times.items()}
-        for way, (cpu, wall) in medians.items():
-            print(f"{name:<12} {way:<9} {cpu:7.1f} s CPU, {cpu / medians['plain'][0]:.2f} × plain   {wall:7.1f} s wall")
+        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+        for seed in range(1, rounds + 1):
+            for way in ways:
+                runs[way].append(run(name, way, seed))
+                print(name, way, seed, runs[way][-1], file=sys.stderr)
+            results[name] = {"goal": PROBLEMS[name].goal, "torch": torch.__version__, "runs": runs}
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        report(name, runs)
 
 
-def run(name: str, way: str) -> tuple[float, float]:
-    """CPU and wall time of a process and its children."""
-    problem = PROBLEMS[name]
+def report(name: str, runs: dict[str, list[dict[str, Any]]]) -> None:
+    """Prints the medians of each way."""
+    plain = statistics.median(run["cpu_s"] for run in runs["plain"])
+    for way, values in runs.items():
+        cpu, wall, steps = (statistics.median(run[key] for run in values) for key in ("cpu_s", "wall_s", "steps"))
+        reached = sum(run["reached"] for run in values)
+        print(
+            f"{name:<12} {way:<9} {cpu:7.1f} s CPU, {cpu / plain:.2f} × plain   {wall:7.1f} s wall   {steps:6.0f} steps"
+            f"   reached {reached} of {len(values)}"
+        )
+
+
+def run(name: str, way: str, seed: int) -> dict[str, Any]:
+    """CPU and wall time of a process and its children, the steps it took, and whether it reached the goal."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "run", name, way]
+        command = [sys.executable, __file__, "run", name, way, str(seed)]
         if way == "playbook":
-            callback = "--trainer.callbacks"
-            command = [sys.executable, "-m", "src", "fit", "--config", problem.recipe, *problem.options]
-            command += [f"{callback}+=lightning.pytorch.callbacks.EarlyStopping", f"{callback}.monitor", problem.metric]
-            command += [f"{callback}.mode", "min" if "loss" in problem.metric else "max", f"{callback}.patience", "999"]
-            command += [f"{callback}.stopping_threshold", str(problem.goal), "--run_dir", f"{folder}/run"]
+            command = fit_command(name, seed, f"{folder}/run")
         start, before = time.perf_counter(), os.times()
         environment = {**os.environ, "RUN": folder}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        after = os.times()
-    assert done.returncode == 0, done.stdout + done.stderr
+        wall, after = time.perf_counter() - start, os.times()
+        assert done.returncode == 0, done.stdout + done.stderr
+        if way == "playbook":
+            metrics = json.loads(Path(folder, "run/metrics.json").read_text())
+            end = {"steps": metrics["step"], "value": metrics["metrics"][PROBLEMS[name].metric]}
+        else:
+            end = json.loads(Path(folder, "end.json").read_text())
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return cpu, time.perf_counter() - start
+    goal = PROBLEMS[name].goal
+    reached = end["value"] >= goal if goal < 1 else end["value"] <= goal
+    return {"seed": seed, "cpu_s": round(cpu, 2), "wall_s": round(wall, 2), **end, "reached": reached}
+
+
+def fit_command(name: str, seed: int, run_dir: str) -> list[str]:
+    """The recipe, ended at the goal and without its test."""
+    problem, callback = PROBLEMS[name], "--trainer.callbacks"
+    command = [sys.executable, "-m", "src", "fit", "--config", problem.recipe, *problem.options, "--run_dir", run_dir]
+    command += ["--seed_everything", str(seed), "--trainer.limit_test_batches", "0"]
+    command += [f"{callback}+=lightning.pytorch.callbacks.EarlyStopping", f"{callback}.monitor", problem.metric]
+    command += [f"{callback}.mode", "max" if problem.goal < 1 else "min", f"{callback}.patience", "999"]
+    return [*command, f"{callback}.stopping_threshold", str(problem.goal)]
 
-
-# the data, as tensors
-
-
-def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    from sklearn.datasets import load_digits
-
-    images, targets = (torch.as_tensor(values) for values in load_digits(return_X_y=True))
-    images = images.float().view(-1, 1, 8, 8) / 16
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    train, val = order[:1078], order[1078:1438]
-    return (images[train], targets[train]), (images[val], targets[val])
-
-
-def fashion() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    from torchvision.datasets import FashionMNIST
-
-    data = FashionMNIST(str(ROOT / "data"), train=True)
-    images = (data.data[:, None].float() / 255 - 0.286) / 0.353
-    return (images[:57_000], data.targets[:57_000]), (images[57_000:], data.targets[57_000:])
-
-
-def shakespeare() -> tuple[Tensor, Tensor, int]:
-    text = (ROOT / "data/tinyshakespeare/input.txt").read_text(encoding="utf-8")
-    characters = sorted(set(text))
-    numbers = {character: number for number, character in enumerate(characters)}
-    tokens = torch.tensor([numbers[character] for character in text])
-    cut = int(0.9 * len(tokens))
-    return tokens[:cut], tokens[cut:], len(characters)
-
-
-def network(name: str, vocab_size: int = 65) -> nn.Module:
-    from src.nets.language.gpt import GPT
-    from src.nets.vision.airbench import Airbench
-    from src.nets.vision.cnn import CNN
-
-    if name == "digits":
-        return CNN(widths=[64, 128])
-    if name == "fashion":
-        return Airbench(width=32)
-    return GPT(vocab_size, 256, num_layers=4, dim=128, num_heads=4, activation="relu2", qk_norm=1.4)
-
-
-# a plain loop
-
-
-def plain(name: str) -> None:
-    torch.manual_seed(2)
-    if name == "shakespeare":
-        train, val, vocab_size = shakespeare()
-        steps = 5 * (len(train) // (256 * 8))
-        net, make = network(name, vocab_size), muon(6e-3, 0.1, 0.03)
-        loop(net, windows(train, 256, 8), steps, 50, held_out_loss(val, 256), PROBLEMS[name].goal, make)
-        return
-    (images, targets), (val_images, val_targets) = digits() if name == "digits" else fashion()
-    size, pixels, flips, epochs = (64, 1, False, 30) if name == "digits" else (256, 2, True, 8)
-    per_epoch = -(-len(images) // size)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            for rows in torch.randperm(len(images)).split(size):
-                yield shifted(images[rows], pixels, flips), targets[rows]
-
-    def accuracy(net: nn.Module) -> float:
-        parts = zip(val_images.split(512), val_targets.split(512), strict=True)
-        hits = sum(int((net(images).argmax(1) == targets).sum()) for images, targets in parts)
-        return hits / len(val_targets)
-
-    make = adamw(3e-3, 0.1) if name == "digits" else muon(1e-2, 0.05, 0.2)
-    smoothing = 0.0 if name == "digits" else 0.2
-    loop(network(name), batches(), epochs * per_epoch, per_epoch, accuracy, PROBLEMS[name].goal, make, smoothing)
-
-
-def loop(
-    net: nn.Module,
-    batches: Iterator[tuple[Tensor, Tensor]],
-    steps: int,
-    every: int,
-    measure: Callable[[nn.Module], float],
-    goal: float,
-    make: Callable[[nn.Module, int], tuple[Any, Any]],
-    smoothing: float = 0.0,
-) -> None:
-    """Trains until a measurement reaches the goal; below 1, more is better."""
-    optimizer, schedule = make(net, steps)
-    for step in range(1, steps + 1):
-        inputs, targets = next(batches)
-        optimizer.zero_grad()
-        cross_entropy(net(inputs).flatten(0, -2), targets.flatten(), label_smoothing=smoothing).backward()
-        if goal > 1:
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % every == 0:
-            net.eval()
-            with torch.no_grad():
-                value = measure(net)
-            net.train()
-            if (value >= goal) if goal < 1 else (value <= goal):
-                return
-    raise SystemExit("the goal was not reached")
-
-
-def adamw(lr: float, warmup: float) -> Callable[[nn.Module, int], tuple[Any, Any]]:
-    def make(net: nn.Module, steps: int) -> tuple[Any, Any]:
-        optimizer = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.01, fused=True)
-        return optimizer, cosine(optimizer, steps, warmup)
-
-    return make
-
-
-def muon(lr: float, weight_decay: float, warmup: float) -> Callable[[nn.Module, int], tuple[Any, Any]]:
-    def make(net: nn.Module, steps: int) -> tuple[Any, Any]:
-        from playbook.optim.groups import parameter_groups
-        from playbook.optim.muon import Muon
-
-        optimizer = Muon(parameter_groups(net, split_hidden=True), lr=lr, weight_decay=weight_decay)
-        return optimizer, cosine(optimizer, steps, warmup)
-
-    return make
-
-
-def cosine(optimizer: Any, steps: int, warmup: float) -> Any:
-    from playbook.optim.schedules import WarmupCosine
-
-    return WarmupCosine(optimizer, steps, warmup)
-
-
-def shifted(images: Tensor, pixels: int, flips: bool) -> Tensor:
-    """Images moved by up to some pixels each, and half of them flipped."""
-    count, _, height, width = images.shape
-    padded = nn.functional.pad(images, [pixels] * 4, mode="constant" if pixels == 1 else "reflect")
-    top, left = torch.randint(0, 2 * pixels + 1, (2, count, 1))
-    rows = top + torch.arange(height)
-    columns = left + torch.arange(width)
-    if flips:
-        columns = torch.where(torch.rand(count, 1) < 0.5, columns.flip(1), columns)
-    return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-def windows(tokens: Tensor, length: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    offsets = torch.arange(length)
-    while True:
-        rows = torch.randint(len(tokens) - length - 1, (size, 1)) + offsets
-        yield tokens[rows], tokens[rows + 1]
-
-
-def held_out_loss(tokens: Tensor, length: int) -> Callable[[nn.Module], float]:
-    count = (len(tokens) - 1) // length
-    inputs, targets = tokens[: count * length].view(count, length), tokens[1 : count * length + 1].view(count, length)
-
-    def measure(net: nn.Module) -> float:
-        losses = [
-            cross_entropy(net(x).flatten(0, 1), y.flatten(), reduction="sum").item()
-            for x, y in zip(inputs.split(32), targets.split(32), strict=True)
-        ]
-        return sum(losses) / targets.numel()
-
-    return measure
-
-
-def nanogpt(name: str) -> None:
-    """Batches of 12 windows of 64 characters, AdamW with 1e-3 and betas 0.9, 0.99, no dropout, 2,000 steps."""
-    from src.nets.language.gpt import GPT
-
-    torch.manual_seed(1337)
-    train, val, vocab_size = shakespeare()
-    net = GPT(vocab_size, 64, num_layers=4, dim=128, num_heads=4, activation="gelu")
-
-    def make(net: nn.Module, steps: int) -> tuple[Any, Any]:
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1, fused=True)
-        return optimizer, cosine(optimizer, steps, 0.05)
-
-    loop(net, windows(train, 64, 12), 2000, 50, held_out_loss(val, 64), 1.88, make)
-
-
-# the way of lightning-hydra-template
-
-
-class Samples(torch.utils.data.Dataset):
-    """Single samples, transformed when they are read, as torchvision's data sets do."""
-
-    def __init__(self, values: Any, targets: Any, transform: Callable[[Any], Any]) -> None:
-        self.values, self.targets, self.transform = values, targets, transform
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self.transform(self.values[index]), self.targets[index]
-
-
-def template(name: str) -> None:
-    import lightning.pytorch as pl
-    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, RichModelSummary, RichProgressBar
-    from lightning.pytorch.loggers import CSVLogger
-    from torch.utils.data import DataLoader
-    from torchmetrics import Accuracy, MaxMetric, MeanMetric
-
-    problem, is_text = PROBLEMS[name], name == "shakespeare"
-    pl.seed_everything(12345, verbose=False)
-    if is_text:
-        train_tokens, val_tokens, num_classes = shakespeare()
-        sets = [text_samples(train_tokens), text_samples(val_tokens)]
-    else:
-        train, val = digits() if name == "digits" else fashion()
-        sets = [Samples(*part, lambda image: (image - 0.1307) / 0.3081) for part in (train, val)]
-        num_classes = 10
-
-    class Module(pl.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = network(name, num_classes)
-            for stage in ("train", "val"):
-                setattr(self, f"{stage}_acc", Accuracy("multiclass", num_classes=num_classes))
-                setattr(self, f"{stage}_loss", MeanMetric())
-            self.val_acc_best: Any = MaxMetric()
-
-        def _step(self, batch: Any, stage: str) -> Tensor:
-            inputs, targets = batch
-            logits = self.net(inputs).flatten(0, -2)
-            loss = cross_entropy(logits, targets.flatten())
-            mean, accuracy = getattr(self, f"{stage}_loss"), getattr(self, f"{stage}_acc")
-            mean(loss)
-            accuracy(logits.argmax(1), targets.flatten())
-            self.log(f"{stage}/loss", mean, on_step=False, on_epoch=True, prog_bar=True)
-            self.log(f"{stage}/accuracy", accuracy, on_step=False, on_epoch=True, prog_bar=True)
-            return loss
-
-        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            return self._step(batch, "train")
-
-        def validation_step(self, batch: Any, batch_idx: int) -> None:
-            self._step(batch, "val")
-
-        def on_validation_epoch_end(self) -> None:
-            accuracy: Any = self.val_acc
-            self.val_acc_best(accuracy.compute())
-            self.log("val/acc_best", self.val_acc_best.compute(), sync_dist=True, prog_bar=True)
-
-        def configure_optimizers(self) -> Any:
-            optimizer = torch.optim.Adam(self.parameters(), lr=1e-3)
-            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="min", factor=0.1, patience=10)
-            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val/loss"}}
-
-    folder, mode = os.environ["RUN"], "min" if is_text else "max"
-    goal: Any = {"monitor": problem.metric, "mode": mode}
-    trainer = pl.Trainer(
-        max_epochs=100,
-        val_check_interval=50 if is_text else None,
-        default_root_dir=folder,
-        logger=CSVLogger(folder),
-        callbacks=[
-            ModelCheckpoint(folder, save_last=True, auto_insert_metric_name=False, **goal),
-            EarlyStopping(patience=1000, stopping_threshold=problem.goal, **goal),
-            RichModelSummary(max_depth=-1),
-            RichProgressBar(),
-        ],
-    )
-    size = 8 if is_text else 128
-    loaders = [DataLoader(data, batch_size=size, shuffle=not number) for number, data in enumerate(sets)]
-    trainer.fit(Module(), loaders[0], loaders[1])
-    reached = float(trainer.callback_metrics[problem.metric])
-    assert (reached <= problem.goal) if is_text else (reached >= problem.goal), reached
-
-
-def text_samples(tokens: Tensor) -> Samples:
-    count = (len(tokens) - 1) // 256
-    return Samples(tokens[: count * 256].view(count, 256), tokens[1 : count * 256 + 1].view(count, 256), lambda x: x)
-
-
-WAYS: dict[str, Callable[[str], None]] = {"template": template, "plain": plain, "nanogpt": nanogpt}
 
 if __name__ == "__main__":
     main()

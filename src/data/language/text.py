@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from filelock import FileLock
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from playbook import Data, UserError, decode_text, files_below, split_indices
 from src.data.language.prompts import IGNORED, as_prompt, collate, text_of
 from src.data.language.token_files import Span, encode_text, open_tokens, plan_parts, texts_of, write_tokens
-from src.data.language.windows import Packed, Prompts, Starts, Tokens, Windows
+from src.data.language.windows import Packed, Prompts, ShiftedWindows, Tokens, Windows
 from src.data.notices import by_suffix, name_some, warn
 from src.ops.vocabularies import (
     END,
@@ -127,7 +127,6 @@ class Text(Data):
         default_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "playbook"
         self.cache = default_cache if cache is None else Path(cache)
         self._has_told = False
-        self.augment = None if packing else self._shifted
         self.save_hyperparameters()
 
     def prepare_data(self) -> None:
@@ -158,13 +157,20 @@ class Text(Data):
                 text = f"{self.train_set.num_empty:,} documents of train without a token to predict"
                 self._left_out("documents", self.train_set.num_empty, text)
         else:
-            self.train_set = Starts(len(train), length)
+            self.train_set = ShiftedWindows(train, length)
         self.val_set = Windows(val, length, vocabulary.pad)
         self.test_set = Windows(test, length, vocabulary.pad) if len(test) else None
         self.predict_set = Prompts(self.test_set or self.val_set, max(1, min(length // 2, 64)))
         for name, part in (("train", self.train_set), ("val", self.val_set)):
             if not len(part):
                 raise UserError(f"--data.root {self.root}: the {name} part is too short, expected over {length} tokens")
+
+    def train_dataloader(self) -> DataLoader:
+        if self.packing:
+            return super().train_dataloader()
+        assert isinstance(self.train_set, ShiftedWindows), "set up"
+        self.train_set.seed = self.seed
+        return self._loader("train", self.train_set, shuffle=True, collate=None)
 
     def prepare_read(self) -> None:
         if "tokenizer" in self.facts:
@@ -188,13 +194,6 @@ class Text(Data):
         """The token of the text at which each window begins, as in `val:512`."""
         part = "test" if self.test_set is not None else "val"
         return [f"{part}:{start}" for start in getattr(dataset, "starts", range(len(dataset)))]
-
-    def _shifted(self, start: int) -> tuple[dict[str, Tensor], Tensor]:
-        """A training window that begins at random, up to T tokens later."""
-        tokens, length = self.train_tokens, self.context_length
-        start = min(start + int(torch.randint(length, ())), len(tokens) - length - 1)
-        window = torch.from_numpy(tokens[start : start + length + 1].astype(np.int64))  # (T + 1,)
-        return {"tokens": window[:-1]}, window[1:]
 
     def _tokens(self) -> tuple[Tokens, Tokens, Tokens, Vocabulary]:
         """Tokens of train, val and test, from files if they are large, and their vocabulary."""

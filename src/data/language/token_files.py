@@ -49,7 +49,7 @@ class TokenFile:
     def __len__(self) -> int:
         return self._num_tokens
 
-    def __getitem__(self, places: slice) -> np.ndarray:
+    def __getitem__(self, places: slice | np.ndarray) -> np.ndarray:
         return self._map[places]
 
     @cached_property

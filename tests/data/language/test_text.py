@@ -61,13 +61,17 @@ def test_training_windows_begin_anywhere_and_are_a_function_of_seed_and_epoch(fi
         assert torch.equal(inputs["tokens"][:, 1:], target[:, :-1])
         batches.append(inputs["tokens"])
     assert torch.equal(*batches)
-    starts = set()
-    data = set_up(file)
-    torch.manual_seed(0)
-    for _ in range(200):
-        window, _ = data._shifted(0)
-        starts.add(int(window["tokens"][0]))
-    assert len(starts) == 16, "a window begins up to T - 1 tokens later"
+    windows = set_up(file).train_set
+    samples = [windows[epoch, 1, 1] for epoch in range(200)]
+    firsts = {int(inputs["tokens"][0]) for inputs, _ in samples}
+    assert firsts == set(windows.tokens[16:32].tolist()), "a window begins up to T - 1 tokens later"
+    keys = [(3, index, index) for index in range(len(windows))]
+    inputs, targets = windows.__getitems__(keys)
+    assert torch.equal(inputs["tokens"], torch.stack([windows[key][0]["tokens"] for key in keys]))
+    assert torch.equal(targets, torch.stack([windows[key][1] for key in keys])), "alone as in a batch"
+    other = set_up(file)
+    other.train_set.seed = 1
+    assert not torch.equal(inputs["tokens"], other.train_set.__getitems__(keys)[0]["tokens"])
 
 
 def test_a_folder_is_cut_by_file_and_documents_have_an_end(tmp_path: Path) -> None:

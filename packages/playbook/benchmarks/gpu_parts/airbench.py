@@ -42,7 +42,7 @@ def measure(setting: Setting) -> Iterator[tuple[str, Any]]:
         yield from compared(seconds, "ms", 1e3, "plain loop", prefix=f"batch {batch_size}: ")
 
 
-def _model(setting: Setting) -> Classification:
+def new_model(setting: Setting) -> Classification:
     options = {**MODEL["net"]["init_args"], **setting.pick({}, {"width": 4})}
     # PyYAML reads 1e-2 as text
     optimizer = partial(Muon, **{name: float(value) for name, value in MODEL["optimizer"]["init_args"].items()})
@@ -53,11 +53,11 @@ def _model(setting: Setting) -> Classification:
 
 
 def _playbook(setting: Setting, steps: Steps, data: RandomImages) -> float:
-    return steps.playbook(setting, _model(setting), data, precision="bf16-mixed", callbacks=[ChannelsLast()])
+    return steps.playbook(setting, new_model(setting), data, precision="bf16-mixed", callbacks=[ChannelsLast()])
 
 
 def _plain(setting: Setting, steps: Steps, data: RandomImages) -> float:
-    model = _model(setting)
+    model = new_model(setting)
     model.schedule = None
     optimizer = model.configure_optimizers()
     schedule = WarmupCosine(optimizer, steps.skipped + steps.timed, **MODEL["schedule"]["init_args"])
@@ -73,10 +73,10 @@ def _plain(setting: Setting, steps: Steps, data: RandomImages) -> float:
         optimizer.step()
         schedule.step()
 
-    return steps.plain(setting, _Batches(setting, data), step)
+    return steps.plain(setting, Batches(setting, data), step)
 
 
-class _Batches:
+class Batches:
     """Batches of the images as airbench94's loader cuts them, anew in each epoch."""
 
     def __init__(self, setting: Setting, data: RandomImages) -> None:

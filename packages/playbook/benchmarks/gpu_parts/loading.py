@@ -1,6 +1,6 @@
 """Training batches of resident images on the device, and of a DataLoader with workers and pinned memory.
 
-The 10,000 images and the augmentation of benchmarks/resident.py, in batches of 512; every batch ends on the device, and
+The 10,000 images and the augmentation of benchmarks/loaders.py, in batches of 512; every batch ends on the device, and
 there is no net. The DataLoader applies torchvision's transforms to an image at a time. Starting its workers, which a
 training does once, is not timed.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import resident
+import loaders as loader_benchmark
 from torch.utils.data import DataLoader
 
 from gpu_parts.measuring import Setting, ratio, summary
@@ -20,14 +20,16 @@ from playbook.training.trainer import Trainer
 
 def measure(setting: Setting) -> Iterator[tuple[str, Any]]:
     num_workers = setting.pick(min(8, os.cpu_count() or 1), 1)
-    data = resident.Resident(resident.BATCH, val_share=1 / resident.NUM, flip=True, translate=2, cutout=8)
+    data = loader_benchmark.Resident(channels=3, side=32)
     data.trainer = Trainer(run_dir=False, **setting.trainer_options)  # whose device it moves the images to
     data.setup("fit")
     held: Any = data.train_set
-    images = resident.OneByOne(held.images, held.targets)
+    images = loader_benchmark.OneByOne(held.images, held.targets)
     options: dict[str, Any] = {"shuffle": True, "num_workers": num_workers, "pin_memory": setting.is_gpu}
     loaders: dict[str, DataLoader] = {
-        f"DataLoader, {num_workers} workers": DataLoader(images, resident.BATCH, persistent_workers=True, **options),
+        f"DataLoader, {num_workers} workers": DataLoader(
+            images, loader_benchmark.BATCH, persistent_workers=True, **options
+        ),
         "resident": data.train_dataloader(),
     }
     variants: dict[str, Callable[[], float]] = {

@@ -14,9 +14,11 @@ def translate(image: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Moves images (B, C, H, W) by whole pixels, (B,) each; what comes in is the image reflected at its border."""
     rows = _reflected(image.shape[2], down)  # (B, H)
     columns = _reflected(image.shape[3], right)  # (B, W)
-    batch = torch.arange(len(image), device=image.device)[:, None, None]
-    moved = image[batch, :, rows[:, :, None], columns[:, None, :]]  # (B, H, W, C)
-    return moved.permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
+    pixels = (rows[:, :, None] * image.shape[3] + columns[:, None, :]).flatten(1)  # (B, H · W)
+    flat = image.permute(0, 2, 3, 1).flatten(1, 2)  # (B, H · W, C)
+    # half of the time of image[batch, :, rows, columns] on a CPU
+    moved = flat.gather(1, pixels[:, :, None].expand(flat.shape))
+    return moved.unflatten(1, image.shape[2:]).permute(0, 3, 1, 2)  # (B, C, H, W), channels last in memory
 
 
 def resized_crop(image: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ def cutout(image: Tensor, row: Tensor, column: Tensor, size: int) -> Tensor:
     DeVries & Taylor 2017. On normalised images zero is the mean.
     """
     hidden = _near(image.shape[2], row, size)[:, :, None] & _near(image.shape[3], column, size)[:, None, :]  # (B, H, W)
-    return image.masked_fill(hidden[:, None], 0)
+    return image.clone().masked_fill_(hidden[:, None], 0)  # masked_fill would not keep channels last in memory
 
 
 def _reflected(size: int, shift: Tensor) -> Tensor:

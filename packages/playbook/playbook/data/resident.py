@@ -212,7 +212,8 @@ class _Held(Dataset):
         return [image, target]
 
     def _normalised(self, image: Tensor) -> Tensor:
-        return (image.to(self.mean.dtype) - self.mean) / self.deviation  # (B, C, H, W)
+        """Images (B, C, H, W), which may be overwritten: they are a copy."""
+        return image.to(self.mean.dtype).sub_(self.mean).div_(self.deviation)
 
     def _drawn(self, seed: int, epoch: int) -> Tensor:
         """The epoch's random numbers (N, NUM_DRAWS + 2); drawn on the CPU, so that all devices have the same."""
