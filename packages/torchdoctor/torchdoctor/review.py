@@ -21,8 +21,8 @@ from torchdoctor.report import Report, select_findings
 from torchdoctor.running import sandbox
 from torchdoctor.running.logger import make_folders_below
 from torchdoctor.running.machine import num_cores
-from torchdoctor.running.opening import look_later, open_subject
-from torchdoctor.running.pretended_device import keep_on_cpu, sends_to_cuda
+from torchdoctor.running.opening import look_in_second_epoch, open_subject
+from torchdoctor.running.pretended_device import redirect_cuda_to_cpu, sends_to_cuda
 from torchdoctor.running.rehearsal import rehearse
 from torchdoctor.running.subject import Subject
 
@@ -93,7 +93,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         pl.seed_everything(0, verbose=False)
         model, data = build()
         if sends_to_cuda(model):
-            keep_on_cpu()
+            redirect_cuda_to_cpu()
         open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
         if "max_steps" not in settings and failure.takes_max_steps(error):
@@ -123,8 +123,8 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
     }
     for name, ids in _found_later(todo, results, begun, deadline, share_s).items():
-        kept = [item for item in results[name]["findings"] if item["id"] in ids or not is_grave(item)]
-        results[name]["findings"] = kept
+        remaining = [item for item in results[name]["findings"] if item["id"] in ids or not is_grave(item)]
+        results[name]["findings"] = remaining
     return results
 
 
@@ -136,19 +136,19 @@ def _found_later(
     What is wrong at the first batch alone is a part of the beginning: a layer that fades in, a bank that fills.
     """
     grave = [name for name, result in results.items() if any(map(is_grave, result.get("findings", [])))]
-    found = {name: todo[name] for name in grave if not todo[name].at_start and todo[name].watch is None}
+    repeated = {name: todo[name] for name in grave if not todo[name].at_start and todo[name].watch is None}
     again: dict[str, Result] = {}
 
     def look(later: Subject) -> None:
-        again.update((name, _run_in_own_process(probe, later, deadline, share_s)) for name, probe in found.items())
+        again.update((name, _run_in_own_process(probe, later, deadline, share_s)) for name, probe in repeated.items())
 
     def run() -> Iterator[tuple[str, list[str]]]:
-        look_later(begun, look)
+        look_in_second_epoch(begun, look)
         for name, result in again.items():
             if "error" not in result:
                 yield name, [item["id"] for item in result["findings"]]
 
-    items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if found else []
+    items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if repeated else []
     return dict(item for item in items if not isinstance(item, sandbox.SandboxError))
 
 
@@ -265,11 +265,11 @@ def _run_together(
 
 
 def _run_in_own_process(probe: Probe, begun: Subject, deadline: float, share_s: float) -> Result:
-    left = deadline - time.monotonic()
-    if left < 1:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s < 1:
         return {"error": "no time was left"}
     try:
-        return sandbox.call(lambda: _collect_findings(probe.look(begun)), min(share_s, left))
+        return sandbox.call(lambda: _collect_findings(probe.look(begun)), min(share_s, remaining_s))
     except sandbox.SandboxError as error:
         return {"error": str(error)}
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 SAMPLES = 400
-STRONG = 8.0  # standard deviations over chance
+STRONG_ASSOCIATION = 8.0  # standard deviations over chance
 
 
 def features(x: np.ndarray) -> np.ndarray:
@@ -17,7 +17,7 @@ def features(x: np.ndarray) -> np.ndarray:
     return np.nan_to_num(flat[:, ::step])
 
 
-def association(x: np.ndarray, y: np.ndarray) -> float:
+def association_strength(x: np.ndarray, y: np.ndarray) -> float:
     """How far two learners are above chance, in standard deviations; the better one counts."""
     keep = np.random.RandomState(0).permutation(len(x))[:SAMPLES]
     x, y = x[keep], y[keep].astype(np.float64)
@@ -28,7 +28,7 @@ def association(x: np.ndarray, y: np.ndarray) -> float:
     rows, goal = torch.from_numpy((x - x.mean(0)) / (x.std(0) + 1e-6)), torch.from_numpy(targets - targets.mean(0))
     kernel = rows @ rows.T / rows.shape[1]
     near = _agreement(_neighbours(kernel) @ goal, goal)
-    return near if near > STRONG else max(near, _agreement(_linear(kernel, goal), goal))
+    return near if near > STRONG_ASSOCIATION else max(near, _agreement(_linear(kernel, goal), goal))
 
 
 def _neighbours(kernel: Tensor) -> Tensor:

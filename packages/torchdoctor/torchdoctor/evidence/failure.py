@@ -8,7 +8,7 @@ from types import FunctionType
 from torch import nn
 
 from torchdoctor import source
-from torchdoctor.evidence.explanation import explained
+from torchdoctor.evidence.explanation import with_explanation
 from torchdoctor.findings import RUN, Defect, Finding
 
 CRASH = Defect(
@@ -41,7 +41,7 @@ def as_finding(error: BaseException) -> Finding:
     owners = [getattr(error, "obj", None), *(frame.f_locals.get("self") for frame in frames)]
     modules = [owner for owner in owners if isinstance(owner, nn.Module) and "_parameters" not in vars(owner)]
     if not modules or not isinstance(error, AttributeError):
-        return Finding(CRASH, place, *explained(error, text))
+        return Finding(CRASH, place, *with_explanation(error, text))
     end = _last_init(type(modules[0]))
     if end is None or end.__code__ in [frame.f_code for frame in frames]:
         return Finding(MISSING_SUPER_INIT, place, text, "super().__init__()  # the first line of __init__")

@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.dependence import owner_of
+from torchdoctor.evidence.dependence import module_name
 from torchdoctor.findings import Place
 
 _FILL = ("normal_", "uniform_", "fill_", "zero_", "mul_", "copy_", "constant_", "zeros_", "ones_", "trunc_normal_")
 
 
-def gain(weight: Tensor) -> float:
+def rms_gain(weight: Tensor) -> float:
     """The length of what a matrix makes of a vector of independent values, over that of the vector."""
     return float(weight.detach().square().mean().sqrt()) * math.sqrt(weight[0].numel())
 
 
-def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
+def initialisation_line(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
     """The call of nn.init, or the change by hand, that a layer's values come from; else where the layer is made.
 
     Args:
@@ -29,7 +29,7 @@ def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> P
         part: the layer.
         kind: weight or bias.
     """
-    names, best = owner_of(model, part).split("."), (0, None)
+    names, best = module_name(model, part).split("."), (0, None)
     for depth in reversed(range(len(names))):
         owner, below = model.get_submodule(".".join(names[:depth])), names[depth:]
         for place, text, filled in (item for cls in source.classes_of(owner) for item in _statements(cls)):
@@ -60,11 +60,11 @@ def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
     scopes = [source.body(cls), *((file, node) for node in beside if isinstance(node, ast.FunctionDef))]
     for scope in scopes:
         for node in ast.walk(scope[1]) if scope else ():
-            if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and (filled := _filled(node)):
+            if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and (filled := _filled_attribute(node)):
                 yield Place(str(file), node.lineno), ast.unparse(node), filled
 
 
-def _filled(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
+def _filled_attribute(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
     """What a statement fills, empty if nothing: the first argument of nn.init, the owner of an in-place call."""
     if not isinstance(node, ast.Expr):
         targets = map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])

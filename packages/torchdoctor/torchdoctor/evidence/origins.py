@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from torchdoctor import source
-from torchdoctor.evidence.samples import base, owner
+from torchdoctor.evidence.samples import loader_owner, underlying_dataset
 from torchdoctor.findings import Place
 from torchdoctor.running.record import Op
 from torchdoctor.running.subject import Subject
@@ -67,7 +67,7 @@ def _calls_parameter(place: Place, name: str) -> bool:
     return not is_named and any(_is_parameter(function, place) for function in called)
 
 
-def living(kind: type[Thing]) -> list[Thing]:
+def living_objects(kind: type[Thing]) -> list[Thing]:
     """Layers, optimizers, schedules or loaders that were made and still exist, in their order."""
     return [thing for known, _ in list(_stacks.values()) if isinstance(thing := known(), kind)]
 
@@ -83,7 +83,7 @@ def layer(model: nn.Module, part: nn.Module) -> Place | None:
     return source.definition(type(model))
 
 
-def called(model: nn.Module, op: Op) -> Place | None:
+def called_layer_line(model: nn.Module, op: Op) -> Place | None:
     """Where a layer of torch's is made that makes a call, as no line may name it; else the line of the call."""
     is_own = op.module is None or source.definition(type(op.module)) is not None
     return op.place if is_own or op.module is None else layer(model, op.module)
@@ -91,26 +91,26 @@ def called(model: nn.Module, op: Op) -> Place | None:
 
 def optimizer(subject: Subject, number: int = 0) -> tuple[Place | None, ast.Call | None]:
     """The line that made the optimizer of this number, at its `lr=`, and the call."""
-    made = subject.trainer.optimizers[number]
-    place = maker(made)
+    chosen = subject.trainer.optimizers[number]
+    place = maker(chosen)
     if place is None:
         return source.definition(type(subject.model).configure_optimizers), None
-    call = call_at(place, type(made).__name__)
+    call = call_at(place, type(chosen).__name__)
     rates = [keyword.value for keyword in call.keywords if keyword.arg == "lr"] if call is not None else []
     return Place(place.file, rates[0].lineno) if rates else place, call
 
 
 def loaders(subject: Subject, kind: str) -> list[tuple[DataLoader, list[Place]]]:
     """The loaders of a kind, each with the lines that made it, innermost first, or with the method that returns it."""
-    method = source.definition(getattr(type(owner(subject)), f"{kind}_dataloader", None))
+    method = source.definition(getattr(type(loader_owner(subject)), f"{kind}_dataloader", None))
     returned = [method] if method else []
     return [(loader, list(makers(loader)) or returned) for loader in subject.loaders(kind)]
 
 
 def call_at(place: Place, name: str = "") -> ast.Call | None:
     """The outermost call that begins on a line, or spans it."""
-    found = [call for call in source.around(place, ast.Call) if name in ast.unparse(call.func)]
-    return max(found, key=lambda call: call.lineno, default=None)
+    calls = [call for call in source.around(place, ast.Call) if name in ast.unparse(call.func)]
+    return max(calls, key=lambda call: call.lineno, default=None)
 
 
 def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | None]:
@@ -148,8 +148,8 @@ def _is_parameter(value: ast.expr, place: Place) -> bool:
 
 def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | None:
     """The statement that made a data set that is kept as an attribute of the data module; the last, if several do."""
-    keeper = owner(subject)
-    for wanted in (dataset, base(dataset)):
+    keeper = loader_owner(subject)
+    for wanted in (dataset, underlying_dataset(dataset)):
         for name, value in list(vars(keeper).items()):
             if value is wanted:
                 for place, statement in reversed(source.assigned(keeper, name)):

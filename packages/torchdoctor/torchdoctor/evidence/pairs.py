@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from torchdoctor.evidence.arrays import array, parts
+from torchdoctor.evidence.arrays import as_array, nested_values
 
 FEWEST = 60  # samples that tell anything
 _ROWS, _OTHERS = 200, 3000  # of the training, and of other inputs, that are compared
@@ -39,7 +39,7 @@ def pairs_by_name(variables: dict[str, Any], training: Training) -> Iterator[Pai
     """Inputs and labels that stand under the same names in two dicts, or came one by one; words as numbers."""
     dicts = [thing for thing in variables.values() if isinstance(thing, dict) and len(thing) >= FEWEST]
     for one, other in itertools.permutations(dicts, 2):
-        rows = array(list(one.values())) if len(one) == len(other) else None
+        rows = as_array(list(one.values())) if len(one) == len(other) else None
         if rows is None or rows.ndim < 2:
             continue
         named = [other[name] for name in one] if one.keys() == other.keys() else list(other.values())
@@ -49,7 +49,7 @@ def pairs_by_name(variables: dict[str, Any], training: Training) -> Iterator[Pai
 
 def pairs_together(variables: dict[str, Any], training: Training) -> Iterator[Pair]:
     """The first inputs and labels in each tuple and data set of tensors."""
-    for part in parts(variables.values()):
+    for part in nested_values(variables.values()):
         if isinstance(part, TensorDataset | tuple):
             inputs, labels = candidates({"": getattr(part, "tensors", part)}, training)
             yield from zip(inputs[:1], labels[:1], strict=False)
@@ -59,16 +59,16 @@ def candidates(variables: dict[str, Any], training: Training) -> tuple[list[np.n
     """Arrays with a row a sample, and arrays with the labels' values, perhaps scaled."""
     inputs, labels, values = [], [], set(np.unique(training.labels).tolist())
     is_continuous = any(value % 1 for value in values)
-    for rows in map(array, parts(variables.values())):
+    for rows in map(as_array, nested_values(variables.values())):
         if rows is None or not rows.ndim or len(rows) < FEWEST:
             continue
         if rows[0].size > 1:
             inputs.append(rows)
             continue
-        found, others = rows.reshape(-1), set(np.unique(rows).tolist())
+        column, others = rows.reshape(-1), set(np.unique(rows).tolist())
         if others >= values and (is_continuous or len(others) <= 1.2 * len(values) + 2):
-            labels.append(found)
-        elif training.all_labels is not None and (scaled := _rescaled(found, training.all_labels)) is not None:
+            labels.append(column)
+        elif training.all_labels is not None and (scaled := _rescaled(column, training.all_labels)) is not None:
             labels.append(scaled)
     return inputs[:_MOST], labels[:_MOST]
 

@@ -53,7 +53,7 @@ def made_for_epochs(scheduler: Any, per_epoch: int, epochs: int | None) -> str |
     return None
 
 
-def is_followed(scheduler: Any, per_epoch: int) -> bool:
+def can_be_followed(scheduler: Any, per_epoch: int) -> bool:
     """Whether `made_for_epochs` can tell: not for rates that depend on what is measured, nor for very long epochs."""
     return isinstance(scheduler, LRScheduler) and not _waits(scheduler) and 1 < per_epoch <= LONGEST // 2
 
@@ -62,7 +62,7 @@ def _waits(scheduler: Any) -> bool:
     return isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
 
 
-class Beginning:
+class InitialState:
     """The state of a schedule before its first step, to which it can be set back."""
 
     def __init__(self, scheduler: LRScheduler) -> None:

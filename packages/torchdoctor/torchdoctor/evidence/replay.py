@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.arrays import array, parts
-from torchdoctor.evidence.samples import owner
+from torchdoctor.evidence.arrays import as_array, nested_values
+from torchdoctor.evidence.samples import loader_owner
 from torchdoctor.findings import Place
 from torchdoctor.running.subject import Subject
 from torchdoctor.source import callers, is_user
@@ -28,7 +28,7 @@ class _Stop(BaseException):
     """Leaves the user's code."""
 
 
-def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _TIMES) -> None:
+def trace_lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _TIMES) -> None:
     """Runs a function and calls `see` after every line of the user's in it, with the values that are known there.
 
     Args:
@@ -94,24 +94,24 @@ def first_draw(run: Callable[[], Any]) -> tuple[Place, ...]:
             stack.extend([place, *callers(sys._getframe(1))[0][1:]])
         return bool(stack)
 
-    lines(run, see)
+    trace_lines(run, see)
     return tuple(stack)
 
 
 def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer is not traced
-    found = {name: value for name, value in frame.f_locals.items() if name != "self"}
+    values = {name: value for name, value in frame.f_locals.items() if name != "self"}
     own = frame.f_locals.get("self")
     if own is not None and not isinstance(own, nn.Module) and hasattr(own, "__dict__"):
-        found |= {f"self.{name}": value for name, value in vars(own).items() if name[0] != "_"}
-    return found
+        values |= {f"self.{name}": value for name, value in vars(own).items() if name[0] != "_"}
+    return values
 
 
-def remake(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
+def rebuild_data(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
     """A function that builds the data module anew where that takes no argument, sets it up and asks for one sample."""
 
     def run() -> None:
         pl.seed_everything(0, verbose=False)
-        data = owner(subject)
+        data = loader_owner(subject)
         if isinstance(data, pl.LightningDataModule):
             if _needs_nothing(type(data)):
                 fresh = type(data)()
@@ -148,18 +148,18 @@ def first_line(
         index: of the sample.
         run: what to look at instead of making the data.
     """
-    found: list[Place] = []
+    places: list[Place] = []
 
     def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        for value in parts(values.values()):
-            seen = array(value)
+        for value in nested_values(values.values()):
+            seen = as_array(value)
             if seen is not None and holds(seen, value):
-                found.append(place)
+                places.append(place)
                 return True
         return False
 
-    lines(run or remake(subject, index), see)
-    return found[0] if found else None
+    trace_lines(run or rebuild_data(subject, index), see)
+    return places[0] if places else None
 
 
 def first_tensor_line(subject: Subject, holds: Callable[[np.ndarray, Any], bool]) -> Place | None:

@@ -20,10 +20,10 @@ from torchdoctor.findings import Place
 _MOST = 20  # states that are remembered; a program that keeps its best weights holds one or two
 OnLoad = Callable[[nn.Module, Mapping[str, Any], Place], None]
 OnSave = Callable[[Any, Place], None]
-Weights = frozenset[tuple[str, float, float]]  # name, sum and sum of squares of each
+Fingerprint = frozenset[tuple[str, float, float]]  # name, sum and sum of squares of each
 
 
-class Entry(NamedTuple):
+class SharedTensor(NamedTuple):
     """A tensor of a state, the weight whose memory it shares, and how many steps had changed that weight before."""
 
     tensor: Callable[[], Tensor | None]
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(eq=False)
-class State:
+class StateDict:
     """What one call of `state_dict` returned.
 
     Args:
@@ -49,7 +49,7 @@ class State:
     """
 
     places: tuple[Place, ...]
-    entries: dict[int, Entry]
+    entries: dict[int, SharedTensor]
     is_loaded: bool = False
     is_saved: bool = False
 
@@ -59,7 +59,7 @@ class State:
         return any(entry.tensor() is not None for entry in self.entries.values())
 
 
-class KeptStates:
+class StateDictTracker:
     """Notes of kept and loaded weights and of optimizers' steps.
 
     What a real accelerator would copy counts as copied here, where all is on the CPU: tensors that `.cpu()` or `.to()`
@@ -72,11 +72,11 @@ class KeptStates:
 
     def __init__(self, on_load: OnLoad, on_save: OnSave) -> None:
         self.on_load, self.on_save = on_load, on_save
-        self.states: list[State] = []
+        self.states: list[StateDict] = []
         self.outlived: dict[Place, int] = {}  # steps that changed what a line kept, until it kept weights anew
         self.unsaved: dict[Place, int] = {}  # the same, of what was not saved until then
         self.num_steps = 0  # of all optimizers
-        self.first: set[Weights] = set()  # what `state_dict` returned before the first of them
+        self.first: set[Fingerprint] = set()  # what `state_dict` returned before the first of them
         self._steps: Any = WeakIdKeyDictionary()  # of each weight: how many changed it, its version after the last
         self._is_sent: Any = WeakIdKeyDictionary()  # of each module: whether it was sent to a device, not brought back
         self._depth = 0  # of calls of state_dict in each other
@@ -120,7 +120,7 @@ class KeptStates:
             setattr(Tensor, name, self._copying(getattr(Tensor, name)))
         register_optimizer_step_post_hook(self._after_step)
 
-    def steps_since(self, entry: Entry) -> int:
+    def steps_since(self, entry: SharedTensor) -> int:
         """Steps that have changed a weight since it was kept."""
         weight = entry.weight()
         return self._num_steps(weight) - entry.num_steps if weight is not None else 0
@@ -149,15 +149,15 @@ class KeptStates:
             if num_steps and former.places[0] == places[0] and not former.is_loaded:
                 self.outlived[places[0]] = num_steps
                 self.unsaved |= {} if former.is_saved else {places[0]: num_steps}
-        own = own_weights(module)
+        own = named_weights(module)
         if not self.num_steps:
-            self.first.add(contents(own))
+            self.first.add(fingerprint(own))
         entries = {
-            id(tensor): Entry(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))
+            id(tensor): SharedTensor(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))
             for name, tensor in state.items()
             if name in own and tensor is not own[name] and isinstance(tensor, Tensor) and tensor.layout == torch.strided
         }
-        self.states.append(State(places, entries))
+        self.states.append(StateDict(places, entries))
 
     def _copying(self, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(original)
@@ -184,12 +184,12 @@ class KeptStates:
             state.entries = {key: entry for key, entry in state.entries.items() if id(entry.weight()) not in moved}
 
 
-def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
+def named_weights(module: nn.Module) -> dict[str, nn.Parameter]:
     """The weights of a module by name, those that have several names under each."""
     return dict(nn.Module.named_parameters(module, remove_duplicate=False))
 
 
-def contents(weights: Mapping[str, Tensor]) -> Weights:
+def fingerprint(weights: Mapping[str, Tensor]) -> Fingerprint:
     """What tells the values of some weights from others."""
     known = {name: value for name, value in weights.items() if value.device.type == "cpu" and not is_lazy(value)}
     exact = {name: value.detach().double() for name, value in known.items()}

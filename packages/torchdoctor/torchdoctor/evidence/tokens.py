@@ -17,7 +17,7 @@ def tokens_read(record: Record) -> list[Tensor]:
     return [leaf for leaf in read if leaf.dim() == 2 and leaf.dtype == torch.int64 and leaf.shape[1] > 1]
 
 
-def filler(tokens: Tensor) -> int | None:
+def padding_token(tokens: Tensor) -> int | None:
     """The one value that many rows (B, T) end with and that stands nowhere else."""
     last, counts = tokens[:, -1].unique(return_counts=True)
     value = last[counts.argmax()]
@@ -25,7 +25,7 @@ def filler(tokens: Tensor) -> int | None:
     return int(value) if torch.equal(ends, tokens == value) and counts.max() > 1 else None
 
 
-def shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
+def target_shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
     """The dimension of time, and 0 if the target is what is read, 1 if it is that one step later, otherwise nothing."""
     ignored = loss.op.argument(4, "ignore_index", -100) if loss.kind == "classes" else None
     for axis in (1, -1) if read.dim() > 2 else (1,):
@@ -33,7 +33,7 @@ def shift(read: Tensor, loss: Loss) -> tuple[int, int | None]:
         num, length, *rest = ours.shape
         if length < 4 or read.is_sparse or loss.target.is_floating_point() != read.is_floating_point():
             continue
-        pad = filler(ours) if ours.dim() == 2 and ours.dtype == torch.int64 else None
+        pad = padding_token(ours) if ours.dim() == 2 and ours.dtype == torch.int64 else None
         is_word = torch.ones_like(ours, dtype=torch.bool) if pad is None else ours != pad
         for steps in (length, length - 1):
             shape = [num, *rest, steps] if axis == -1 else [num, steps, *rest]

@@ -18,7 +18,7 @@ def num_samples(batch: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def first(batch: Any, number: int) -> Any:
+def first_samples(batch: Any, number: int) -> Any:
     """The first samples of a batch; None if it has no more than these, or does not show which its samples are.
 
     Every tensor must have B samples, except for those inside a list of B things: boxes of images, say.
@@ -46,7 +46,7 @@ def first_positions(batch: Any, number: int) -> Any:
     return pytree.tree_map_only(Tensor, lambda leaf: leaf[:, :number] if leaf.dim() > 1 else leaf, batch)
 
 
-def padded(batch: Any) -> Any:
+def unpack_sequences(batch: Any) -> Any:
     """The batch with packed sequences as tensors, a row a sample."""
     return pytree.tree_map_only(
         PackedSequence,
@@ -83,15 +83,15 @@ def _cut(thing: Any, length: int, number: int) -> Any:
     return together([_cut(part, length, number) for part in parts])
 
 
-def changes(batch: Any, step: Callable[[Any], Any]) -> bool:
+def modifies_batch(batch: Any, step: Callable[[Any], Any]) -> bool:
     """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
-    given, spec = pytree.tree_flatten(_entries(batch))
-    copies = [leaf.clone() if isinstance(leaf, Tensor) and leaf.layout == torch.strided else None for leaf in given]
+    before, spec = pytree.tree_flatten(_entries(batch))
+    copies = [leaf.clone() if isinstance(leaf, Tensor) and leaf.layout == torch.strided else None for leaf in before]
     step(batch)
-    left, spec_after = pytree.tree_flatten(_entries(batch))
+    after, spec_after = pytree.tree_flatten(_entries(batch))
     return spec != spec_after or any(
         one is not other or (copy is not None and not torch.equal(copy.nan_to_num(), other.nan_to_num()))
-        for one, other, copy in zip(given, left, copies, strict=True)
+        for one, other, copy in zip(before, after, copies, strict=True)
     )
 
 

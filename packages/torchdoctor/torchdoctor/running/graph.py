@@ -23,14 +23,14 @@ def is_stale(tensor: Tensor) -> bool:
 
 def nodes(end: Any) -> list[Any]:
     """A node, such as the `grad_fn` of a tensor, and all that it leads to; none for the None of a leaf."""
-    found: dict[Any, None] = {}
+    seen_nodes: dict[Any, None] = {}
     todo = [end]
     while todo:
         node = todo.pop()
-        if node is not None and node not in found:
-            found[node] = None
+        if node is not None and node not in seen_nodes:
+            seen_nodes[node] = None
             todo += [following for following, _ in node.next_functions]
-    return list(found)
+    return list(seen_nodes)
 
 
 def leaves(graph: Iterable[Any]) -> list[Tensor]:

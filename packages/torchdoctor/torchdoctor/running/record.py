@@ -183,20 +183,20 @@ class Record(TorchFunctionMode):
                 self._takers.setdefault(id(leaf), []).append(op)
         self._indexed = len(self.ops)
 
-    def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, made: True) -> set[int]:
+    def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, output: True) -> set[int]:
         """The tensor and all that it was computed from, by identity.
 
         Args:
             tensor: of a call in the record.
             follow: whether to go on to the inputs of a call that made a tensor.
         """
-        found, todo = {id(tensor)}, [tensor]
+        ids, todo = {id(tensor)}, [tensor]
         while todo:
-            made = todo.pop()
-            inputs = [leaf for op in self.makers(made) if follow(op, made) for leaf in op.inputs]
-            todo += [leaf for leaf in inputs if id(leaf) not in found]
-            found |= {id(leaf) for leaf in inputs}
-        return found
+            output = todo.pop()
+            inputs = [leaf for op in self.makers(output) if follow(op, output) for leaf in op.inputs]
+            todo += [leaf for leaf in inputs if id(leaf) not in ids]
+            ids |= {id(leaf) for leaf in inputs}
+        return ids
 
     def origin(self, tensor: Tensor, through: frozenset[str]) -> Tensor:
         """The tensor at the beginning of a chain of calls of these names, each by its first argument."""

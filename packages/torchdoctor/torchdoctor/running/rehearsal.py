@@ -44,7 +44,7 @@ def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
     return pl.Trainer(**{"max_epochs": _MAX_EPOCHS, **settings, **quiet, **fixed, **more})
 
 
-def watched(subject: Subject, kind: type[Notes]) -> Notes:
+def rehearsal_notes(subject: Subject, kind: type[Notes]) -> Notes:
     """The notes of a rehearsal, which this runs unless it has been run with such a watch.
 
     Raises:
@@ -103,13 +103,13 @@ def _train(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
     }
     num_epochs = max(2, math.ceil(_STEPS / subject.trainer.num_training_batches))
     limits["max_epochs"] = max(num_epochs, subject.settings.get("max_epochs") or _MAX_EPOCHS)
-    short = trainer(subject.settings | limits, callbacks=[*watches, _End(num_epochs)], log_every_n_steps=1)
+    short = trainer(subject.settings | limits, callbacks=[*watches, _StopAfterEpochs(num_epochs)], log_every_n_steps=1)
     with mock.patch.object(pl.Trainer, "estimated_stepping_batches", subject.trainer.estimated_stepping_batches):
         short.fit(subject.model, datamodule=subject.data)
     log_nothing(subject.model)
 
 
-class _End(pl.Callback):
+class _StopAfterEpochs(pl.Callback):
     """Ends a training after so many epochs, of which warm-ups that are a share of the whole must not see."""
 
     def __init__(self, num_epochs: int) -> None:

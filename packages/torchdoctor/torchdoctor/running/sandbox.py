@@ -173,11 +173,11 @@ def _receive(process: int, reader: int, deadline: float) -> tuple[bytes, int | N
     """
     content, status = bytearray(), None
     while True:
-        left = deadline - time.monotonic()
-        pause = max(0.0, min(left, _POLL_S)) if status is None else 0.0
+        remaining_s = deadline - time.monotonic()
+        pause = max(0.0, min(remaining_s, _POLL_S)) if status is None else 0.0
         chunk = os.read(reader, 2**16) if select.select([reader], [], [], pause)[0] else b""
         content += chunk
-        if not chunk and (status is not None or left <= 0):
+        if not chunk and (status is not None or remaining_s <= 0):
             return bytes(content), status
         if not chunk:
             ended, code = os.waitpid(process, os.WNOHANG)

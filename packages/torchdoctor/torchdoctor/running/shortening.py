@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchdoctor.running import sandbox
-from torchdoctor.running.batches import changes, first, first_positions
+from torchdoctor.running.batches import first_positions, first_samples, modifies_batch
 from torchdoctor.running.record import tensors
 from torchdoctor.running.subject import LONG_S, LONGEST_S, Subject
 
@@ -23,7 +23,7 @@ def shorten(subject: Subject) -> None:
         return
     size = max([len(leaf) for leaf in tensors(subject.batches[0]) if leaf.dim()], default=0)
     number = max(_LEAST, int(size * LONG_S / subject.seconds))
-    if _cut(subject, lambda batch: first(batch, number)):
+    if _cut(subject, lambda batch: first_samples(batch, number)):
         subject.samples = number
     if subject.seconds > _SLOW_S and _cut(subject, lambda batch: first_positions(batch, _POSITIONS)):
         subject.positions = _POSITIONS
@@ -32,11 +32,11 @@ def shorten(subject: Subject) -> None:
 def _first_step(subject: Subject) -> tuple[float, bool]:
     """How long a training step computes, and whether it or a validation step changes its batch."""
     start = time.process_time()  # other work on the machine does not count
-    consumes = changes(subject.batches[0], subject.train)
+    consumes = modifies_batch(subject.batches[0], subject.train)
     seconds = time.process_time() - start
     if subject.validates and not consumes and seconds < _SLOW_S:
         with subject.evaluating():
-            consumes = changes(subject.val_batches[0], subject.validate)
+            consumes = modifies_batch(subject.val_batches[0], subject.validate)
     return seconds, consumes
 
 

@@ -49,13 +49,13 @@ class Step:
         return losses(self.record)
 
     @cached_property
-    def given(self) -> set[int]:
+    def batch_ids(self) -> set[int]:
         """Tensors of the batch, by identity."""
         return {id(leaf) for leaf in pytree.tree_leaves(self.batch) if isinstance(leaf, Tensor)}
 
     def sources(self, tensor: Tensor) -> set[int]:
         """Tensors of the batch, by identity, that a tensor was computed from, and not from their shapes alone."""
-        return self.given & self.record.ancestors(tensor, _takes_values)
+        return self.batch_ids & self.record.ancestors(tensor, _takes_values)
 
     def is_from_data(self, tensor: Tensor) -> bool:
         """Whether a tensor was computed from values of the batch."""
@@ -78,7 +78,7 @@ class Step:
             self.grads[key] = gradient
 
 
-def supervised(step: Step, loss: Loss) -> Tensor | None:
+def supervised_positions(step: Step, loss: Loss) -> Tensor | None:
     """Where a loss over classes moves its scores, in the shape of its target; None where that cannot be told.
 
     Ignored labels, masks that multiply the loss afterwards and weights of zero all leave scores without a gradient,
@@ -92,10 +92,10 @@ def supervised(step: Step, loss: Loss) -> Tensor | None:
     return moved & is_counted if moved.shape == loss.target.shape else None
 
 
-def _takes_values(op: Op, made: Tensor) -> bool:
+def _takes_values(op: Op, output: Tensor) -> bool:
     if op.takes_shape_alone:
         return False
-    return all(made is not item for item in op.inputs)
+    return all(output is not item for item in op.inputs)
 
 
 def is_scalar(out: Any) -> bool:

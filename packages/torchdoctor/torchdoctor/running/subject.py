@@ -20,12 +20,12 @@ from torch.utils.data import DataLoader
 
 from torchdoctor import source
 from torchdoctor.running import sandbox
-from torchdoctor.running.batches import first, first_positions
-from torchdoctor.running.losses import likelihoods
+from torchdoctor.running.batches import first_positions, first_samples
+from torchdoctor.running.losses import record_log_probs
 from torchdoctor.running.record import Record
 from torchdoctor.running.steps import Step
-from torchdoctor.running.transfer import arrive
-from torchdoctor.running.unchanged import modes_kept, unchanged
+from torchdoctor.running.transfer import apply_transfer_hooks
+from torchdoctor.running.unchanged import modes_restored, unchanged
 
 NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
 LONG_S, LONGEST_S = 0.25, 10.0  # a step that takes longer is slow; one that takes so long is ended
@@ -111,8 +111,8 @@ class Subject:
         """Loaders of a kind (train, val, test), built by the user's method, as far as they are torch's."""
         for owner in (self.data, self.model):
             if owner is not None and is_overridden(name := f"{kind}_dataloader", owner):
-                made = _test_loaders(owner) if kind == "test" else getattr(owner, name)()
-                return [loader for loader in pytree.tree_leaves(made) if isinstance(loader, DataLoader)]
+                loaders = _test_loaders(owner) if kind == "test" else getattr(owner, name)()
+                return [loader for loader in pytree.tree_leaves(loaders) if isinstance(loader, DataLoader)]
         return []
 
     def train(self, batch: Any, index: int = 0) -> Tensor | None:
@@ -192,7 +192,12 @@ class Subject:
         Raises:
             Exception: whatever the step raises.
         """
-        with self.dense_gradients(), likelihoods() as values, self.ending_backwards(), self.not_trained() as losses:
+        with (
+            self.dense_gradients(),
+            record_log_probs() as values,
+            self.ending_backwards(),
+            self.not_trained() as losses,
+        ):
             step = self.record(batch)
         if losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
             step.error = None
@@ -213,7 +218,7 @@ class Subject:
 
     def shortened(self, batch: Any) -> Any:
         """Another batch, cut as those of the subject are, where it can be."""
-        for cut, number in ((first, self.samples), (first_positions, self.positions)):
+        for cut, number in ((first_samples, self.samples), (first_positions, self.positions)):
             shorter = cut(batch, number) if number is not None else None
             batch = batch if shorter is None else shorter
         return batch
@@ -225,7 +230,7 @@ class Subject:
         parts = [(self.samples, "samples of a batch"), (self.positions, "positions of a sequence")]
         return [f"all but the first {number} {name}: {takes}" for number, name in parts if number is not None]
 
-    def takes(self, batch: Any, training: bool = True) -> bool:
+    def accepts(self, batch: Any, training: bool = True) -> bool:
         """Whether a step runs on this batch: some need a certain number of samples."""
         step = self.train if training else self.validate
         return sandbox.attempt(lambda: [step(batch)] != [], LONGEST_S, False)  # its results may not leave the copy
@@ -299,19 +304,19 @@ class Subject:
         with note, self.not_optimized():
             yield losses
 
-    def arrived(self, batch: Any) -> Any:
+    def transferred(self, batch: Any) -> Any:
         """A validation batch after the hooks on its way to the device, which may ask whether this is training."""
         stage, self.trainer.validating = self.trainer.state.stage, True
         try:
             with self.evaluating():
-                return arrive(self.trainer, batch)
+                return apply_transfer_hooks(self.trainer, batch)
         finally:
             self.trainer.state.stage = stage
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
-        with modes_kept([*self.model.modules(), *(self.script.others if self.script else ())]):
+        with modes_restored([*self.model.modules(), *(self.script.others if self.script else ())]):
             self.model.on_validation_model_eval()
             try:
                 with torch.no_grad():
@@ -338,5 +343,5 @@ def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:
 
 
 def _loss(output: Any) -> Tensor | None:
-    found = output.get("loss") if isinstance(output, dict) else output
-    return found if isinstance(found, Tensor) else None
+    loss = output.get("loss") if isinstance(output, dict) else output
+    return loss if isinstance(loss, Tensor) else None

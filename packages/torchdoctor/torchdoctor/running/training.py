@@ -52,18 +52,18 @@ def rate_for_factor(schedule: Any) -> str:
     return f"LambdaLR multiplies the rate, {rate:g}, by what its function returns, here {rate:g} again: {rate**2:.3g}"
 
 
-def peaks(subject: Subject) -> list[list[float]]:
+def peak_rates(subject: Subject) -> list[list[float]]:
     """The highest learning rate that each parameter group of each optimizer gets from its schedule."""
     schedules = [config.scheduler for config in subject.trainer.lr_scheduler_configs]
     schedules = [schedule for schedule in schedules if not isinstance(schedule, ReduceLROnPlateau)]
-    return sandbox.call(lambda: _peaks(subject, schedules), 5.0) if schedules else _rates(subject)
+    return sandbox.call(lambda: _scheduled_peak_rates(subject, schedules), 5.0) if schedules else _rates(subject)
 
 
 def _rates(subject: Subject) -> list[list[float]]:
     return [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in subject.trainer.optimizers]
 
 
-def _peaks(subject: Subject, schedules: list[Any]) -> list[list[float]]:
+def _scheduled_peak_rates(subject: Subject, schedules: list[Any]) -> list[list[float]]:
     seen = [_rates(subject)]
     warnings.simplefilter("ignore")  # no optimizer steps before the schedule does
     with suppress(Exception):  # of a schedule that ends, as OneCycleLR does
@@ -73,17 +73,17 @@ def _peaks(subject: Subject, schedules: list[Any]) -> list[list[float]]:
             seen.append(_rates(subject))
     first = [[group.get("initial_lr", math.inf) for group in each.param_groups] for each in subject.trainer.optimizers]
     return [
-        [_peak(rates, base) for *rates, base in zip(*groups, bases, strict=True)]
+        [_peak_rate(rates, base) for *rates, base in zip(*groups, bases, strict=True)]
         for *groups, bases in zip(*seen, first, strict=True)
     ]
 
 
-def _peak(rates: list[float], base: float) -> float:
+def _peak_rate(rates: list[float], base: float) -> float:
     """The highest rate; that which a schedule begins from where it would rise without an end."""
     return base if max(rates) == rates[-1] > base else max(rates)
 
 
-def budget(limit_s: float) -> Callable[[], bool]:
+def time_budget(limit_s: float) -> Callable[[], bool]:
     """Says, when called, whether so many seconds of this process' own time are spent, or three times as many in all."""
     own, all_together = time.process_time() + limit_s, time.monotonic() + 3 * limit_s
     return lambda: time.process_time() > own or time.monotonic() > all_together
@@ -162,8 +162,8 @@ def train(
         ramp: steps over which the rate rises to that.
         after: called after each step.
     """
-    is_spent, found = budget(limit_s), list[float | None]()
-    highest = peaks(subject)
+    is_spent, losses = time_budget(limit_s), list[float | None]()
+    highest = peak_rates(subject)
     together = int(subject.settings.get("accumulate_grad_batches") or 1)
     together = max(1, min(together, len(subject.batches))) if subject.model.automatic_optimization else 1
     torch.manual_seed(0)
@@ -173,9 +173,9 @@ def train(
             for group, top in zip(optimizer.param_groups, tops, strict=True):
                 group["lr"] = top * risen
         taken = [subject.batches[(number * together + i) % len(subject.batches)] for i in range(together)]
-        found.append(step(subject, taken, number))
+        losses.append(step(subject, taken, number))
         after()
-        last = found[-1]
+        last = losses[-1]
         if (last is not None and not math.isfinite(last)) or is_spent():
             break
-    return found
+    return losses

@@ -19,7 +19,7 @@ def batches_of(loaders: Any) -> Iterator[Any]:
         yield batch
 
 
-def arrive(trainer: pl.Trainer, batch: Any) -> Any:
+def apply_transfer_hooks(trainer: pl.Trainer, batch: Any) -> Any:
     """A batch after the hooks of its way to the device, as the Trainer runs them."""
     batch = trainer.precision_plugin.convert_input(batch)
     batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)

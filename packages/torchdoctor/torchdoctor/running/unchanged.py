@@ -53,7 +53,7 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+def modes_restored(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Restores on exit whether each of these modules is in training mode; it goes without their own `train`."""
     modes = {module: module.training for module in modules}
     try:

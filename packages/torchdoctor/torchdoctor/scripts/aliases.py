@@ -47,11 +47,11 @@ class Aliases:
                 self._note({"self": thing}, self._known[type(thing)], weights)
 
     def _note(self, scope: Mapping[str, Any], keepings: list[Keeping], weights: set[int]) -> None:
-        for place, target, given in keepings:
-            kept = value_of(scope, target)
-            models = [each for each in (kept if isinstance(kept, list) else [kept]) if isinstance(each, nn.Module)]
+        for place, target, value in keepings:
+            best = value_of(scope, target)
+            models = [each for each in (best if isinstance(best, list) else [best]) if isinstance(each, nn.Module)]
             if any(id(weight) in weights for model in models for weight in nn.Module.parameters(model)):
-                name, model = ast.unparse(target), ast.unparse(given)
+                name, model = ast.unparse(target), ast.unparse(value)
                 message = f"{name} keeps {model} itself and no copy: the steps that follow change it as well"
                 self.found.setdefault(place, Finding(_DEFECT, place, message, f"copy.deepcopy({model})"))
 
@@ -64,16 +64,16 @@ def _keepings(file: str, roots: Iterable[ast.AST]) -> Iterator[Keeping]:
     """What is assigned or appended, as it is, where a comparison by size sets what it compares: the best so far."""
     branches = [node for root in roots for node in ast.walk(root) if isinstance(node, ast.If)]
     for node in dict.fromkeys(chain.from_iterable(map(ast.walk, filter(_finds_best, branches)))):
-        for target, given in _given(node):
-            if isinstance(target, ast.Name | ast.Attribute) and isinstance(given, ast.Name | ast.Attribute):
-                yield Place(file, given.lineno), target, given
+        for target, value in _given(node):
+            if isinstance(target, ast.Name | ast.Attribute) and isinstance(value, ast.Name | ast.Attribute):
+                yield Place(file, value.lineno), target, value
 
 
 def _finds_best(branch: ast.If) -> bool:
     compared = {ast.unparse(node) for node in ast.walk(branch.test) if isinstance(node, ast.Name | ast.Attribute)}
-    given = [target for node in ast.walk(branch) for target, _ in _given(node)]
+    targets = [target for node in ast.walk(branch) for target, _ in _given(node)]
     by_size = any(isinstance(node, _ORDERS) for node in ast.walk(branch.test))
-    return by_size and any(ast.unparse(target) in compared for target in given)
+    return by_size and any(ast.unparse(target) in compared for target in targets)
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -85,4 +85,4 @@ def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         else:
             yield target, value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-        yield from ((node.func.value, given) for given in node.args)
+        yield from ((node.func.value, argument) for argument in node.args)

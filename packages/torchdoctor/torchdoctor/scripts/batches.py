@@ -29,7 +29,7 @@ def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader
     with Record() as record:
         run()
     used = {id(tensor) for op in record.ops for tensor in op.inputs}
-    own = unit.carried | unit.made
+    own = unit.carried | unit.assigned
     read = [name for name in names(unit.after, ast.Load) if name not in own and _is_data(unit.value(name))]
     read = [name for name in read if not used.isdisjoint(map(id, tensors(unit.value(name))))]
     if not read:

@@ -19,8 +19,8 @@ from torchdoctor.errors import ReviewError
 from torchdoctor.registry import all_defects
 from torchdoctor.report import Report, select_findings
 from torchdoctor.running import sandbox
-from torchdoctor.running.machine import crowding
-from torchdoctor.running.pretended_device import keep_on_cpu
+from torchdoctor.running.machine import load_factor
+from torchdoctor.running.pretended_device import redirect_cuda_to_cpu
 from torchdoctor.scripts.rehearsal import BATCHES, rehearse
 from torchdoctor.scripts.review import Request, review_held
 from torchdoctor.scripts.run import Run
@@ -43,7 +43,7 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
         ReviewError: there is no such script, or it never calls `backward`.
     """
     start = time.monotonic()
-    limit_s *= crowding()
+    limit_s *= load_factor()
     _require(script)
     _import_libraries(script)
     gc.collect()
@@ -61,11 +61,11 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
     looked_for = [name for name in looked_for if name in ids]
     others = all_defects().keys() - ids
     lines = [line for line in lines if line.partition(": ")[0] not in others]
-    told = {name: value for each in answers for name, value in each.items() if name in ("overview", "model")}
+    description = {name: value for each in answers for name, value in each.items() if name in ("overview", "model")}
     advice = advise(program_files(script), is_script=True)
     seconds = time.monotonic() - start
     checked = list(dict.fromkeys(checked))
-    return Report(findings, checked, lines, looked_for, ruled_out, seconds=seconds, advice=advice, **told)
+    return Report(findings, checked, lines, looked_for, ruled_out, seconds=seconds, advice=advice, **description)
 
 
 def _require(script: Path) -> None:
@@ -116,8 +116,8 @@ def _answers(
     review, short = Run(script, scratch / "review", reviewing, prepare), rehearsal(BATCHES)
     sandbox.gather([review, short], limit_s + _LATE_S)
     answer, real = review.answer, short.answer
-    if _wants_cuda(answer) and prepare is not keep_on_cpu:
-        answers = _answers(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, keep_on_cpu)
+    if _wants_cuda(answer) and prepare is not redirect_cuda_to_cpu:
+        answers = _answers(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, redirect_cuda_to_cpu)
         return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
     _require_training(script, review)
     if "crash" in answer:

@@ -11,7 +11,7 @@ from torchdoctor import source
 from torchdoctor.evidence import origins
 from torchdoctor.findings import Evidence, Finding
 from torchdoctor.probes.execution.device import DEVICE_UNSAFE_TENSOR
-from torchdoctor.running.pretended_device import asks_for_cuda
+from torchdoctor.running.pretended_device import checks_for_cuda
 from torchdoctor.running.record import Op
 from torchdoctor.running.subject import Subject
 from torchdoctor.scripts import notes
@@ -23,7 +23,7 @@ _DEFECT = replace(
 _OTHERWISE = ("prepare", "setup", "setup_module", "initialize", "set_default_device", "set_default_tensor_type")
 
 
-def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
+def models_left_on_cpu(subject: Subject, model: Script) -> Iterator[Finding]:
     """Finds networks that nothing has sent anywhere, where the step sends what it gives them.
 
     Args:
@@ -31,7 +31,7 @@ def left_behind(subject: Subject, model: Script) -> Iterator[Finding]:
         model: of the script.
     """
     trees = list(map(source.tree, model.files))
-    if not any(map(asks_for_cuda, model.files)) or any(map(_may_send, trees)):
+    if not any(map(checks_for_cuda, model.files)) or any(map(_may_send, trees)):
         return
     step = subject.attempt()
     moves = [op for op in step.record.named("to", "cuda") if _sends(op) and step.is_from_data(op.inputs[0])]
@@ -63,7 +63,7 @@ def _asks(expression: ast.expr) -> bool:
 def _sends(op: Op) -> bool:
     """Whether a call names a device, which is not the CPU by its name."""
     named = [*op.args[1:], op.kwargs.get("device")]
-    is_named = op.name == "cuda" or any(isinstance(given, torch.device | str) for given in named)
+    is_named = op.name == "cuda" or any(isinstance(argument, torch.device | str) for argument in named)
     return op.direct and is_named and op.place is not None and "cpu" not in op.place.code
 
 

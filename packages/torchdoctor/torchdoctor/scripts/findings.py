@@ -36,17 +36,17 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
     """The findings that hold for a script, with the lines that made its optimizer or loader where they had none."""
     passed = {"parameter-not-optimized"} if _is_optimised(model, step) else set()
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
-    kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
+    remaining = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
     idle = set() if any(map(_sends, map(source.tree, model.files))) else {"device-unsafe-tensor", "host-sync"}
     latent = [
         item["id"] in idle or not re.search(_OF_LATER.get(item["id"], ""), text) or _is_once_an_epoch(item, model)
-        for item in kept
+        for item in remaining
     ]
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
-    fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in kept]
+    fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in remaining]
     return [
         _placed(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
-        for item, fix, is_latent in zip(kept, fixes, latent, strict=True)
+        for item, fix, is_latent in zip(remaining, fixes, latent, strict=True)
     ]
 
 
@@ -54,9 +54,11 @@ def _sends(tree: ast.AST) -> bool:
     """Whether a file sends anything to a device: `x.to(device)` alone leaves a tensor where it is."""
     nodes = list(ast.walk(tree))
     alone = {node.value for node in nodes if isinstance(node, ast.Expr)}
-    given = [(node.value, node.targets) for node in nodes if isinstance(node, ast.Assign)]
-    made = [targets for value, targets in given if isinstance(value, ast.Call) and name_of(value) in _FACTORIES]
-    tensors = {ast.unparse(target) for targets in made for target in targets}
+    assignments = [(node.value, node.targets) for node in nodes if isinstance(node, ast.Assign)]
+    targets_of_factories = [
+        targets for value, targets in assignments if isinstance(value, ast.Call) and name_of(value) in _FACTORIES
+    ]
+    tensors = {ast.unparse(target) for targets in targets_of_factories for target in targets}
     by_option = any(isinstance(node, ast.keyword) and node.arg == "device" for node in nodes)
     calls = source.calls(tree, "to", "cuda", "prepare", "set_default_device", "set_default_tensor_type")
     owners = [(call, call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
@@ -65,7 +67,7 @@ def _sends(tree: ast.AST) -> bool:
 
 def _is_optimised(model: Script, step: Step) -> bool:
     """Whether some optimizer, also of another part of the script, has all weights, or none has any, on purpose."""
-    owned = set(map(id, parameters_of(notes.living(Optimizer))))
+    owned = set(map(id, parameters_of(notes.living_objects(Optimizer))))
     return not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
 
 

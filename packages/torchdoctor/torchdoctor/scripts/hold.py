@@ -46,7 +46,7 @@ class Spot:
 
 
 @dataclass
-class Held:
+class HeldScript:
     """A script at its first `backward`.
 
     Args:
@@ -60,7 +60,7 @@ class Held:
     line: int
 
 
-def run(script: Path, arguments: list[str], look: Callable[[Held], None]) -> None:
+def run(script: Path, arguments: list[str], look: Callable[[HeldScript], None]) -> None:
     """Runs a script as `python script arguments` does, and shows it at its first backward.
 
     Args:
@@ -81,7 +81,7 @@ def run(script: Path, arguments: list[str], look: Callable[[Held], None]) -> Non
             graph, stack = nodes(loss.grad_fn), notes.stack(sys._getframe(1))
             spot = find_spot([mode.stacks[node] for node in graph if node in mode.stacks], stack)
             mode.stacks.clear()
-            look(Held(spot, leaves(graph), dict(stack)[spot.frame]))
+            look(HeldScript(spot, leaves(graph), dict(stack)[spot.frame]))
         return Backward.act(tensors, *args, **kwargs)
 
     Backward.act = hold
@@ -120,8 +120,8 @@ class _GraphNotes(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled():
-            made = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.requires_grad]
-            new = {node for node in map(maker, made) if node is not None} - self.stacks.keys()
+            outputs = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.requires_grad]
+            new = {node for node in map(maker, outputs) if node is not None} - self.stacks.keys()
             if new:
                 self.stacks |= dict.fromkeys(new, notes.stack(sys._getframe(1)))
         return out

@@ -51,7 +51,9 @@ class Script(Replay):
         self.carries, self.optimizes = bool(step.unit.carried), step.optimizes
         self.replay = (step, batches, val_unit, val_batches)  # a tuple, so that nothing in it is registered
         own = set(self.modules())
-        step.others = [each for each in notes.living(nn.Module) if "_parameters" in vars(each) and each not in own]
+        step.others = [
+            each for each in notes.living_objects(nn.Module) if "_parameters" in vars(each) and each not in own
+        ]
 
     @property
     def others(self) -> list[nn.Module]:
@@ -122,13 +124,13 @@ def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
     A network may live on beside another one that is made of its layers.
     """
     wanted = set(map(id, parameters))
-    modules: list[nn.Module] = [module for module in notes.living(nn.Module) if "_parameters" in vars(module)]
+    modules: list[nn.Module] = [module for module in notes.living_objects(nn.Module) if "_parameters" in vars(module)]
     inner = {id(child) for module in modules for child in module._modules.values()}
     outermost = [module for module in modules if id(module) not in inner]
     owned = {root: set(map(id, nn.Module.parameters(root))) for root in outermost}
-    found: list[nn.Module] = []
+    roots: list[nn.Module] = []
     for root in sorted(outermost, key=lambda root: (-len(owned[root] & wanted), len(owned[root]))):
         if not wanted.isdisjoint(owned[root]):
-            found.append(root)
+            roots.append(root)
             wanted -= owned[root]
-    return [root for root in outermost if root in found]
+    return [root for root in outermost if root in roots]

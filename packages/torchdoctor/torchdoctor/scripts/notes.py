@@ -203,7 +203,7 @@ def is_sent(network: nn.Module) -> bool:
 
 
 @contextmanager
-def taken_back() -> Iterator[None]:
+def rewound_iterations() -> Iterator[None]:
     """Iterations over loaders are afterwards where they were, and give the same batches again."""
     begun = list(_Batches.living)
     for each in begun:
@@ -215,6 +215,6 @@ def taken_back() -> Iterator[None]:
             each.again, each.taken = [*(each.taken or []), *each.again], None
 
 
-def living(kind: type) -> list[Any]:
+def living_objects(kind: type) -> list[Any]:
     """Objects of a type that exist, by their type, as `isinstance` fails on a proxy of what has ended."""
     return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]

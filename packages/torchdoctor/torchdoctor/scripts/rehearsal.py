@@ -21,8 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchdoctor import source
 from torchdoctor.evidence import failure, origins
-from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL, matters
-from torchdoctor.evidence.planned_rates import Beginning, is_followed, made_for_epochs
+from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL, is_trained_and_mode_dependent
+from torchdoctor.evidence.planned_rates import InitialState, can_be_followed, made_for_epochs
 from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.probes.evaluation.modes import STUCK_IN_EVAL
 from torchdoctor.probes.execution.retained import GRAPH_RETAINED
@@ -119,7 +119,7 @@ class _Rehearsal:
         self.graphs: list[tuple[Any, int]] = []  # at each step, the round over a loader, and the living nodes
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
-        self.beginnings: dict[LRScheduler, Beginning] = {}  # of schedules that have been stepped
+        self.beginnings: dict[LRScheduler, InitialState] = {}  # of schedules that have been stepped
         self.rounds: list[tuple[Any, int]] = []  # iterations over loaders in which there were steps, and their number
         self.imported_before = set(sys.modules) - {"__main__"}
 
@@ -156,7 +156,7 @@ class _Rehearsal:
             calls = self.calls.setdefault(schedule, [])
             calls += [self.num_steps] if self.num_steps else []  # it calls itself when it is made
             if self.num_steps and schedule not in self.beginnings:
-                self.beginnings[schedule] = Beginning(schedule)
+                self.beginnings[schedule] = InitialState(schedule)
             original(schedule, *args, **kwargs)
 
         return step
@@ -180,10 +180,10 @@ class _Rehearsal:
             self.stuck_at[optimizer] = places[0]
         if len(self.graphs) < (_MOST_GRAPHS if self._growth() else _GRAPHS):
             gc.collect()
-            living = len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))})
+            living = len({node for tensor in notes.living_objects(Tensor) for node in nodes(maker(tensor))})
             self.graphs.append((_iteration(), living))
             if len(self.graphs) <= _GRAPHS and self._growth():
-                self.keeper = _keeper(notes.stack(sys._getframe(1)))
+                self.keeper = _graph_keeper(notes.stack(sys._getframe(1)))
 
     def _growth(self) -> list[int]:
         """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
@@ -219,7 +219,7 @@ class _Rehearsal:
             if last < _LEAST or place is None:
                 continue
             defect, message = STUCK_IN_EVAL, f"the last {last} of {len(evaluating)} steps ran in evaluation mode"
-            if not any(map(matters, models)):
+            if not any(map(is_trained_and_mode_dependent, models)):
                 defect = replace(defect, severity="advice")
                 message += "; this model has no dropout and no norm, so nothing differs yet"
             yield Finding(defect, place, message, "model.train()  # before each epoch of training")
@@ -281,8 +281,8 @@ class _Rehearsal:
         for schedule, beginning in self.beginnings.items():
             gaps = [later - earlier for earlier, later in pairwise([0, *self.calls[schedule]])]
             by_batch = len(gaps) >= _LEAST and max(gaps) == 1
-            is_told &= is_followed(schedule, num_updates) and (by_batch or min(gaps) >= most)
-            if is_single or not by_batch or not is_followed(schedule, num_updates):
+            is_told &= can_be_followed(schedule, num_updates) and (by_batch or min(gaps) >= most)
+            if is_single or not by_batch or not can_be_followed(schedule, num_updates):
                 continue
             beginning.restore()
             if problem := made_for_epochs(schedule, num_updates, len(self.rounds) if has_ended else None):
@@ -343,7 +343,7 @@ def _last_name(node: ast.expr) -> str:
     return ast.unparse(node).rpartition(".")[2]
 
 
-def _keeper(stack: Stack) -> tuple[str, Place | None]:
+def _graph_keeper(stack: Stack) -> tuple[str, Place | None]:
     """The variable of these frames that has gathered the largest graph, and the line that adds to it."""
     most = 0
     keeper: tuple[str, Place | None] = "a tensor", None

@@ -23,18 +23,18 @@ from torchdoctor.probes.evaluation.eval_randomness import SAME_TWICE
 from torchdoctor.probes.execution.device import DEVICE_UNSAFE_TENSOR
 from torchdoctor.review import add_results, describe_errors, notes_of, run_probes
 from torchdoctor.running import sandbox
-from torchdoctor.running.machine import crowding
+from torchdoctor.running.machine import load_factor
 from torchdoctor.running.opening import open_subject
 from torchdoctor.running.subject import NUM_TRAIN, NUM_VAL, Subject
 from torchdoctor.running.training import parameters_of
-from torchdoctor.running.unchanged import modes_kept, unchanged
+from torchdoctor.running.unchanged import modes_restored, unchanged
 from torchdoctor.scripts import hold
 from torchdoctor.scripts.batches import batches_of
 from torchdoctor.scripts.choice import choose_probes
-from torchdoctor.scripts.devices import left_behind
+from torchdoctor.scripts.devices import models_left_on_cpu
 from torchdoctor.scripts.findings import of_script
 from torchdoctor.scripts.folder import is_forbidden
-from torchdoctor.scripts.hold import Held
+from torchdoctor.scripts.hold import HeldScript
 from torchdoctor.scripts.module import Script, find_parts
 from torchdoctor.scripts.notes import Loading
 from torchdoctor.scripts.silence import silenced
@@ -42,8 +42,8 @@ from torchdoctor.scripts.step import Step
 from torchdoctor.scripts.unit import Unit, make_unit
 from torchdoctor.scripts.validation import (
     ValidationWatch,
+    continue_in_fork,
     evaluates_training_data,
-    goes_on,
     in_training_mode,
 )
 
@@ -83,7 +83,7 @@ def review_held(request: Request) -> NoReturn:
     """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
     process = os.getpid()
 
-    def look(held: Held) -> None:
+    def look(held: HeldScript) -> None:
         try:
             _look(held, request)
         except Exception as error:  # of the step's replay: the rehearsal still tells what it saw
@@ -102,21 +102,21 @@ def review_held(request: Request) -> NoReturn:
     os._exit(0)
 
 
-def _look(held: Held, request: Request) -> None:
+def _look(held: HeldScript, request: Request) -> None:
     """Reviews the script where a copy of it comes to its validation, or else here; returns in the copy alone."""
     unit = make_unit(held.spot)
     step = Step(unit, held.leaves)
     parts = find_parts(unit, [*held.leaves, *parameters_of(step.optimizers)])
     batches = batches_of(unit, NUM_TRAIN, lambda: step.losses({}, 0))
-    reached, later, kept = request.answer.with_name("reached"), request.answer.with_name("later"), ExitStack()
+    reached, later, contexts = request.answer.with_name("reached"), request.answer.with_name("later"), ExitStack()
     passed: list[DataLoader] = []  # evaluations of the training data
-    kept.enter_context(isolate_rng(include_cuda=False))
+    contexts.enter_context(isolate_rng(include_cuda=False))
     for part in parts.values():
-        kept.enter_context(unchanged(part))
+        contexts.enter_context(unchanged(part))
 
     def review(val_unit: Unit | None = None, mode: Finding | None = None) -> NoReturn:
         with torch.inference_mode(False), torch.enable_grad():
-            kept.close()
+            contexts.close()
             answer = _review(parts, step, batches, val_unit, request)
             if mode is not None:
                 answer["findings"].append(mode.as_dict() | {"shown_by": RUN._asdict(), "probe": "validation"})
@@ -128,7 +128,8 @@ def _look(held: Held, request: Request) -> None:
             return
         reached.touch()
         if evaluates_training_data(val_unit, unit):
-            if passed or goes_on(later, _VALIDATION_S * crowding()):  # a copy, to where others are evaluated
+            # a copy, to where others are evaluated
+            if passed or continue_in_fork(later, _VALIDATION_S * load_factor()):
                 passed.extend(val_unit.loaders)
                 return
             if request.answer.exists():
@@ -138,9 +139,9 @@ def _look(held: Held, request: Request) -> None:
         review(val_unit, in_training_mode(step, val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
-    if goes_on(reached, _VALIDATION_S * crowding()):
-        kept.enter_context(mock.patch.object(Loading, "longest", _BATCHES))
-        kept.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
+    if continue_in_fork(reached, _VALIDATION_S * load_factor()):
+        contexts.enter_context(mock.patch.object(Loading, "longest", _BATCHES))
+        contexts.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
         watch.__enter__()
     elif request.answer.exists():  # of the copy
         os._exit(0)
@@ -164,7 +165,7 @@ def _review(
     if living - known:
         answer["notes"].append("what other optimizers train: they have no turn in the step that is reviewed")
 
-    left: list[Finding] = []
+    findings: list[Finding] = []
 
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, val_unit, has_batches, request.ids)
@@ -174,12 +175,12 @@ def _review(
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
         add_results(answer, todo, results, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
-            left.extend(left_behind(begun, model))
+            findings.extend(models_left_on_cpu(begun, model))
 
     model = Script(parts, step, batches if has_batches else [{}], val_unit, val_batches)
     open_subject(model, None, {}, look)
     answer["findings"] = of_script(answer["findings"], model, step)
-    answer["findings"] += [finding.as_dict() | {"probe": "device"} for finding in left]
+    answer["findings"] += [finding.as_dict() | {"probe": "device"} for finding in findings]
     return answer
 
 
@@ -187,7 +188,7 @@ def _review(
 def _evaluating(parts: dict[str, nn.Module]) -> Iterator[None]:
     """Networks in evaluation mode: a validation that is replayed changes no modes itself."""
     modules = {module for part in parts.values() for module in part.modules()}
-    with modes_kept(modules):
+    with modes_restored(modules):
         for module in modules:
             module.training = False
         yield
@@ -202,7 +203,7 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     for turn, gradients in ways:
         unit.turn, unit.gradients = turn, gradients
         try:
-            sandbox.call(lambda: _try(step, unit), _VALIDATED_S * crowding())
+            sandbox.call(lambda: _try(step, unit), _VALIDATED_S * load_factor())
         except sandbox.SandboxError as error:
             reason = _TRAINS if _TRAINS in str(error) else str(error)
         else:

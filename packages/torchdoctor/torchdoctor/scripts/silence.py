@@ -40,7 +40,7 @@ def silenced(
         keeps_modes: whether `train` and `eval` do nothing.
     """
 
-    def told(thing: Any) -> Callable[..., Any]:
+    def stepping(thing: Any) -> Callable[..., Any]:
         own = thing.step
 
         def step(closure: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def silenced(
 
     replaced: list[tuple[Any, str, Any]] = [(Backward, "act", act), *_SCALING]
     replaced += [*(_MODES if keeps_modes else []), *([] if real else _ZEROING)]
-    replaced += [(thing, "step", told(thing)) for thing in things]
+    replaced += [(thing, "step", stepping(thing)) for thing in things]
     with ExitStack() as stack:
         for target, name, new in replaced:
             stack.enter_context(mock.patch.object(target, name, new))

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from torchdoctor.running import sandbox
-from torchdoctor.running.machine import crowding
+from torchdoctor.running.machine import load_factor
 from torchdoctor.running.training import parameters_of, weights_of
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.notes import Backward, Loading
@@ -39,9 +39,9 @@ class Step:
 
     def __init__(self, unit: Unit, leaves: list[Tensor]) -> None:
         self.unit = unit
-        self.leaves, self.living_optimizers = leaves, notes.living(Optimizer)
+        self.leaves, self.living_optimizers = leaves, notes.living_objects(Optimizer)
         self.others: list[nn.Module] = []  # networks that it may use, and does not train
-        self.things: list[Any] = [*self.living_optimizers, *notes.living(LRScheduler)]
+        self.things: list[Any] = [*self.living_optimizers, *notes.living_objects(LRScheduler)]
         events, self.emptied = _events(unit, self.things)
         self.num_losses = events.count(None)
         self.num_events = len(events)
@@ -145,7 +145,7 @@ def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
 
 def _events(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
     """What a step does, as `_watched` tells: a usual one, or the first of a loop if only that steps all optimizers."""
-    limit_s = _EVENTS_S * crowding()
+    limit_s = _EVENTS_S * load_factor()
     try:
         usual = sandbox.call(lambda: _watched(unit, things), limit_s)
     except sandbox.SandboxError:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from torchdoctor.running.unchanged import CONTAINERS, refill
 from torchdoctor.running.unregistered import is_plain
 from torchdoctor.scripts.hold import Spot, begun_at, head, own_nodes
-from torchdoctor.scripts.notes import Loading, stack, taken_back
+from torchdoctor.scripts.notes import Loading, rewound_iterations, stack
 
 _FETCH_S = 3.0
 _MANY = 10_000  # things in a container that is too large for its content to be put back after a run
@@ -43,7 +43,7 @@ class Unit:
         carried: variables that an earlier step computed from weights, as a recurrent state.
         turn: of the loop, as `enumerate` counts; None lets it go on after the first, which has its own branches.
         gradients: whether a validation leaves them on, as one that adapts a model or derives forces must.
-        made: variables that the statements make themselves, whatever they are before.
+        assigned: variables that the statements make themselves, whatever they are before.
     """
 
     spot: Spot
@@ -54,7 +54,7 @@ class Unit:
     carried: frozenset[str] = frozenset()
     turn: int | None = None
     gradients: bool = False
-    made: frozenset[str] = frozenset()
+    assigned: frozenset[str] = frozenset()
     _functions: dict[tuple[Any, ...], Callable[[dict[str, Any]], None]] = field(default_factory=dict)
 
     @property
@@ -106,7 +106,7 @@ class Unit:
     def _execute(self, statements: list[ast.stmt], chosen: dict[str, Any]) -> None:
         known = self.variables | {name: _copied(self.variables[name]) for name in self.carried} | chosen
         own = [value for name, value in self.globals.items() if not name.startswith("__")]
-        with _put_back([*known.values(), *own], self.globals), taken_back():
+        with _put_back([*known.values(), *own], self.globals), rewound_iterations():
             declared = known if self._is_file else {name: chosen[name] for name in self._declared & chosen.keys()}
             self.globals.update(declared)
             key = statements is self.after, *known
@@ -148,13 +148,13 @@ class Unit:
     def _looping(self, batch: Any, index: int) -> Iterator[None]:
         """The loop's loaders give one batch, and its `enumerate` begins later."""
         parts = [batch] if len(self.loaders) == 1 else batch
-        given = {id(loader): part for loader, part in zip(self.loaders, parts, strict=True)}
+        parts_by_loader = {id(loader): part for loader, part in zip(self.loaders, parts, strict=True)}
         file, lines = self.spot.frame.f_code.co_filename, {line for part in self.after for line in head(part)}
         count, turn = builtins.enumerate, index + 1 if self.turn is None else self.turn
 
         def chosen(loader: DataLoader) -> Iterator[Any] | None:
             is_anew = len(parts) == 1 and _is_begun_at(file, lines)  # `for batch in DataLoader(…)`
-            part = given.get(id(loader), parts[0] if is_anew else None)
+            part = parts_by_loader.get(id(loader), parts[0] if is_anew else None)
             return None if part is None else iter([part])
 
         def counted(things: Any, start: int = 0) -> Any:
@@ -209,12 +209,12 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     started = [part for part in before if _begins(part, states, scope) or _zeroes(part, read)]
     unit = Unit(spot, [], variables, before, [*started, *after], carried)
     target = [spot.loop.target] if isinstance(spot.loop, ast.For) else []
-    made = set(names([*target, *before], ast.Store))
-    overwritten = made.intersection(names(after, ast.Store))
+    assigned = set(names([*target, *before], ast.Store))
+    overwritten = assigned.intersection(names(after, ast.Store))
     if overwritten and spot.loop is None:  # since: the function begins again
-        return Unit(spot, [], variables, [], [*before, *after], carried, made=frozenset(made))
+        return Unit(spot, [], variables, [], [*before, *after], carried, assigned=frozenset(assigned))
     if overwritten:  # what belongs together is fetched anew
-        beside = [name for name in made.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
+        beside = [name for name in assigned.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
         unit.variables.update(*unit.fetched(sorted({*overwritten, *beside}), 1))
     return unit
 

@@ -21,14 +21,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from torchdoctor.evidence.contents import shared
-from torchdoctor.evidence.evaluation import depends
+from torchdoctor.evidence.contents import shared_samples
+from torchdoctor.evidence.evaluation import depends_on_mode
 from torchdoctor.findings import Finding, Place
 from torchdoctor.probes.evaluation.eval_randomness import EVAL_NONDETERMINISM
 from torchdoctor.running import sandbox
 from torchdoctor.running.record import Record
 from torchdoctor.scripts import notes
-from torchdoctor.scripts.hold import Held, Spot, begun_at, function_of, loop_around, own_nodes
+from torchdoctor.scripts.hold import HeldScript, Spot, begun_at, function_of, loop_around, own_nodes
 from torchdoctor.scripts.notes import Loading, Stack
 from torchdoctor.scripts.step import Step
 from torchdoctor.scripts.unit import Unit, make_unit
@@ -49,7 +49,7 @@ class ValidationWatch(TorchFunctionMode):
     """
 
     def __init__(
-        self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit, nn.Module], None]
+        self, held: HeldScript, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit, nn.Module], None]
     ) -> None:
         super().__init__()
         self.held, self.unit, self.reached = held, unit, reached
@@ -139,12 +139,12 @@ def _statements_around(frame: FrameType, line: int) -> list[ast.stmt]:
 def evaluates_training_data(unit: Unit, step: Unit) -> bool:
     """Whether an evaluation goes through samples that a step trains on, and no others."""
     trains, vals = ([loader.dataset for loader in each.loaders] for each in (step, unit))
-    return bool(vals) and all(any(shared(train, val)[0] == 1 for train in trains) for val in vals)
+    return bool(vals) and all(any(shared_samples(train, val)[0] == 1 for train in trains) for val in vals)
 
 
 def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Finding | None:
     """A finding if a model evaluates the batches of a loader with dropout and norms that work as in training."""
-    active = [part for part in model.modules() if part.training and depends(part)]
+    active = [part for part in model.modules() if part.training and depends_on_mode(part)]
     if not active or not unit.loaders:
         return None
     kinds = sorted({type(part).__name__ for part in active})
@@ -166,10 +166,12 @@ def _at_work(step: Step, unit: Unit, model: nn.Module) -> list[str]:
     if not any(not weights.isdisjoint(record.ancestors(leaf)) for op in numbers for leaf in op.inputs):
         return []
     called = {op.module for op in record.ops if op.module is not None}
-    return sorted({type(part).__name__ for part in called & set(model.modules()) if part.training and depends(part)})
+    return sorted(
+        {type(part).__name__ for part in called & set(model.modules()) if part.training and depends_on_mode(part)}
+    )
 
 
-def goes_on(reached: Path, limit_s: float) -> bool:
+def continue_in_fork(reached: Path, limit_s: float) -> bool:
     """Forks: True in a copy, which may let the script go on until it validates; here, False at the copy's end.
 
     Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.samples import base, indices, leaves, train_loaders
+from torchdoctor.evidence.samples import leaves, spread_indices, train_loaders, underlying_dataset
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -41,7 +41,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
     looked, same = False, True
     for kind in ("val", "test"):
         for loader, places in origins.loaders(subject, kind):
-            numbers = indices(loader.dataset, _ITEMS)
+            numbers = spread_indices(loader.dataset, _ITEMS)
             looked |= bool(numbers) and loader.batch_sampler is not None
             for through, read in _ways(subject, loader, numbers) if numbers else ():
                 first, second = (_seeded(seed, read) for seed in (1, 2))
@@ -69,7 +69,7 @@ def _ways(subject: Subject, loader: DataLoader, numbers: list[int]) -> Iterator[
     if loader.batch_sampler is not None and loader.collate_fn is not None:
         collate, items = loader.collate_fn, [loader.dataset[number] for number in numbers[: loader.batch_size or 1]]
         yield "collate", lambda: _rows(collate(list(items)))
-        yield "hook", lambda: _rows(subject.arrived(collate(list(items))))
+        yield "hook", lambda: _rows(subject.transferred(collate(list(items))))
 
 
 def _seeded(seed: int, read: Callable[[], list[Sample]]) -> list[Sample]:
@@ -131,8 +131,8 @@ def _turn_together(leaves_of: list[list[tuple[Tensor, Tensor]]]) -> bool:
 
 
 def _are_mostly_kept(pairs: list[tuple[Tensor, Tensor]]) -> bool:
-    kept = [(one == two).double().mean() for one, two in pairs if one.shape == two.shape]
-    return bool(kept) and float(sum(kept)) > 0.5 * len(kept)
+    shares = [(one == two).double().mean() for one, two in pairs if one.shape == two.shape]
+    return bool(shares) and float(sum(shares)) > 0.5 * len(shares)
 
 
 def _is_label_used(subject: Subject, stays: Sample) -> bool:
@@ -150,8 +150,8 @@ def _place(
     subject: Subject, loader: DataLoader, places: list[Place], through: str, read: Callable[[], Any]
 ) -> Place | None:
     if through == "dataset":
-        made = origins.dataset_line(subject, loader.dataset)
-        return made[0] if made else next(iter(places), None)
+        creation = origins.dataset_line(subject, loader.dataset)
+        return creation[0] if creation else next(iter(places), None)
     drawing = replay.first_draw(read)
     return next(iter(reversed(drawing) if through == "hook" else drawing), None)
 
@@ -159,6 +159,8 @@ def _place(
 def _fix(subject: Subject, loader: DataLoader, through: str) -> str:
     if through == "hook":
         return "if self.trainer.training:  # only then augment"
-    if through == "dataset" and any(base(item.dataset) is base(loader.dataset) for item in train_loaders(subject)):
+    if through == "dataset" and any(
+        underlying_dataset(item.dataset) is underlying_dataset(loader.dataset) for item in train_loaders(subject)
+    ):
         return "# validation on a data set of its own, without augmentation: Subset(plain, val.indices)"
     return "# give the validation data the transform without random parts: resize, to tensor, normalize"

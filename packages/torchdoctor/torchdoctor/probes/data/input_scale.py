@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.dependence import change, mapped, outputs, predictions
-from torchdoctor.evidence.samples import base, leaves, owner, train_loaders
+from torchdoctor.evidence.dependence import map_tensors, predictions, relative_change, sample_outputs
+from torchdoctor.evidence.samples import leaves, loader_owner, train_loaders, underlying_dataset
 from torchdoctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
@@ -100,14 +100,14 @@ def _has_large_targets(subject: Subject) -> bool:
 def _effect_of(subject: Subject, factor: float) -> str:
     """What a batch's values times a factor do: none to predictions; to all in proportion, not to the loss; or more."""
     batch = subject.batches[0]
-    scaled = mapped(batch, partial(_times, factor))
+    scaled = map_tensors(batch, partial(_times, factor))
     with subject.not_optimized(), subject.unchanged():
         before, after = subject.record(batch), subject.record(scaled)
     size = num_samples(batch) or 0
-    given = [predictions(step) or outputs(step, size)[-1:] for step in (before, after)]
-    pairs = [(a, b) for a, b in zip(*given, strict=False) if a.shape == b.shape]
+    results = [predictions(step) or sample_outputs(step, size)[-1:] for step in (before, after)]
+    pairs = [(a, b) for a, b in zip(*results, strict=False) if a.shape == b.shape]
     has_norm = any(op.name.strip("_") in _NORMS for op in before.record.ops)
-    if has_norm and pairs and all(float(change(a, b).max()) < _LITTLE for a, b in pairs):
+    if has_norm and pairs and all(float(relative_change(a, b).max()) < _LITTLE for a, b in pairs):
         return "none"
     losses = [0.0 if step.loss is None else float(step.loss.detach().sum()) for step in (before, after)]
     has_classes = not all(item.is_floating_point() for item in tensors(batch))
@@ -152,21 +152,21 @@ def _place(subject: Subject, leaf: Tensor, x: Tensor) -> Place | None:
         return size / near < _root_mean_square(array) < near * size
 
     place = replay.first_tensor_line(subject, is_alike)
-    return (_made(subject, place) if place is not None else None) or place
+    return (_transform_line(subject, place) if place is not None else None) or place
 
 
 def _root_mean_square(array: np.ndarray) -> float:
     return float(np.sqrt(np.square(array[np.isfinite(array)], dtype=np.float64).mean()))
 
 
-def _made(subject: Subject, place: Place) -> Place | None:
+def _transform_line(subject: Subject, place: Place) -> Place | None:
     """Where a transform of a library's is made, if the line only calls it as an attribute of the data set."""
-    keeper = owner(subject)
+    keeper = loader_owner(subject)
     for loader in train_loaders(subject):
-        dataset = base(loader.dataset)
+        dataset = underlying_dataset(loader.dataset)
         for name, value in getattr(dataset, "__dict__", {}).items():
             if f"self.{name}(" in place.code and callable(value) and source.definition(type(value)) is None:
-                names = [kept for kept, held in vars(keeper).items() if held is value]
+                names = [own for own, attribute in vars(keeper).items() if attribute is value]
                 line = origins.dataset_line(subject, dataset)
                 return source.assignment(keeper, names[0]) if names else (line[0] if line else None)
     return None

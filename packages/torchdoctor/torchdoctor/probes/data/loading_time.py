@@ -7,10 +7,10 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.samples import alone, train_loaders
+from torchdoctor.evidence.samples import train_loaders, without_workers
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
-from torchdoctor.running.machine import crowding
+from torchdoctor.running.machine import load_factor
 from torchdoctor.running.record import Record
 from torchdoctor.running.subject import Subject
 
@@ -51,7 +51,7 @@ def loading_time(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
             yield times
             continue
         limits = (_RATIO, _LEAST_S), (_LONG_RATIO, _LONG_S)
-        if not any(share >= max(ratio * step, least * crowding()) for ratio, least in limits):
+        if not any(share >= max(ratio * step, least * load_factor()) for ratio, least in limits):
             yield NotLookedAt(SLOW_LOADER, f"{times} on this machine, which says little of one with an accelerator")
             continue
         if _asks_model(subject, _fetch(loader)):
@@ -78,7 +78,7 @@ def _asks_model(subject: Subject, fetch: Callable[[], Any]) -> bool:
 def _fetch(loader: DataLoader) -> Callable[[], Any]:
     """What reads a batch, always the same one; the next one of data that can only be read in order."""
     if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
-        return iter(alone(loader)).__next__
+        return iter(without_workers(loader)).__next__
     numbers = next(iter(loader.batch_sampler), [])
     return lambda: loader.collate_fn([loader.dataset[number] for number in numbers])
 
@@ -118,6 +118,6 @@ def _place(subject: Subject, fetch: Callable[[], Any]) -> Place | None:
         last = time.perf_counter()
         return False
 
-    replay.lines(fetch, see, times=100_000)
+    replay.trace_lines(fetch, see, times=100_000)
     options = [origins.option(places, "num_workers")[0] for _, places in origins.loaders(subject, "train") if places]
     return max(spent, key=lambda place: spent[place]) if spent else next(iter(options), None)

@@ -9,9 +9,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from torchdoctor.evidence import scalers
-from torchdoctor.evidence.contents import FEWEST, is_real, shared
-from torchdoctor.evidence.overlapping_windows import overlapping
-from torchdoctor.evidence.samples import in_time, indices, leaves, train_loaders
+from torchdoctor.evidence.contents import FEWEST, has_real_values, shared_samples
+from torchdoctor.evidence.overlapping_windows import count_overlapping_windows
+from torchdoctor.evidence.samples import leaves, spread_indices, train_loaders, until_deadline
 from torchdoctor.findings import LOADER, Defect, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -38,7 +38,7 @@ def scaler_leak(subject: Subject) -> Iterator[Finding | str]:
     """
     trains, vals = train_loaders(subject), subject.loaders("val")
     pairs = [(train.dataset, val.dataset) for train in trains for val in vals]
-    if not pairs or not scalers.fits or any(shared(*pair)[0] or _overlap(*pair) for pair in pairs):
+    if not pairs or not scalers.fits or any(shared_samples(*pair)[0] or _overlap(*pair) for pair in pairs):
         return
     is_right = False
     for fit in scalers.fits:
@@ -59,7 +59,7 @@ PROBE = Probe(look=scaler_leak, defects=(SCALER_LEAK,))
 
 def _overlap(train: Any, val: Any) -> bool:
     """Whether most windows of a series share steps with those of the training."""
-    number, of = overlapping(train, val)
+    number, of = count_overlapping_windows(train, val)
     return 2 * number > of
 
 
@@ -70,7 +70,9 @@ class _Table:
 
     def share(self, dataset: Any) -> float:
         """Of the samples of a data set that can be told from others, those that are in the table, or begin there."""
-        samples = [self._keys(dataset[number]) for number in in_time(indices(dataset, _SAMPLES), _SECONDS)]
+        samples = [
+            self._keys(dataset[number]) for number in until_deadline(spread_indices(dataset, _SAMPLES), _SECONDS)
+        ]
         known = [any(values in self._begins(*shape) for *shape, values in keys) for keys in samples if keys]
         return sum(known) / len(known) if len(known) >= FEWEST else 0.0
 
@@ -87,7 +89,7 @@ class _Table:
         for rows in ways:
             width = rows.shape[1]
             length = math.ceil(_NUMBERS / width) if width and len(rows) > 1 else 1
-            if 0 < width <= columns and len(rows) >= length and is_real(rows[:length]):
+            if 0 < width <= columns and len(rows) >= length and has_real_values(rows[:length]):
                 yield width, length, np.ascontiguousarray(rows[:length].T).tobytes()
 
     def _begins(self, width: int, length: int) -> set[bytes]:

@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import DataLoader
 from torch.utils.data.sampler import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import class_leaf, column, copies, leaves, plain_numbers, train_loaders
+from torchdoctor.evidence.samples import class_leaf, leaves, plain_numbers, read_leaf, target_paths, train_loaders
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -55,7 +55,7 @@ def shuffling(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     yield from _of_stretches(subject)
     leaf = class_leaf(subject)
     path = leaf[0] if leaf is not None else _used(subject)
-    batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
+    batches = [labels.flatten() for labels in read_leaf(subject, path, _SECONDS)] if path is not None else []
     labels = torch.cat(batches) if batches else torch.empty(0)
     _, counts = labels.unique(return_counts=True)
     if len(batches) < 3 or len(batches) == len(labels) or len(counts) < 2 or len(labels) < 4 * len(counts):
@@ -87,8 +87,8 @@ def _place(subject: Subject, option: str) -> Place | None:
 def _of_stretches(subject: Subject) -> Iterator[Finding]:
     """A finding if each batch has a stretch of a series, whose values are alike, and the step has no state."""
     targets = [loss for loss in subject.attempt().losses if loss.kind == "regression"]
-    path = next((path for loss in targets for path in copies(loss, subject.batches[0])), None)
-    batches = list(column(subject, path, _SECONDS)) if path is not None else []
+    path = next((path for loss in targets for path in target_paths(loss, subject.batches[0])), None)
+    batches = list(read_leaf(subject, path, _SECONDS)) if path is not None else []
     if len(batches) < _FEWEST or any(values.dim() == 0 or len(values) < _FEWEST for values in batches[:-1]):
         return
     samples = [values.double().reshape(len(values), -1).mean(1) for values in batches[:-1]]

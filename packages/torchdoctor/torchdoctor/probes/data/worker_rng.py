@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import base, indices, leaves, size
+from torchdoctor.evidence.samples import dataset_size, leaves, spread_indices, underlying_dataset
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -47,8 +47,12 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """
     for loader, places in origins.loaders(subject, "train"):
         if loader.num_workers:
-            found = _compared(loader)
-            yield replace(found, place=found.place or next(iter(places), None)) if isinstance(found, Finding) else found
+            outcome = _compared(loader)
+            yield (
+                replace(outcome, place=outcome.place or next(iter(places), None))
+                if isinstance(outcome, Finding)
+                else outcome
+            )
 
 
 PROBE = Probe(look=worker_rng, defects=(DUPLICATE_WORKER_RNG,))
@@ -88,7 +92,7 @@ def _finding(loader: DataLoader, number: int, is_fixed: bool = False) -> Finding
         place = source.first_call([init], *_SEEDING) or source.definition(init)
         fix = "np.random.seed(torch.initial_seed() % 2**32)  # differs from worker to worker"
     else:
-        place = _generator(base(loader.dataset))
+        place = _generator(underlying_dataset(loader.dataset))
         fix = "shift = int(torch.randint(0, 8, ()))  # torch's own state differs from worker to worker"
     return Finding(DUPLICATE_WORKER_RNG, place, message, fix)
 
@@ -100,11 +104,11 @@ def _by_item(samples: Samples) -> list[Samples]:
 
 def _unequal(samples: Samples) -> Samples:
     """Samples of which no two are equal."""
-    found: Samples = []
+    different: Samples = []
     for sample in samples:
-        if not any(_is_equal(sample, other) for other in found):
-            found.append(sample)
-    return found
+        if not any(_is_equal(sample, other) for other in different):
+            different.append(sample)
+    return different
 
 
 def _chance(samples: Samples) -> float:
@@ -126,7 +130,7 @@ def _draws(loader: DataLoader, init: Any, number: int = _DRAWS, fixed: bool = Fa
         fixed: whether PyTorch's own random states are the same before each draw but the first.
     """
     is_stream = isinstance(loader.dataset, IterableDataset)
-    items = indices(loader.dataset, _ITEMS) if not is_stream and size(loader.dataset) else []
+    items = spread_indices(loader.dataset, _ITEMS) if not is_stream and dataset_size(loader.dataset) else []
     if not is_stream and not items:
         return [], []
     items = (items * _ITEMS)[:_ITEMS]
@@ -185,15 +189,15 @@ def _holds_generators(thing: Any, depth: int = _DEPTH) -> bool:
     """Whether an object, or something in it, is a generator of random numbers."""
     if isinstance(thing, _GENERATORS):
         return True
-    held = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
-    parts = [*list(held)[:_MANY], *getattr(thing, "__dict__", {}).values()] if depth else []
+    items = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
+    parts = [*list(items)[:_MANY], *getattr(thing, "__dict__", {}).values()] if depth else []
     return any(_holds_generators(part, depth - 1) for part in parts)
 
 
 def _generator(dataset: Any) -> Place | None:
     """Where the generator is made that a data set, or something in it, holds; else where samples are."""
-    held = getattr(dataset, "__dict__", {}).values()  # none of a list
-    for owner in (dataset, *[value for value in held if hasattr(value, "__dict__")]):
+    attributes = getattr(dataset, "__dict__", {}).values()  # none of a list
+    for owner in (dataset, *[value for value in attributes if hasattr(value, "__dict__")]):
         for name, value in getattr(owner, "__dict__", {}).items():
             if isinstance(value, _GENERATORS):
                 return source.assignment(owner, name) or source.definition(type(owner))

@@ -5,9 +5,9 @@ from typing import Any
 
 from torchmetrics import Metric
 
-from torchdoctor.evidence.dependence import cut
+from torchdoctor.evidence.dependence import split_batch
 from torchdoctor.evidence.logged_values import is_number, run_validation
-from torchdoctor.evidence.samples import remainder
+from torchdoctor.evidence.samples import short_batch_size
 from torchdoctor.findings import Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.probes.evaluation.metrics import METRIC_MISUSE
@@ -25,7 +25,7 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
     step logs as objects count with what they compute in the end; plain numbers that it logs do not: Lightning weighs
     these by the batches' sizes. Sums, counts, extremes and settings are no means.
     """
-    if not subject.validates or not any(map(remainder, subject.loaders("val")[:1])):
+    if not subject.validates or not any(map(short_batch_size, subject.loaders("val")[:1])):
         return
     are_plain: dict[str, list[bool]] = {}
     places: dict[str, Place | None] = {}
@@ -33,7 +33,7 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
         number = num_samples(batch) or 0
         if number < 3:
             return
-        share, parts = number // 3 / number, list(cut(batch, number // 3))
+        share, parts = number // 3 / number, list(split_batch(batch, number // 3))
         try:
             logged = [_logged(subject, run) for run in ([batch], parts[:1], parts[1:], parts)]
         except Exception:  # of a step that needs the whole batch: nothing can be told

@@ -113,7 +113,7 @@ def _scores(subject: Subject) -> list[_Score]:
             run_validation(subject, batches(), log)
         ways = [way for way in zip(*calls, strict=True) if not _is_read_whole(way[0].compute, objects)]
         scores = [
-            _Score(name, places[name], _mean(subject, values), _together(way))
+            _Score(name, places[name], _mean(subject, values), _score_of_all(way))
             for name, values in logged.items()
             for way in [way for way in ways if [call.value for call in way] == values][:1]
         ]
@@ -132,7 +132,7 @@ def _mean(subject: Subject, values: list[float]) -> float:
     return float(np.average(values, weights=[num_samples(batch) or 1 for batch in subject.val_batches]))
 
 
-def _together(calls: tuple[_Call, ...]) -> float:
+def _score_of_all(calls: tuple[_Call, ...]) -> float:
     """The score of what all calls were given."""
     compute = calls[0].compute
     if isinstance(compute, Metric):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric
 
 from torchdoctor import source
-from torchdoctor.evidence.dependence import change
+from torchdoctor.evidence.dependence import relative_change
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import Op, Record, tensors
@@ -46,7 +46,7 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
         train(subject, _STEPS, _LIMIT_S)
     loss = _training_loss(subject)
     before = {name: value.detach().clone() for name, value in _saved(model).items()}
-    step = _validated(subject)
+    step = _after_validation(subject)
     if step.error is not None:  # another probe tells
         return
     after = _saved(model)
@@ -56,7 +56,7 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     if weights and not _is_same(loss, _training_loss(subject)):
         certain += weights
     changed = [name for name in changed if name not in weights]
-    if certain or (changed and _differ(step.record, _validated(subject).record)):
+    if certain or (changed and _differ(step.record, _after_validation(subject).record)):
         names = certain or changed
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         place = _place(model, step.record, names[0], after[names[0]])
@@ -78,7 +78,7 @@ def _is_same(before: Tensor | None, after: Tensor | None) -> bool:
     return before is not None and after is not None and torch.allclose(before, after, rtol=_SAME, atol=0)
 
 
-def _validated(subject: Subject) -> Step:
+def _after_validation(subject: Subject) -> Step:
     with subject.evaluating():
         return subject.record(subject.val_batches[0], training=False)
 
@@ -98,7 +98,7 @@ def _is_other(before: Tensor, after: Tensor) -> bool:
 def _differ(first: Record, second: Record) -> bool:
     """Whether what modules gave to the step is not the same in two records of it."""
     pairs = zip(tensors([call[2] for call in first.calls]), tensors([call[2] for call in second.calls]), strict=False)
-    return any(a.shape == b.shape and a.numel() and float(change(a, b).max()) > _SAME for a, b in pairs)
+    return any(a.shape == b.shape and a.numel() and float(relative_change(a, b).max()) > _SAME for a, b in pairs)
 
 
 def _place(model: LightningModule, record: Record, name: str, value: Tensor) -> Place | None:
@@ -110,11 +110,13 @@ def _place(model: LightningModule, record: Record, name: str, value: Tensor) -> 
         if switch is not None:
             return switch
     writers = [op.place for op in record.takers(value) if _writes(op)]
-    writers = writers or _given(model, record) or [place for place, _ in source.assigned(part, attribute)]
+    writers = (
+        writers or _reassigned_data_lines(model, record) or [place for place, _ in source.assigned(part, attribute)]
+    )
     return writers[-1] if writers else source.definition(step)
 
 
-def _given(model: LightningModule, record: Record) -> list[Place]:
+def _reassigned_data_lines(model: LightningModule, record: Record) -> list[Place]:
     """The lines of a step that give a tensor other data: `weight.data = …`."""
     run = {place for op in record.ops for place in op.places}
     return [

@@ -8,7 +8,7 @@ from typing import Any
 from torchdoctor import source
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.record import Op
 from torchdoctor.running.subject import Subject
 
@@ -43,10 +43,10 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     if not any(len(ops) % size == 0 for ops in whole.values()):
         yield "no Python loop repeats calls of the same shapes for each sample"
         return
-    if not subject.takes(first(batch, half)):
+    if not subject.accepts(first_samples(batch, half)):
         yield NotLookedAt(PYTHON_LOOP_OVER_BATCH, "the step takes no half of a batch")
         return
-    part = _calls(subject, first(batch, half))
+    part = _calls(subject, first_samples(batch, half))
     vectorizable: dict[tuple[str, source.Loop], list[Call]] = {}
     for loop, calls in _by_loop(whole).items():
         grown = [c for c in calls if len(whole[c]) % size == 0 and len(whole[c]) * half == len(part[c]) * size]

@@ -90,7 +90,7 @@ class _Writes(Record):
         saved, version = self._changed
         later = [(op, leaf) for op, leaf, after in self._writes if after > version]
         op = next((op for op, leaf in later if _share_memory(leaf, saved) and op.place is not None), None)
-        maker = next((made for made in self.ops if any(_share_memory(out, saved) for out in made.outputs)), None)
+        maker = next((call for call in self.ops if any(_share_memory(out, saved) for out in call.outputs)), None)
         origin = f", made by {maker.name}," if maker else ""
         return op, f"{tuple(saved.shape)}{origin} is at version {saved._version}, and was saved at version {version}"
 

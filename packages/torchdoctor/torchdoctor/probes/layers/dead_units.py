@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.dependence import owner_of
-from torchdoctor.evidence.initial_values import initialisation
+from torchdoctor.evidence.dependence import module_name
+from torchdoctor.evidence.initial_values import initialisation_line
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import CONVOLUTIONS, Op, Record
@@ -96,8 +96,8 @@ def _units(record: Record) -> Iterator[_Units]:
         out, maker = op.outputs[0].detach(), _maker(record, op)
         if maker is None or out.dim() < 2:
             continue
-        given = maker.inputs[0].detach()
-        if torch.allclose(given, given[:1].expand_as(given), rtol=1e-4, atol=1e-6):
+        layer_input = maker.inputs[0].detach()
+        if torch.allclose(layer_input, layer_input[:1].expand_as(layer_input), rtol=1e-4, atol=1e-6):
             continue
         dim = out.dim() - 1 if maker.name in _LAST else 1
         above = (~(out <= 0)).transpose(0, dim).flatten(1).sum(1)  # a NaN is not zero
@@ -131,14 +131,14 @@ def _is_chance(units: _Units) -> bool:
 def _cause(subject: Subject, units: _Units) -> tuple[Place | None, str, str]:
     """The line, the reason and the fix: the layer's bias, an offset in between, or the layer's weights."""
     maker, module = units.maker, units.maker.module
-    name = owner_of(subject.model, module) if module is not None else ""
+    name = module_name(subject.model, module) if module is not None else ""
     vectors = [leaf.detach() for leaf in maker.inputs if leaf.requires_grad and leaf.dim() == 1]
     bias = float(vectors[-1].mean()) if vectors else 0.0
     if module is not None and bias < -_OFF and float(vectors[-1].std()) < -bias:
-        place = initialisation(subject.model, module, "bias")
+        place = initialisation_line(subject.model, module, "bias")
         return place, f"; the bias of {name} is {bias:.2g} on average", f"nn.init.zeros_(self.{name}.bias)"
     is_direct = units.op.name.endswith("_") or any(out is leaf for out in maker.outputs for leaf in units.op.inputs)
     if module is None or not is_direct:
         return units.op.place, "", "# shift or scale what comes in, so that about half is above zero"
     fix = f'nn.init.kaiming_normal_(self.{name}.weight, nonlinearity="relu")'
-    return initialisation(subject.model, module), "", fix
+    return initialisation_line(subject.model, module), "", fix

@@ -64,6 +64,6 @@ def _reader(record: Record, op: Op) -> Place | None:
         for taker in record.takers(todo.pop(0)):
             if taker.name in _PARTS:
                 return taker.place
-            made = [leaf for leaf in taker.outputs if leaf.requires_grad and id(leaf) not in seen]
-            todo, seen = [*todo, *made], seen | set(map(id, made))
+            outputs = [leaf for leaf in taker.outputs if leaf.requires_grad and id(leaf) not in seen]
+            todo, seen = [*todo, *outputs], seen | set(map(id, outputs))
     return None

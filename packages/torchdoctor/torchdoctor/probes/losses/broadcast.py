@@ -58,9 +58,9 @@ def broadcast(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         if are_pairs or is_learned(target, op):
             continue
         wide = max(left, right, key=Tensor.dim)
-        given = id(record.origin(target, SHAPE_ONLY)) in step.given
+        is_from_batch = id(record.origin(target, SHAPE_ONLY)) in step.batch_ids
         is_meant = op.name not in REGRESSION and _is_widened(record, wide)
-        if not given and (not step.is_from_data(target) or is_meant):
+        if not is_from_batch and (not step.is_from_data(target) or is_meant):
             continue
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
@@ -99,7 +99,7 @@ def _repeated(step: Step) -> Iterator[Finding]:
     """Findings of predictions (B, N) that a loss compares with targets (B, 1) of the batch."""
     for loss in step.losses:
         left, right, op = loss.prediction, loss.target, loss.op
-        if loss.kind != "regression" or not op.grad or id(step.record.origin(right, SHAPE_ONLY)) not in step.given:
+        if loss.kind != "regression" or not op.grad or id(step.record.origin(right, SHAPE_ONLY)) not in step.batch_ids:
             continue
         if left.dim() == right.dim() > 1 and len(left) == len(right) > 1 and right[0].numel() == 1 < left[0].numel():
             impact = "Each target stands for all predictions of its sample."
@@ -120,7 +120,7 @@ def _counted(subject: Subject, step: Step) -> Iterator[Finding]:
         label = right if learned[0] else left
         hits = next((taker for taker in record.takers(op.out) if taker.name in ("float", "int", "to", "long")), op)
         sums = [taker for taker in record.takers(hits.out) if taker.name in ("sum", "mean") and len(taker.args) == 1]
-        if sum(learned) != 1 or not sums or id(record.origin(label, SHAPE_ONLY)) not in step.given:
+        if sum(learned) != 1 or not sums or id(record.origin(label, SHAPE_ONLY)) not in step.batch_ids:
             continue
         defect = replace(BAD_BROADCAST, severity="warning", impact="The figure that is shown counts pairs of samples.")
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"

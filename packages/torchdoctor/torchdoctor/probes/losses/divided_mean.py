@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import evaluated, mapped
+from torchdoctor.evidence.dependence import evaluation_step, map_tensors
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.record import Record
 from torchdoctor.running.steps import Step, is_scalar, last_line
 from torchdoctor.running.subject import Subject
@@ -40,10 +40,10 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
         return
     for batch in subject.batches[:2]:
         number = num_samples(batch)
-        doubled = mapped(batch, lambda leaf: torch.cat([leaf, leaf])) if number is not None else None
-        if number is None or not subject.takes(doubled):
+        doubled = map_tensors(batch, lambda leaf: torch.cat([leaf, leaf])) if number is not None else None
+        if number is None or not subject.accepts(doubled):
             return
-        steps = [evaluated(subject, given, training=True) for given in (batch, doubled)]
+        steps = [evaluation_step(subject, each, training=True) for each in (batch, doubled)]
         once, twice = (0.0 if step.loss is None else float(step.loss.detach().sum()) for step in steps)
         if not abs(once) > 1e-9:
             return
@@ -67,7 +67,7 @@ def _divided_mean(subject: Subject) -> Place | None:
     """The line that divides a loss with the reduction of a mean by the number of samples."""
     whole = subject.batches[0]
     number = num_samples(whole) or 0
-    if number < 4 or (half := first(whole, number // 2)) is None:
+    if number < 4 or (half := first_samples(whole, number // 2)) is None:
         return None
     with subject.not_trained():
         places = [set(_divisions(subject.record(batch), num_samples(batch) or 0)) for batch in (whole, half)]

@@ -151,13 +151,13 @@ def _operands(record: Record) -> Iterator[tuple]:
 
 def _is_multiplied(record: Record, maker: Op) -> bool:
     """Whether the model multiplies something by a result as well, as by attention weights."""
-    made = list(maker.outputs)
-    for tensor in made:
+    tensors = list(maker.outputs)
+    for tensor in tensors:
         for taker in record.takers(tensor):
             if taker.name in _PRODUCTS and any(out.requires_grad for out in taker.outputs):
                 return True
             if taker.name in SHAPE_ONLY:
-                made += [out for out in taker.outputs if all(out is not known for known in made)]
+                tensors += [out for out in taker.outputs if all(out is not known for known in tensors)]
     return False
 
 
@@ -180,8 +180,8 @@ def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
     if softmax and (values.shape[dim] < 2 or ((values.sum(dim) - 1).abs() > 1e-3).any()):
         return None
     before = record.ancestors(values, lambda op, _: not any(isinstance(leaf, nn.Parameter) for leaf in op.inputs))
-    made = list(record.named("softmax" if softmax else "sigmoid"))
-    return next((op for op in reversed(made) if any(id(out) in before for out in op.outputs)), None)
+    activations = list(record.named("softmax" if softmax else "sigmoid"))
+    return next((op for op in reversed(activations) if any(id(out) in before for out in op.outputs)), None)
 
 
 def _line(subject: Subject, maker: Op) -> Place | None:

@@ -6,14 +6,14 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.supervised_step import goals
+from torchdoctor.evidence.supervised_step import supervised_losses
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
 from torchdoctor.findings import Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
-from torchdoctor.running.batches import first
+from torchdoctor.running.batches import first_samples
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.training import budget
+from torchdoctor.running.training import time_budget
 
 _STUCK, _LEARNED = 0.65, 0.4
 _ALIKE = 10  # times the plain loss, or a part of it; decibels beside a squared error: 100 times
@@ -32,8 +32,8 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches or not subject.model.automatic_optimization:
         return
-    batch, part = subject.batches[0], first(subject.batches[0], _SAMPLES)
-    if part is not None and subject.takes(part):
+    batch, part = subject.batches[0], first_samples(subject.batches[0], _SAMPLES)
+    if part is not None and subject.accepts(part):
         batch = part
     _leave_out_dropout(subject.model)
 
@@ -42,7 +42,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
         return subject.train(batch)
 
     def plain() -> Tensor | None:
-        losses = [goal.plain(goal.prediction).sum() for goal in goals(subject.record(batch).checked())]
+        losses = [each.standard(each.prediction).sum() for each in supervised_losses(subject.record(batch).checked())]
         return torch.stack(losses).sum() if losses else None
 
     loss, other = own(), subject.train(batch)  # the second goes on with other random numbers
@@ -63,7 +63,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {share:.2f} of the first, "
     message += f"where the plain loss reaches {plain_share:.2f}"
     fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
-    place = goals(subject.record(batch).checked())[-1].op.place
+    place = supervised_losses(subject.record(batch).checked())[-1].op.place
     yield Finding(LOSS_NOT_DECREASING, place, message, fix)
 
 
@@ -86,7 +86,7 @@ def _leave_out_dropout(model: nn.Module) -> None:
 def _learn(subject: Subject, compute: Callable[[], Tensor | None], aim: float) -> list[float]:
     """The losses of a training, until three are below the aim, as a share of the first; none without gradients."""
     weights = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
-    optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), budget(2.5)
+    optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), time_budget(2.5)
     with subject.dense_gradients():  # Adam takes no others
         while len(values) < _STEPS and not is_spent() and not (len(values) > 3 and max(values[-3:]) < aim * values[0]):
             optimizer.zero_grad()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import change, evaluated, mapped
+from torchdoctor.evidence.dependence import evaluation_step, map_tensors, relative_change
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
 from torchdoctor.findings import Finding
 from torchdoctor.probe import Probe
@@ -30,20 +30,20 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
     size = num_samples(batch)
     if size is None or size < _LOOKED_AT:
         return
-    before = evaluated(subject, batch, training=True)
-    found = [(number, loss) for number, loss in enumerate(before.losses) if _is_of_pairs(before, loss, size)]
-    if not found:
+    before = evaluation_step(subject, batch, training=True)
+    pair_losses = [(number, loss) for number, loss in enumerate(before.losses) if _is_of_pairs(before, loss, size)]
+    if not pair_losses:
         return
-    wrong = dict.fromkeys((number for number, _ in found), 0)
+    wrong = dict.fromkeys((number for number, _ in pair_losses), 0)
     for sample in range(_LOOKED_AT):
-        other = mapped(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
-        after = evaluated(subject, other, training=True).losses
-        for number, loss in found:
+        other = map_tensors(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
+        after = evaluation_step(subject, other, training=True).losses
+        for number, loss in pair_losses:
             place = _row_and_column(loss.prediction, after[number].prediction) if number < len(after) else None
             if place is None:
                 return
             wrong[number] += int(loss.target[place[0]]) != place[1]
-    number, loss = max(found, key=lambda item: wrong[item[0]])
+    number, loss = max(pair_losses, key=lambda item: wrong[item[0]])
     if wrong[number] * 2 > _LOOKED_AT:
         ancestors = before.record.ancestors(loss.prediction)
         orders = [op for op in before.record.named(*_ORDERS) if any(id(out) in ancestors for out in op.outputs)]
@@ -71,10 +71,10 @@ def _replaced(leaf: Tensor, sample: int) -> Tensor:
 
 def _row_and_column(before: Tensor, after: Tensor) -> tuple[int, int] | None:
     """The row and the column that changed, if one of each stands out."""
-    changed, found = change(before, after), []
+    changed, lines = relative_change(before, after), []
     for dim in (1, 0):
         (first, second), (number, _) = (part.tolist() for part in torch.topk(changed.sum(dim), 2))
         if first < _STANDS_OUT * second:
             return None
-        found.append(number)
-    return found[0], found[1]
+        lines.append(number)
+    return lines[0], lines[1]

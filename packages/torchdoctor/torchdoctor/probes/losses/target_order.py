@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import change, evaluated, with_a_copy
+from torchdoctor.evidence.dependence import evaluation_step, relative_change, with_duplicate
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
@@ -31,10 +31,10 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
     """
     batch = subject.batches[0]
     number = num_samples(batch) or 0
-    changed = with_a_copy(batch) if number >= 3 else None
-    if changed is None or not subject.takes(changed):  # an episode has as many samples of every class
+    changed = with_duplicate(batch) if number >= 3 else None
+    if changed is None or not subject.accepts(changed):  # an episode has as many samples of every class
         return
-    before, after = (evaluated(subject, each, training=True).losses for each in (batch, changed))
+    before, after = (evaluation_step(subject, each, training=True).losses for each in (batch, changed))
     changes = [(one, *_changes(one, two)) for one, two in zip(before, after, strict=False)]
     telling = [
         (loss, moved, wanted)
@@ -62,7 +62,7 @@ def _changes(one: Loss, two: Loss) -> tuple[Tensor, Tensor]:
     shapes = [(loss.op.name, loss.prediction.shape, loss.target.shape) for loss in (one, two)]
     if shapes[0] != shapes[1]:
         return torch.zeros(0, dtype=torch.bool), torch.zeros(0, dtype=torch.bool)
-    moved, wanted = change(one.prediction, two.prediction) > _CHANGED, one.target != two.target
+    moved, wanted = relative_change(one.prediction, two.prediction) > _CHANGED, one.target != two.target
     if one.kind == "classes" and moved.dim() > 1:
         wanted = wanted.any(1) if wanted.shape == moved.shape else wanted  # distributions
         moved = moved.any(1)

@@ -65,7 +65,7 @@ def target_range(subject: Subject) -> Iterator[Finding | str]:
                 f"{name} gives values {limits}; {outside:.0%} of the targets, {least:.3g} to {most:.3g}, are others"
             )
             fix = "return prediction  # as the last layer gives it, without an activation"
-            yield Finding(UNREACHABLE_TARGETS, origins.called(subject.model, maker), message, fix)
+            yield Finding(UNREACHABLE_TARGETS, origins.called_layer_line(subject.model, maker), message, fix)
             return
     yield "the last layer can reach the targets"
 

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import cut
+from torchdoctor.evidence.dependence import split_batch
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.batches import num_samples
-from torchdoctor.running.steps import supervised
+from torchdoctor.running.steps import supervised_positions
 from torchdoctor.running.subject import Subject
 
 UNEQUAL_ACCUMULATION = Defect(
@@ -32,7 +32,7 @@ def accumulation(subject: Subject) -> Iterator[Finding | str]:
     halves' by their numbers of labels, which is measured too, so that sums and losses divided by the step's own count
     are left alone. So is a module whose `weight(batch)` returns these numbers, by which Playbook weighs its batches.
     """
-    together = _together(subject)
+    together = _accumulated_batches(subject)
     batches = subject.batches[:together]
     if together < 2 or len(batches) < 2:
         return
@@ -58,7 +58,7 @@ PROBE = Probe(look=accumulation, defects=(UNEQUAL_ACCUMULATION,), needs=(Need.LI
 
 
 @dataclass
-class _Part:
+class _MicroBatch:
     """A batch of a step: its loss, the labels in it, the gradient of all weights, and the line of the loss."""
 
     loss: float
@@ -67,7 +67,7 @@ class _Part:
     place: Place | None
 
 
-def _together(subject: Subject) -> int:
+def _accumulated_batches(subject: Subject) -> int:
     """Batches of an optimizer step."""
     if subject.model.automatic_optimization:
         return int(subject.trainer.accumulate_grad_batches)
@@ -83,24 +83,24 @@ def _together(subject: Subject) -> int:
     return number if stepped else 0
 
 
-def _measured(subject: Subject, batch: Any) -> _Part | None:
+def _measured(subject: Subject, batch: Any) -> _MicroBatch | None:
     step = subject.backward(batch)
     if step.loss is None:
         return None
     for loss in step.losses:
-        moved = supervised(step, loss)
+        moved = supervised_positions(step, loss)
         if moved is not None and moved.any():
             weights = [weight for weight in subject.model.parameters() if weight.requires_grad]
             grads = [(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in weights]
-            return _Part(float(step.loss), int(moved.sum()), torch.cat(grads).double(), loss.op.place)
+            return _MicroBatch(float(step.loss), int(moved.sum()), torch.cat(grads).double(), loss.op.place)
     return None
 
 
-def _is_mean(subject: Subject, batch: Any, whole: _Part) -> bool:
+def _is_mean(subject: Subject, batch: Any, whole: _MicroBatch) -> bool:
     number = num_samples(batch) or 0
     if number < 2:
         return False
-    one, two = (_measured(subject, half) for half in cut(batch, number // 2))
+    one, two = (_measured(subject, half) for half in split_batch(batch, number // 2))
     if one is None or two is None or one.count + two.count != whole.count:
         return False
     mean = (one.loss * one.count + two.loss * two.count) / whole.count

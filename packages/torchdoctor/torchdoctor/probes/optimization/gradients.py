@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.initial_values import gain, initialisation
+from torchdoctor.evidence.initial_values import initialisation_line, rms_gain
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
@@ -88,7 +88,7 @@ def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
             defect = replace(defect, severity="advice", impact="Steps that are no multiple of the gradient hide it.")
             message += f"; {type(subject.trainer.optimizers[0]).__name__} trains all the same"
         return Finding(defect, _stretching(subject), message, fix)
-    if is_deep and 0 < ratio < _VANISHED and _stays(subject, weights):
+    if is_deep and 0 < ratio < _VANISHED and _is_lasting(subject, weights):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}, {depth - 1} layers later"
         place, reason, fix = _shrinking(subject, first)
         return Finding(VANISHING_GRADIENT, place, message + reason, fix)
@@ -138,7 +138,7 @@ def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
     register = nn.modules.module
     hooks += [register.register_module_forward_pre_hook(enter), register.register_module_forward_hook(note_call)]
     torch.manual_seed(0)
-    loss = _go_backwards(subject, batch, weights)
+    loss = _backward_step(subject, batch, weights)
     for hook in hooks:
         hook.remove()
     subject.model.zero_grad()
@@ -156,7 +156,7 @@ def _has_gates(subject: Subject) -> bool:
     return is_by_hand or any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in subject.model.modules())
 
 
-def _go_backwards(subject: Subject, batch: Any, weights: set[int]) -> float:
+def _backward_step(subject: Subject, batch: Any, weights: set[int]) -> float:
     """Runs a step with its backward passes, and returns the largest loss that these weights have a part in."""
     losses = [0.0]
 
@@ -176,7 +176,7 @@ def _size(layers: list[tuple[str, float]]) -> float:
     return sum(norm for _, norm in layers)
 
 
-def _stays(subject: Subject, weights: set[int]) -> bool:
+def _is_lasting(subject: Subject, weights: set[int]) -> bool:
     """Whether the first gradient is still as small after some steps; not if these take too long."""
 
     def later() -> float:
@@ -205,7 +205,7 @@ def _clips(subject: Subject) -> bool:
 def _stretching(subject: Subject) -> Place | None:
     """A loop that calls one layer many times, or the initialisation of the weight that stretches a vector the most."""
     matrices = [
-        (gain(weight), module, name)
+        (rms_gain(weight), module, name)
         for module in subject.model.modules()
         for name, weight in module.named_parameters(recurse=False)
         if weight.dim() > 1 and not isinstance(module, nn.Embedding)
@@ -213,7 +213,7 @@ def _stretching(subject: Subject) -> Place | None:
     most, layer, name = max(matrices, key=lambda item: item[0], default=(0.0, subject.model, ""))
     looped = _looped(subject) if most < _STRETCH else None
     own = source.assignment(layer, name) if source.definition(type(layer)) is not None else None
-    return looped or own or initialisation(subject.model, layer)
+    return looped or own or initialisation_line(subject.model, layer)
 
 
 def _looped(subject: Subject) -> Place | None:
@@ -228,14 +228,14 @@ def _looped(subject: Subject) -> Place | None:
 def _shrinking(subject: Subject, first: str) -> tuple[Place | None, str, str]:
     """The line, the reason and the fix: weights that shrink what passes, or activations that saturate."""
     for module in subject.model.modules():
-        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and (factor := gain(module.weight)) < _SHRINK:
-            place = initialisation(subject.model, module)
+        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and (factor := rms_gain(module.weight)) < _SHRINK:
+            place = initialisation_line(subject.model, module)
             return place, f"; weights shrink what passes to {factor:.2g}", "nn.init.kaiming_normal_(layer.weight)"
     step = subject.step()
     squashing = [op for op in step.record.named(*_SQUASHING) if op.direct and step.is_from_data(op.inputs[0])]
     if len(squashing) >= _DEPTH - 1:
         op = squashing[0]
         fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
-        return origins.called(subject.model, op), f"; {op.name} passes a part of it in every layer", fix
+        return origins.called_layer_line(subject.model, op), f"; {op.name} passes a part of it in every layer", fix
     layer = dict(subject.model.named_modules()).get(first, subject.model)
     return origins.layer(subject.model, layer), "", "x = x + layer(norm(x))  # residual connections, with nn.LayerNorm"

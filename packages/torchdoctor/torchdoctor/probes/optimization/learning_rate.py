@@ -9,12 +9,12 @@ from statistics import fmean, median
 import torch
 
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.supervised_step import goals
+from torchdoctor.evidence.supervised_step import supervised_losses
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.training import peaks, train
+from torchdoctor.running.training import peak_rates, train
 
 LEARNING_RATE_TOO_HIGH = Defect(
     "learning-rate-too-high",
@@ -50,11 +50,11 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     it 1e-3 the loss falls. Or values start so far from their labels that the mean of these is 100 000 steps away, and a
     rate a hundred times as high gains ten times as much: targets of another scale than the rate.
     """
-    rates = peaks(subject)
+    rates = peak_rates(subject)
     if not any(rates) or not subject.batches:
         return
-    quick = _run(subject, _QUICK, 1.0)
-    start, level, changes = quick["start"], _level(quick["losses"]), quick["changes"]
+    quick = _forked_training(subject, _QUICK, 1.0)
+    start, level, changes = quick["start"], _final_loss(quick["losses"]), quick["changes"]
     if not start or not all(map(math.isfinite, start)):
         return
     # a loss around zero, or of players against each other, need not fall: it may only stay a number
@@ -94,17 +94,21 @@ PROBE = Probe(
 def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> tuple[str, float]:
     """What shows that the rate is too high, and the share of it that is not; an empty text if nothing does."""
     if base is None:
-        calm = [scale for scale in (0.1, 0.01) if math.isfinite(_level(_run(subject, _QUICK, scale)["losses"]))]
+        calm = [
+            scale
+            for scale in (0.1, 0.01)
+            if math.isfinite(_final_loss(_forked_training(subject, _QUICK, scale)["losses"]))
+        ]
         is_found = bool(calm) and not math.isfinite(reached)
         return (f"the loss becomes {reached}, at {calm[0]:g} of it it does not", calm[0]) if is_found else ("", 0.0)
     if math.isfinite(reached):
-        losses = _run(subject, _LONG, 1.0)["losses"]
+        losses = _forked_training(subject, _LONG, 1.0)["losses"]
         if len(losses) < _FEWEST and math.isfinite(losses[-1]) and change <= _THROWN:
             return "", 0.0  # steps take so long that these are the first, where a loss may rise
-        reached = _settled(losses) / base
+        reached = _settled_loss(losses) / base
     smaller: list[tuple[float, float]] = []  # what the loss comes to, and the share of the rate
     for scale in (0.1, 0.01, 0.001):
-        smaller.append((_level(_run(subject, _LONG, scale)["losses"]) / base, scale))
+        smaller.append((_final_loss(_forked_training(subject, _LONG, scale)["losses"]) / base, scale))
         if smaller[-1][0] < 0.5:
             break
     least, scale = min((pair for pair in smaller if math.isfinite(pair[0])), default=(math.inf, 0.0))
@@ -123,7 +127,7 @@ def _is_too_low(subject: Subject, change: float, base: float | None, reached: fl
         return change < _STILL / 10
 
     def faster(aim: float) -> float:
-        return _level(_run(subject, _LONG, aim / change)["losses"]) / base
+        return _final_loss(_forked_training(subject, _LONG, aim / change)["losses"]) / base
 
     if change < _STILL:  # rounding hides how small the smallest steps are
         return any(faster(aim) < 0.97 for aim in (_USUAL, 10 * _USUAL))
@@ -140,11 +144,11 @@ def _steps_to_mean(subject: Subject) -> float:
         return 0.0
 
     def gains(scale: float, *lengths: int) -> list[tuple[int, float]]:
-        taken, found = 0, []
+        taken, gains_by_step = 0, []
         for steps in lengths:
             taken += len(train(subject, steps - taken, _LIMIT_S, scale, _RAMP))
-            found.append((taken, first - _distance(subject)))
-        return found
+            gains_by_step.append((taken, first - _distance(subject)))
+        return gains_by_step
 
     (early, gain), (late, more) = sandbox.call(lambda: gains(1.0, _QUICK, _LONG), 20.0)
     [(steps, faster)] = sandbox.call(lambda: gains(100.0, _QUICK), 20.0)
@@ -157,12 +161,12 @@ def _steps_to_mean(subject: Subject) -> float:
 def _distance(subject: Subject) -> float:
     """The loss of values over that of their labels' mean, over all probe batches; 0 if the step has no such labels."""
     steps = (subject.record(batch).checked() for batch in subject.batches)  # anew: a training may lie between
-    found = [goal for step in steps for goal in goals(step) if goal.kind == "regression"]
-    ignorant = sum(float(goal.plain(goal.ignorant).sum()) for goal in found)
-    return sum(float(goal.plain(goal.prediction.detach()).sum()) for goal in found) / ignorant if ignorant else 0.0
+    losses = [each for step in steps for each in supervised_losses(step) if each.kind == "regression"]
+    baseline = sum(float(each.standard(each.baseline).sum()) for each in losses)
+    return sum(float(each.standard(each.prediction.detach()).sum()) for each in losses) / baseline if baseline else 0.0
 
 
-def _run(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
+def _forked_training(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
     """Of a training in a copy of the process: the losses before it and in it, the largest change by optimizer."""
     return sandbox.call(lambda: _training(subject, steps, scale), 20.0)
 
@@ -200,14 +204,14 @@ def _start(subject: Subject) -> list[float]:
     return []
 
 
-def _level(losses: list[float]) -> float:
+def _final_loss(losses: list[float]) -> float:
     """The mean of the last eight, or what is no number."""
     return fmean(losses[-8:]) if losses and math.isfinite(losses[-1]) else math.nan
 
 
-def _settled(losses: list[float]) -> float:
+def _settled_loss(losses: list[float]) -> float:
     """What a training comes to: its last losses, unless most of its second half is lower and these stand out."""
-    last = _level(losses)
+    last = _final_loss(losses)
     return min(last, median(losses[len(losses) // 2 :])) if math.isfinite(last) else last
 
 

@@ -12,11 +12,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.planned_rates import is_followed, made_for_epochs, next_rates
+from torchdoctor.evidence.planned_rates import can_be_followed, made_for_epochs, next_rates
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import RATE_FOR_FACTOR, rate_for_factor
 
@@ -76,13 +76,13 @@ def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         return
     if _is_never_stepped(subject):
         fix = 'return {"optimizer": optimizer, "lr_scheduler": scheduler}  # manual optimization: scheduler.step()'
-        place = _place(subject, origins.living(LRScheduler))
+        place = _place(subject, origins.living_objects(LRScheduler))
         if place is not None and _is_switched_off(place):
             return
         yield Finding(SCHEDULER_CADENCE, place, "a schedule is made, and never stepped in two epochs", fix)
     elif subject.trainer.lr_scheduler_configs:
         followed = [
-            scheduler for scheduler, by in stepped if by and (by == "epoch" or is_followed(scheduler, per_epoch))
+            scheduler for scheduler, by in stepped if by and (by == "epoch" or can_be_followed(scheduler, per_epoch))
         ]
         if len(followed) == len(subject.trainer.lr_scheduler_configs):
             yield "schedules are stepped as they are meant"
@@ -122,8 +122,8 @@ def _changed_twice(subject: Subject) -> Any:
 
 def _ignored(subject: Subject) -> Iterator[Finding]:
     """What stands beside "lr_scheduler" and would change how often it is stepped, if it stood inside."""
-    made: Any = subject.model.configure_optimizers()
-    for entry in made if isinstance(made, list | tuple) else [made]:
+    returned: Any = subject.model.configure_optimizers()
+    for entry in returned if isinstance(returned, list | tuple) else [returned]:
         inner = entry.get("lr_scheduler") if isinstance(entry, dict) else None
         if inner is None:
             continue
@@ -161,7 +161,7 @@ def _stepped(subject: Subject) -> list[tuple[Any, str]]:
         regular = [isinstance(each.scheduler, LRScheduler) and each.frequency == 1 for each in configs]
         intervals = [each.interval if is_regular else "" for each, is_regular in zip(configs, regular, strict=True)]
     else:
-        counts = sandbox.attempt(lambda: watched(subject, _Watch).counts, _WATCHED_S, [])
+        counts = sandbox.attempt(lambda: rehearsal_notes(subject, _Watch).counts, _WATCHED_S, [])
         columns = list(zip(*counts, strict=True)) if counts and len(counts[0]) == len(configs) else [()] * len(configs)
         intervals = [_interval(column) for column in columns]
     waits = [isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) for scheduler in schedulers]
@@ -180,7 +180,7 @@ def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int) ->
     """What a schedule does that it cannot have been made for."""
     if interval == "epoch":
         return _by_epoch(subject, scheduler, per_epoch)
-    is_told = interval == "step" and is_followed(scheduler, per_epoch)
+    is_told = interval == "step" and can_be_followed(scheduler, per_epoch)
     return made_for_epochs(scheduler, per_epoch, subject.settings.get("max_epochs")) if is_told else None
 
 
@@ -237,18 +237,20 @@ def _is_never_stepped(subject: Subject) -> bool:
     groups = [group for optimizer in subject.trainer.optimizers for group in optimizer.param_groups]
     if not any("initial_lr" in group for group in groups):  # which schedules write
         return False
-    counts = watched(subject, _Watch).counts
+    counts = rehearsal_notes(subject, _Watch).counts
     return all(count == counts[0] for count in counts)
 
 
 def _is_switched_off(place: Place) -> bool:
     """Whether code in a comment of the same function has what is made here: `return [optimizer]  # , [schedule]`."""
     function = source.function_at(place) or ast.Pass()
-    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
     lines = [Place(place.file, line).code for line in range(place.line, getattr(function, "end_lineno", 0) + 1)]
     comments = [line.partition("#")[2].strip(" ,") for line in lines]
     codes = [text for text in comments if source.is_code(text)]
-    return any(re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in made for text in codes)
+    return any(
+        re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in assignments for text in codes
+    )
 
 
 class _Watch(Watch):
@@ -259,7 +261,7 @@ class _Watch(Watch):
         self.counts: list[list[int]] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        schedules = [item for item in origins.living(LRScheduler) if item.optimizer in trainer.optimizers]
+        schedules = [item for item in origins.living_objects(LRScheduler) if item.optimizer in trainer.optimizers]
         self.counts.append([item.last_epoch for item in schedules])
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.dependence import change, row_alone
-from torchdoctor.evidence.tokens import filler, tokens_read
+from torchdoctor.evidence.dependence import relative_change, repeat_row
+from torchdoctor.evidence.tokens import padding_token, tokens_read
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import Op, Record, tensors
@@ -64,7 +64,7 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
             piece, other = _run(module, tokens[:, start:stop], **({} if cache is None else {argument: cache}))
             if one is None or other is None:
                 return
-            worst = change(one[:, start:], other).max().item()
+            worst = relative_change(one[:, start:], other).max().item()
             if worst > _CHANGED:
                 message = (
                     f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores "
@@ -82,7 +82,7 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
 
 
 def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
-    front = filler(read.flip(1))
+    front = padding_token(read.flip(1))
     if front is None:
         return
     lengths = (read != front).sum(1)
@@ -92,7 +92,7 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
 
     def run(start: int) -> tuple[Record, Tensor | None]:
-        cut_args, cut_kwargs = row_alone((args, kwargs), row, num, total, slice(start, None))
+        cut_args, cut_kwargs = repeat_row((args, kwargs), row, num, total, slice(start, None))
         return _run(module, *cut_args, **cut_kwargs)
 
     try:
@@ -101,9 +101,10 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
     if one is None or other is None:
         return
-    worst = change(one[:, -length:], other).max().item()
+    worst = relative_change(one[:, -length:], other).max().item()
     by_last, by_padding = (
-        _felt(module, lambda: run(0)[1], one, places) for places in (slice(total - 1, total), slice(total - length))
+        _sensitivity_per_position(module, lambda: run(0)[1], one, places)
+        for places in (slice(total - 1, total), slice(total - length))
     )
     if by_last is not None and by_last[:-1].max() > _CHANGED:
         return  # it reads both ways
@@ -117,7 +118,9 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
     yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length), message, fix)
 
 
-def _felt(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, places: slice) -> Tensor | None:
+def _sensitivity_per_position(
+    module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, places: slice
+) -> Tensor | None:
     """How much noise in what is embedded at some places changes the scores at each (T,); None if nothing embeds."""
 
     def disturb(_: nn.Module, __: Any, out: Tensor) -> Tensor:
@@ -132,7 +135,7 @@ def _felt(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, p
     other = run()
     for hook in hooks:
         hook.remove()
-    return change(scores, other).amax((0, 2)) if disturbed and other is not None else None
+    return relative_change(scores, other).amax((0, 2)) if disturbed and other is not None else None
 
 
 def _run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Record, Tensor | None]:
@@ -171,6 +174,6 @@ def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
             for dim, size in enumerate(after.shape):
                 if last.shape[dim] > size == length:
                     last = last.narrow(dim, last.shape[dim] - length, length)
-            if last.shape == after.shape and last.dim() and (change(last, after) > _CHANGED).any():
+            if last.shape == after.shape and last.dim() and (relative_change(last, after) > _CHANGED).any():
                 return op.place
     return None

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.dependence import change, first_where
-from torchdoctor.evidence.samples import copies, leaves, size, train_loaders
-from torchdoctor.evidence.tokens import shift
+from torchdoctor.evidence.dependence import first_violation, relative_change
+from torchdoctor.evidence.samples import dataset_size, leaves, target_paths, train_loaders
+from torchdoctor.evidence.tokens import target_shift
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.losses import Loss
@@ -47,7 +47,7 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
     if step.error is not None:  # detectors have no loss in evaluation mode
         return
     for loss, call, read in _pairs(step):
-        axis, later_by = shift(read, loss)
+        axis, later_by = target_shift(read, loss)
         if later_by is None:
             continue
         half = read.shape[axis] // 2
@@ -82,7 +82,7 @@ def _pairs(step: Step) -> Iterator[tuple[Loss, Call, Tensor]]:
         for module, arguments, result in step.record.calls:
             results = tensors(result)  # beside the scores, maps of attention have a dimension of time as well
             known = {id(leaf) for leaf in results}
-            before = step.record.ancestors(loss.prediction, lambda _, made, known=known: id(made) not in known)
+            before = step.record.ancestors(loss.prediction, lambda _, output, known=known: id(output) not in known)
             lead = [number for number, leaf in enumerate(results) if id(leaf) in before]
             for read in tensors(arguments):
                 if read.dim() > 1 and next(nn.Module.parameters(module), None) is not None:
@@ -91,8 +91,8 @@ def _pairs(step: Step) -> Iterator[tuple[Loss, Call, Tensor]]:
 
 def _made_twice(subject: Subject, loss: Loss) -> Place | None:
     """Where a sample's target is made, if the data has what is read and the target as two things."""
-    paths = copies(loss, subject.batches[0])
-    loaders = [loader for loader in train_loaders(subject) if size(loader.dataset)]
+    paths = target_paths(loss, subject.batches[0])
+    loaders = [loader for loader in train_loaders(subject) if dataset_size(loader.dataset)]
     if len(paths) < 2 or not loaders:
         return None
     target = leaves(loaders[0].dataset[0]).get(paths[-1], torch.empty(0)).numpy()
@@ -117,8 +117,8 @@ def _with_others(
         for args, kwargs in (arguments, changed):
             torch.manual_seed(0)
             with Record() as record:
-                given = tensors(module(*args, **kwargs))
-            results.append([given[number] for number in lead] or given)
+                outputs = tensors(module(*args, **kwargs))
+            results.append([outputs[number] for number in lead] or outputs)
             records.append(record)
     pairs = zip(*results, strict=True)
     return [part for one, two in pairs for part in _over_time(one, two, len(read), length, axis)], records
@@ -133,28 +133,28 @@ def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) 
     if axis == 1 and all(leaf.dim() > 1 and len(leaf) == num * length for leaf in (before, after)):  # for the loss
         by_sample = [leaf.unflatten(0, (num, length)) for leaf in (before, after)]
         by_time = [leaf.unflatten(0, (length, num)).transpose(0, 1) for leaf in (before, after)]
-        before, after = min(by_sample, by_time, key=lambda pair: change(*pair)[:, : length // 2].max().item())
+        before, after = min(by_sample, by_time, key=lambda pair: relative_change(*pair)[:, : length // 2].max().item())
     lengths = (length, length - 1)  # the module may cut the last element itself
     times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] in lengths]
     if times and before.shape == after.shape and len(before) == num and before.is_floating_point():
-        changed = change(before, after)
+        changed = relative_change(before, after)
         yield min((changed.movedim(dim, 0) for dim in times), key=lambda part: part[: length // 2].max().item())
 
 
 def _leak_line(subject: Subject, records: list[Record], half: int, length: int) -> Place | None:
     """The first call that lets the future in, or the layer if it is a convolution: its padding does."""
-    leaking = first_where(*records, breaks=lambda one, other: _lets_in(one, other, half, length))
+    leaking = first_violation(*records, breaks=lambda one, other: _leaks_future(one, other, half, length))
     place = leaking and leaking.place
     layers = [op.module for op in records[0].ops if op.place == place and op.name.startswith("conv") and op.module]
     return (origins.layer(subject.model, layers[0]) if layers else None) or place
 
 
-def _lets_in(one: Op, other: Op, half: int, length: int) -> bool:
+def _leaks_future(one: Op, other: Op, half: int, length: int) -> bool:
     """Whether a change of the second half stands, in a result, in the first half of every dimension of time."""
     for before, after in zip(one.outputs[:1], other.outputs[:1], strict=False):
         if before.shape != after.shape or not before.is_floating_point():
             continue
-        changed = change(before, after) > _LEAK
+        changed = relative_change(before, after) > _LEAK
         dims = [dim for dim, size in enumerate(before.shape) if size == length]
         if dims and all(changed.narrow(dim, 0, half).any() for dim in dims):
             return True

@@ -11,12 +11,12 @@ from torch.utils import _pytree as pytree
 
 from torchdoctor.evidence import replay
 from torchdoctor.evidence.samples import train_loaders
-from torchdoctor.evidence.tokens import filler, shift, tokens_read
+from torchdoctor.evidence.tokens import padding_token, target_shift, tokens_read
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.losses import Loss
 from torchdoctor.running.record import tensors
-from torchdoctor.running.steps import Step, supervised
+from torchdoctor.running.steps import Step, supervised_positions
 from torchdoctor.running.subject import Subject
 
 NO_SUPERVISED_TOKENS = Defect(
@@ -101,10 +101,10 @@ def _ignored(loss: Loss) -> int:
 def _parts(subject: Subject) -> Iterator[Finding | str]:
     step = subject.backward(subject.batches[0])
     for loss in step.losses:
-        moved = supervised(step, loss)
-        read = next((leaf for leaf in tokens_read(step.record) if shift(leaf, loss)[1] == 1), None)
+        moved = supervised_positions(step, loss)
+        read = next((leaf for leaf in tokens_read(step.record) if target_shift(leaf, loss)[1] == 1), None)
         if moved is not None and read is None:
-            yield from _written(step, loss, moved)
+            yield from _labelled_padding(step, loss, moved)
         if moved is None or read is None:
             continue
         moved, target = moved.reshape(len(read), -1), loss.target.reshape(len(read), -1)  # (B, T)
@@ -115,8 +115,8 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
             )
             fix = "labels = labels.masked_fill(~is_answer, -100)"
             yield Finding(PROMPT_IN_LOSS, loss.op.place, message, fix)
-        end = filler(target)
-        if end is None or filler(F.pad(read, (0, 1), value=end)) != end:
+        end = padding_token(target)
+        if end is None or padding_token(F.pad(read, (0, 1), value=end)) != end:
             return  # a token like others, which the text has before its end as well
         padded_share = _share_of_padding(moved, target, end)
         if padded_share > _PADDING:
@@ -126,11 +126,11 @@ def _parts(subject: Subject) -> Iterator[Finding | str]:
         return
 
 
-def _written(step: Step, loss: Loss, moved: Tensor) -> Iterator[Finding]:
+def _labelled_padding(step: Step, loss: Loss, moved: Tensor) -> Iterator[Finding]:
     """Padding among the labels where these are sequences (B, T) of the batch that end with it, at several lengths."""
     for leaf in tensors(step.batch):
         is_target = leaf.dim() == 2 and leaf.dtype == torch.int64 and torch.equal(leaf.flatten(), loss.target.flatten())
-        end = filler(leaf) if is_target else None
+        end = padding_token(leaf) if is_target else None
         if end is None or len((leaf != end).sum(1).unique()) < _LENGTHS:
             continue
         share = _share_of_padding(moved.reshape(leaf.shape), leaf, end)
@@ -146,8 +146,8 @@ def _share_of_padding(moved: Tensor, target: Tensor, end: int) -> float:
 
 def _padding(loss: Loss, share: float, end: int | None) -> Finding:
     message = f"{share:.0%} of the labels with a gradient are padding ({end})"
-    given = "logits" if loss.prediction.dim() == 2 else "logits.flatten(0, 1)"
-    fix = f"loss = F.cross_entropy({given}, labels.flatten(), ignore_index={end})"
+    logits = "logits" if loss.prediction.dim() == 2 else "logits.flatten(0, 1)"
+    fix = f"loss = F.cross_entropy({logits}, labels.flatten(), ignore_index={end})"
     return Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
 
 
