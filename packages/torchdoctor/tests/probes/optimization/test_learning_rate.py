@@ -65,5 +65,5 @@ def test_a_rise_in_the_first_steps_alone_is_no_divergence(
 
     monkeypatch.setattr(learning_rate, "_forked_training", run)
     subject = Subject(Classifier(), None, [])  # type: ignore[arg-type]  # its training is made up
-    text, scale = _too_high(subject, base=2.0, reached=3.5, change=0.5)
+    text, scale = _too_high(subject, base=2.0, reached=3.5, change=0.5, thrown=3.0, diverged=2.0)
     assert (bool(text), scale) == (is_found, 0.1 if is_found else 0.0)

@@ -23,13 +23,12 @@ EVAL_AUGMENTATION = Defect(
 )
 
 _ITEMS = 24
-_SHARE = 0.1  # of the samples that change
 _NUM_MASK_VALUES = 8  # a mask has no more different values
 
 Sample = dict[str, Tensor]  # leaves by path
 
 
-def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
+def eval_augmentation(subject: Subject, share: float = 0.1) -> Iterator[Finding | str]:
     """Reads 24 validation and test samples under two seeds: augmentation changes a leaf of more than 10 % of them.
 
     Random inputs belong to some tasks: pairs of views, inputs to be restored, masked tokens, sampled negatives. So
@@ -37,6 +36,10 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
     or turns its sign, and a target of the same shape alike.
 
     The place is the line that made the validation data, or the line of the collation or the hook that draws.
+
+    Args:
+        subject: the training that has just begun.
+        share: of the samples that change.
     """
     looked, same = False, True
     for kind in ("val", "test"):
@@ -46,7 +49,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
             for through, read in _ways(subject, loader, numbers) if numbers else ():
                 first, second = (_seeded(seed, read) for seed in (1, 2))
                 same &= all(map(_are_same, first, second))
-                if (augmented := _augmented(subject, first, second)) is not None:
+                if (augmented := _augmented(subject, first, second, share)) is not None:
                     path, changed = augmented
                     message = f"{changed} of {len(numbers)} {kind} samples are another input each time they are read"
                     yield Finding(
@@ -83,14 +86,14 @@ def _rows(batch: Any) -> list[Sample]:
     return [{path: leaf[row] for path, leaf in tensors.items()} for row in range(number)]
 
 
-def _augmented(subject: Subject, first: list[Sample], second: list[Sample]) -> tuple[str, int] | None:
+def _augmented(subject: Subject, first: list[Sample], second: list[Sample], share: float) -> tuple[str, int] | None:
     """The largest leaf that augmentation changes, and in how many samples."""
     if not first:
         return None
     sample = first[0]
     pairs = {path: [(a[path], b[path]) for a, b in zip(first, second, strict=True) if path in b] for path in sample}
     changes = {path: sum(not _is_equal(a, b) for a, b in pairs[path]) for path in sample}
-    inputs = [path for path in sample if changes[path] > _SHARE * len(first) and sample[path].numel() > 1]
+    inputs = [path for path in sample if changes[path] > share * len(first) and sample[path].numel() > 1]
     if not inputs:
         return None
     main = max(inputs, key=lambda path: sample[path].numel())

@@ -29,8 +29,6 @@ UNNORMALIZED_INPUT = Defect(
     shown_by=Evidence("measured", "the inputs of the first layer were measured"),
 )
 
-LARGE = 10.0
-_SMALL = 0.01  # of each channel; pixels of 0 to 1 have 0.1 and more
 _NUM_BATCHES = 3
 _LITTLE = 0.3  # change of predictions by half of a batch's values: up to 0.21 where norms follow, else 0.54 and more
 _SAME = 0.01  # of the losses of a batch and a smaller one
@@ -41,7 +39,7 @@ _NORMS |= {"norm", "vector_norm", "std", "std_mean", "var", "var_mean", "rsqrt"}
 _LAYERS = {*CONVOLUTIONS, *RECURRENT, *_PRODUCTS, "linear", "bilinear"}
 
 
-def input_scale(subject: Subject) -> Iterator[Finding | str]:
+def input_scale(subject: Subject, large: float = 10.0, small: float = 0.01) -> Iterator[Finding | str]:
     """Measures every channel of what comes from the batch to a layer with trainable weights, before any other layer.
 
     The threshold is a root mean square of 10 in a channel, in each of three batches: standardised data have 1, pixels
@@ -50,6 +48,11 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     layer does, this is advice; where no labels are classes, and they leave the loss, a forecast has a relative error,
     and this is by design. Inputs below 0.01 that no norm scales up are advice, and a warning where images seem to be
     divided by 255 a second time. LeCun et al. 1998, "Efficient BackProp", section 4.3, for why the scale matters.
+
+    Args:
+        subject: the training that has just begun.
+        large: root mean square of a channel above which inputs are reported.
+        small: the same below which they are; pixels of 0 to 1 have 0.1 and more.
     """
     sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
@@ -62,12 +65,12 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             entries[key] = op, x, leaf
     for key, (op, x, leaf) in entries.items():
         size, low, high = min(sizes[key]), x.min().item(), x.max().item()
-        if size > LARGE and np.isfinite(sizes[key]).all():
+        if size > large and np.isfinite(sizes[key]).all():
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             message += " in a channel" if key[1] > 1 else ""
             is_pixels = low >= 0 and 100 < high <= 255
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
-            fix += "; and so the targets, which are as large" if _has_large_targets(subject) else ""
+            fix += "; and so the targets, which are as large" if _has_large_targets(subject, large) else ""
             is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
             defect, effect = UNNORMALIZED_INPUT, _effect_of(subject, 0.5) if is_scalable else ""
             if effect == "none":
@@ -76,7 +79,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
             if effect != "in proportion":
                 yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
                 return
-        elif 0 < max(sizes[key]) < _SMALL and leaf.is_floating_point() and _effect_of(subject, 1 / size) != "none":
+        elif 0 < max(sizes[key]) < small and leaf.is_floating_point() and _effect_of(subject, 1 / size) != "none":
             message = f"{op.name} gets inputs between {low:.2g} and {high:.2g}, with a root mean square of {size:.2g}"
             is_divided_twice = op.name in CONVOLUTIONS and low >= 0 and 0.5 < high * 255 < 1.01
             defect = replace(UNNORMALIZED_INPUT, impact="The network hardly sees its inputs beside its biases.")
@@ -92,9 +95,9 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
 PROBE = Probe(look=input_scale, defects=(UNNORMALIZED_INPUT,))
 
 
-def _has_large_targets(subject: Subject) -> bool:
+def _has_large_targets(subject: Subject, large: float) -> bool:
     targets = [loss.target for loss in subject.attempt().losses if loss.kind == "regression"]
-    return any(_root_mean_square(target.detach().numpy()) > LARGE for target in targets)
+    return any(_root_mean_square(target.detach().numpy()) > large for target in targets)
 
 
 def _effect_of(subject: Subject, factor: float) -> str:

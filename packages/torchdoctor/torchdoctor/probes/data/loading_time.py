@@ -23,12 +23,12 @@ SLOW_LOADER = Defect(
     shown_by=Evidence("measured", "batches and training steps were timed"),
 )
 
-_RATIO, _LEAST_S = 8.0, 0.015
-_LONG_RATIO, _LONG_S = 3.0, 0.05  # batches this long are worth a word sooner
 _TIMES = 6
 
 
-def loading_time(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def loading_time(
+    subject: Subject, ratio: float = 8.0, least_s: float = 0.015, long_ratio: float = 3.0, long_s: float = 0.05
+) -> Iterator[Finding | str | NotLookedAt]:
     """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
 
     One that takes 3 steps and 50 ms makes it wait for three quarters. What lies between that and one step is not called
@@ -37,21 +37,28 @@ def loading_time(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     Slow batches are read six times and the fastest counts: another program may slow the machine for a while, and a data
     set may keep what it has read. Workers share the time between them; samples that the model itself takes part in, as
     played episodes, are beyond them.
+
+    Args:
+        subject: the training that has just begun.
+        ratio: steps that a batch takes.
+        least_s: seconds that it takes then.
+        long_ratio: steps that a long batch takes.
+        long_s: seconds of a long batch.
     """
     step = _step(subject)
     for loader in train_loaders(subject) if step else ():
         workers = max(1, loader.num_workers)
-        seconds = _fastest(_fetch(loader), _LONG_RATIO * step * workers)
+        seconds = _fastest(_fetch(loader), long_ratio * step * workers)
         if not seconds:
             yield NotLookedAt(SLOW_LOADER, "no batch could be read on its own")
             continue
         share = seconds / workers
         times = f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
-        if share < max(_LEAST_S, step):
+        if share < max(least_s, step):
             yield times
             continue
-        limits = (_RATIO, _LEAST_S), (_LONG_RATIO, _LONG_S)
-        if not any(share >= max(ratio * step, least * load_factor()) for ratio, least in limits):
+        limits = (ratio, least_s), (long_ratio, long_s)
+        if not any(share >= max(steps * step, least * load_factor()) for steps, least in limits):
             yield NotLookedAt(SLOW_LOADER, f"{times} on this machine, which says little of one with an accelerator")
             continue
         if _asks_model(subject, _fetch(loader)):

@@ -29,12 +29,11 @@ MISALIGNED_LABELS = Defect(
 _SECONDS = 0.3
 _LISTED = (*ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir", "glob", "rglob", "set")
 _AS_IN_THE_END = 0.95  # of the labels beside the same inputs
-_WEAK = 6.0  # standard deviations over chance
 
 Beside = tuple[float, float | None]  # how strongly labels are told from inputs; the share that the training's are
 
 
-def misaligned(subject: Subject) -> Iterator[Finding | str]:
+def misaligned(subject: Subject, deviations: float = 6.0) -> Iterator[Finding | str]:
     """Asks two simple learners whether inputs tell anything of labels; if not, whether the same inputs once did.
 
     Nearest neighbours and a linear fit predict the training labels from the inputs. Where they hardly do better than
@@ -47,6 +46,10 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
 
     Before that, a collate function of the user's own gets some samples together and each alone: what it puts in another
     order, it must put in the same order everywhere.
+
+    Args:
+        subject: the training that has just begun.
+        deviations: standard deviations over chance that inputs tell nothing below.
     """
     for loader in train_loaders(subject):
         if (paths := reordered_fields(loader)) is not None:
@@ -58,11 +61,11 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
     if training is None:
         return
     final = association_strength(features(training.inputs), training.labels)
-    if final > _WEAK:
+    if final > deviations:
         strength = f"{final:.0f} standard deviations over chance" if math.isfinite(final) else "of every sample"
         yield f"inputs tell of labels ({strength})"
         return
-    associated, place = _disordering_line(subject, training)
+    associated, place = _disordering_line(subject, training, deviations)
     counts = np.unique(training.labels, return_counts=True)[1]
     chance = counts.max() / counts.sum()
     if (
@@ -109,7 +112,7 @@ def _training(subject: Subject) -> Training | None:
     return Training(x, y, None if known is None else known.flatten().numpy())
 
 
-def _disordering_line(subject: Subject, training: Training) -> tuple[list[Beside], Place | None]:
+def _disordering_line(subject: Subject, training: Training, deviations: float) -> tuple[list[Beside], Place | None]:
     """How labels were told from inputs as long as they were, and the line after which they cannot be told."""
     associated: list[Beside] = []
     since: list[Place] = []  # lines after those at which labels could be told
@@ -129,7 +132,7 @@ def _disordering_line(subject: Subject, training: Training) -> tuple[list[Beside
         since[:] = [] if any(map(_is_told, beside)) else [*since, place]
         associated.extend(filter(_is_told, beside))
         associated.extend(filter(_is_told, [compare(x, y) for x, y in pairs_by_name(local, training)]))
-        weak = min(_WEAK, associated[0][0] / 3) if associated else 0.0
+        weak = min(deviations, associated[0][0] / 3) if associated else 0.0
         groups = [beside, *([compare(x, y)] for x, y in pairs_together(local, training))]
         groups += [[pair] for pair in beside if (pair[1] or 0.0) > _AS_IN_THE_END]
         lost.extend(place for group in groups if group and max(signal for signal, _ in group) < weak)

@@ -33,20 +33,23 @@ COPIED_SAMPLES = Defect(
     shown_by=Evidence("measured", "the samples of training and evaluation were compared, without augmentation"),
 )
 
-_MOST = 0.8  # of the windows; where a series is split by time, those next to the border alone share steps
 _SPLITS = ("random_split", "train_test_split", "Subset", "permutation", "randperm", "sample", "iloc")
 
 
-def overlap(subject: Subject) -> Iterator[Finding | str]:
+def overlap(subject: Subject, most: float = 0.8) -> Iterator[Finding | str]:
     """Compares samples by content, and parts of one data set by index.
 
     Where augmentation hides what is the same, arrays are compared that both data sets keep, files, and samples that
     are read without it. Several loaders of which one is apart are legitimate, and so is one data set that a method
     switches between its parts. Windows of a series that overlap, and are split at random, have most of their steps in
     common.
+
+    Args:
+        subject: the training that has just begun.
+        most: share of the windows; where a series is split by time, those next to the border alone share steps.
     """
     trains, vals = train_loaders(subject), origins.loaders(subject, "val")
-    said = [*_of_validation(subject, trains, vals)]
+    said = [*_of_validation(subject, trains, vals, most)]
     tests = origins.loaders(subject, "test")  # after the others: it may set the data up again
     is_found = any(isinstance(item, Finding) for item in said)
     kinds = [("test", tests)] if is_found else [("validation", vals), ("test", tests)]
@@ -62,7 +65,7 @@ PROBE = Probe(look=overlap, defects=(TRAIN_VAL_OVERLAP, COPIED_SAMPLES))
 
 
 def _of_validation(
-    subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]]
+    subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]], most: float
 ) -> Iterator[Finding | str]:
     if not trains or not vals or any(_is_switched(train, val) for train in trains for val, _ in vals):
         return
@@ -70,7 +73,7 @@ def _of_validation(
         max(shared_samples(_sampled_dataset(train), _sampled_dataset(val)) for train in trains) for val, _ in vals
     ]
     if not min(shares)[0]:
-        finding = _of_windows(subject, trains, vals)
+        finding = _of_windows(subject, trains, vals, most)
         sizes = [dataset_size(loader.dataset) or 0 for loader in (*trains, *(val for val, _ in vals))]
         if finding is not None:
             yield finding
@@ -136,7 +139,7 @@ def _set_by(method: ast.FunctionDef) -> set[str]:
 
 
 def _of_windows(
-    subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]]
+    subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]], most: float
 ) -> Finding | None:
     """What nearly all validation windows of a series share with training windows."""
     counts = [
@@ -144,7 +147,7 @@ def _of_windows(
         for val, _ in vals
     ]
     number, of = min(counts, key=lambda pair: pair[0] / max(1, pair[1]))
-    if not number or number < _MOST * of:
+    if not number or number < most * of:
         return None
     message = f"{number} of {of} validation windows have half of their steps in training windows: they overlap"
     place = _split(subject, vals[0][0].dataset) or next(iter(vals[0][1]), None)

@@ -24,17 +24,21 @@ SCALER_LEAK = Defect(
 )
 _SAMPLES, _SECONDS = 200, 0.4  # that are read of each data set
 _NUMBERS = 4  # that are alike by no chance
-_MOST, _MANY = 0.9, 16  # of the samples; of their columns that may each have a scaler
+_MANY = 16  # of a sample's columns that may each have a scaler
 
 Key = tuple[int, int, bytes]  # columns, rows and values of the beginning of a sample
 
 
-def scaler_leak(subject: Subject) -> Iterator[Finding | str]:
+def scaler_leak(subject: Subject, most: float = 0.9) -> Iterator[Finding | str]:
     """Looks for the samples of training and validation in what each scaler of scikit-learn was fitted to.
 
     A sample is a row of the table, or begins with consecutive ones, as the scaler gives them back, or its first or last
     columns are such a row. Where nearly all
     samples of both are there, the scaler knows what should be new. Data that share samples are another defect.
+
+    Args:
+        subject: the training that has just begun.
+        most: share of the samples that a scaler was fitted to.
     """
     trains, vals = train_loaders(subject), subject.loaders("val")
     pairs = [(train.dataset, val.dataset) for train in trains for val in vals]
@@ -44,8 +48,8 @@ def scaler_leak(subject: Subject) -> Iterator[Finding | str]:
     for fit in scalers.fits:
         table = _Table(fit.scaled())
         shares = [(table.share(train), table.share(val)) for train, val in pairs]
-        is_right |= any(train >= _MOST > val for train, val in shares)
-        if min(map(min, shares)) >= _MOST:
+        is_right |= any(train >= most > val for train, val in shares)
+        if min(map(min, shares)) >= most:
             kind, number = type(fit.scaler).__name__, len(fit.table)
             message = f"{kind} is fitted to {number} rows, among which are those of the validation"
             yield Finding(SCALER_LEAK, fit.place, message, "scaler.fit(train_rows)  # and transform the others with it")

@@ -28,14 +28,13 @@ DUPLICATE_WORKER_RNG = Defect(
 
 _DRAWS, _MANY = 4, 16  # of each sample in each worker: at first, and where some of those were equal
 _ITEMS = 3  # samples that are read, as one alone may be one that is never augmented
-_CHANCE = 1e-4  # that draws of independent workers are all equal
 _GENERATORS = (np.random.RandomState, np.random.Generator, torch.Generator, random.Random)
 _SEEDING = ("seed", "manual_seed", "seed_everything", "default_rng", "RandomState")
 _DEPTH = 4  # of objects within a data set that are searched for generators
 Samples = list[dict[str, Tensor]]
 
 
-def worker_rng(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def worker_rng(subject: Subject, chance: float = 1e-4) -> Iterator[Finding | str | NotLookedAt]:
     """Reads some training samples several times in each of two real workers, started as the user's loader starts them.
 
     Random samples that come in the same order from both mean that the workers' random states are equal, unless chance
@@ -44,10 +43,14 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     is, and a worker_init_fn can make all states equal again. Such a generator may stand beside draws that differ: where
     samples differ, they are read again with PyTorch's three states set to the same values before each. What is still
     random then comes from a generator of the data set's own.
+
+    Args:
+        subject: the training that has just begun.
+        chance: probability that draws of independent workers are all equal.
     """
     for loader, places in origins.loaders(subject, "train"):
         if loader.num_workers:
-            outcome = _compared(loader)
+            outcome = _compared(loader, chance)
             yield (
                 replace(outcome, place=outcome.place or next(iter(places), None))
                 if isinstance(outcome, Finding)
@@ -58,7 +61,7 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
 PROBE = Probe(look=worker_rng, defects=(DUPLICATE_WORKER_RNG,))
 
 
-def _compared(loader: DataLoader) -> Finding | str | NotLookedAt:
+def _compared(loader: DataLoader, chance: float) -> Finding | str | NotLookedAt:
     """What the draws of two workers show."""
     first, second = _draws(loader, loader.worker_init_fn)
     if all(map(_is_equal, first, second)):  # as coins may fall
@@ -69,7 +72,7 @@ def _compared(loader: DataLoader) -> Finding | str | NotLookedAt:
     if not is_stream and not any(len(_unequal(draws)) > 1 for draws in _by_item(first)):
         return "samples are not random in the workers"
     if all(map(_is_equal, first, second)):
-        if _chance(first) >= _CHANCE:
+        if _chance(first) >= chance:
             return NotLookedAt(
                 DUPLICATE_WORKER_RNG, "most draws of a sample are alike, so that equal ones may be chance"
             )
@@ -78,7 +81,7 @@ def _compared(loader: DataLoader) -> Finding | str | NotLookedAt:
         return NotLookedAt(DUPLICATE_WORKER_RNG, "the workers read other parts of the data, as it is a stream")
     if not is_stream:
         first, second = (each[_ITEMS:] for each in _draws(loader, loader.worker_init_fn, _MANY, fixed=True))
-        if second and all(map(_is_equal, first, second)) and _chance(first) < _CHANCE:
+        if second and all(map(_is_equal, first, second)) and _chance(first) < chance:
             return _finding(loader, len(second), is_fixed=True)
     return "workers draw different random numbers"
 

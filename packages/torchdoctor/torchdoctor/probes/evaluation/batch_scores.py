@@ -26,27 +26,31 @@ from torchdoctor.running.training import train
 _LIBRARIES = ("sklearn.metrics", *(f"torchmetrics.functional{part}" for part in ("", ".classification", ".regression")))
 _KINDS = ("f1score", "fbetascore", "auroc", "rocauc", "precision", "recall", "specificity", "matthewscorr", "kappa")
 _KINDS += ("r2score", "explainedvariance", "pearsoncorr", "spearmancorr", "concordancecorr")
-_DIFFERENT, _APART = 1e-3, 0.01  # of scores of at most 1; from there on the second digit changes
 _STEPS, _TRAIN_S = 30, 6.0  # after which even a network that knew one class has scores
 
 
-def batch_scores(subject: Subject) -> Iterator[Finding | str]:
+def batch_scores(subject: Subject, different: float = 1e-3, apart: float = 0.01) -> Iterator[Finding | str]:
     """Compares F1, AUROC, R² and their like, as validation steps log them for their batches, with those of all samples.
 
     Lightning shows the mean of what the steps log. Each score is computed once more, by the same function or metric, of
     the samples of the first batches together. A finding: it is apart from the mean of their scores; an advice, if by
     less than 0.01. Accuracy, losses and scores of single images are means. What is logged with `on_epoch=False` is left
     alone, and a metric that is logged as an object, too, or computed as the epoch ends.
+
+    Args:
+        subject: the training that has just begun.
+        different: least difference of scores of at most 1.
+        apart: difference from which the second digit changes.
     """
     if not subject.validates or len(subject.val_batches) < 2 or subject.limits:  # scores depend on a batch's size
         return
     with subject.unchanged():
         scores = _scores(subject)
-        if scores and scores[0].distance < _APART:
+        if scores and scores[0].distance < apart:
             train(subject, _STEPS, _TRAIN_S)
             scores = _scores(subject)
     for score in scores[:1]:
-        if score.distance < _DIFFERENT:
+        if score.distance < different:
             if score.mean:  # it may be 0 for want of a class in the first batches
                 yield "the scores of batches that a validation logs have the mean that all samples have"
             return
@@ -55,7 +59,7 @@ def batch_scores(subject: Subject) -> Iterator[Finding | str]:
             f" {score.together:.3f} for their samples together"
         )
         fix = f'self.log("{score.name}", metric)  # a metric of torchmetrics after metric.update(…), not its value'
-        defect = METRIC_MISUSE if score.distance > _APART else replace(METRIC_MISUSE, severity="advice")
+        defect = METRIC_MISUSE if score.distance > apart else replace(METRIC_MISUSE, severity="advice")
         yield Finding(defect, score.place, message, fix)
 
 

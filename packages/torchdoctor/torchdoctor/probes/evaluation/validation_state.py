@@ -25,12 +25,11 @@ VALIDATION_CHANGES_MODEL = Defect(
     shown_by=Evidence("experiment", "state and outputs were compared before and after a validation step"),
 )
 _STATISTICS = ("running_mean", "running_var")
-_SAME = 1e-6
 _STEPS, _LIMIT_S = 3, 2.0  # of training
 _WRITING = ("setitem", "iadd", "isub", "imul", "itruediv", "batch_norm")
 
 
-def validation_state(subject: Subject) -> Iterator[Finding | str]:
+def validation_state(subject: Subject, tolerance: float = 1e-6) -> Iterator[Finding | str]:
     """Compares weights, statistics of norms and other saved buffers before and after a validation step.
 
     A few steps of training come first, as a moving average equals its weights before. Then statistics must stay as a
@@ -38,6 +37,10 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     forward pass may write a mask into weights, shorten rows of an embedding, or compute signs from other weights.
     Another buffer may change (a best score, a counter) as long as a second validation of the same batch gives the same
     outputs. Metrics keep their states for themselves.
+
+    Args:
+        subject: the training that has just begun.
+        tolerance: relative change that counts as none.
     """
     if not subject.validates:
         return
@@ -50,13 +53,13 @@ def validation_state(subject: Subject) -> Iterator[Finding | str]:
     if step.error is not None:  # another probe tells
         return
     after = _saved(model)
-    changed = [name for name, value in before.items() if name in after and _is_other(value, after[name])]
+    changed = [name for name, value in before.items() if name in after and _is_other(value, after[name], tolerance)]
     certain = [name for name in changed if name.endswith(_STATISTICS)]
     weights = [name for name in changed if isinstance(after[name], nn.Parameter)]
-    if weights and not _is_same(loss, _training_loss(subject)):
+    if weights and not _is_same(loss, _training_loss(subject), tolerance):
         certain += weights
     changed = [name for name in changed if name not in weights]
-    if certain or (changed and _differ(step.record, _after_validation(subject).record)):
+    if certain or (changed and _differ(step.record, _after_validation(subject).record, tolerance)):
         names = certain or changed
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         place = _place(model, step.record, names[0], after[names[0]])
@@ -74,8 +77,8 @@ def _training_loss(subject: Subject) -> Tensor | None:
         return subject.record(subject.batches[0]).loss
 
 
-def _is_same(before: Tensor | None, after: Tensor | None) -> bool:
-    return before is not None and after is not None and torch.allclose(before, after, rtol=_SAME, atol=0)
+def _is_same(before: Tensor | None, after: Tensor | None, tolerance: float) -> bool:
+    return before is not None and after is not None and torch.allclose(before, after, rtol=tolerance, atol=0)
 
 
 def _after_validation(subject: Subject) -> Step:
@@ -90,15 +93,15 @@ def _saved(model: LightningModule) -> dict[str, Tensor]:
     return {name: value for name, value in state if value.is_floating_point() and not name.startswith(metrics)}
 
 
-def _is_other(before: Tensor, after: Tensor) -> bool:
+def _is_other(before: Tensor, after: Tensor, tolerance: float) -> bool:
     """Whether a tensor changes by more than rounding: weights may be normalised again and again."""
-    return before.shape != after.shape or not torch.allclose(before, after, rtol=_SAME, atol=0, equal_nan=True)
+    return before.shape != after.shape or not torch.allclose(before, after, rtol=tolerance, atol=0, equal_nan=True)
 
 
-def _differ(first: Record, second: Record) -> bool:
+def _differ(first: Record, second: Record, tolerance: float) -> bool:
     """Whether what modules gave to the step is not the same in two records of it."""
     pairs = zip(tensors([call[2] for call in first.calls]), tensors([call[2] for call in second.calls]), strict=False)
-    return any(a.shape == b.shape and a.numel() and float(relative_change(a, b).max()) > _SAME for a, b in pairs)
+    return any(a.shape == b.shape and a.numel() and float(relative_change(a, b).max()) > tolerance for a, b in pairs)
 
 
 def _place(model: LightningModule, record: Record, name: str, value: Tensor) -> Place | None:

@@ -22,7 +22,6 @@ NON_FINITE = Defect(
 )
 
 _LIMIT_S = 1.0
-_HUGE = 1e10  # of a weight as training begins
 _MASKS = {"masked_fill", "masked_fill_", "where", "full", "full_like", "new_full", "fill_", "__setitem__", "tensor"}
 _MASKS |= {"triu", "zeros"}
 _FIXES = {
@@ -43,11 +42,15 @@ _FIXES = {
 }
 
 
-def non_finite(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def non_finite(subject: Subject, huge: float = 1e10) -> Iterator[Finding | str | NotLookedAt]:
     """Runs training steps with backward over the probe batches; the loss and all gradients must be finite.
 
     If they are not, the step is recorded: the first call that makes NaN or Inf, in the forward or the backward pass,
     of finite values is named. −inf that only masks does no harm and is not looked at by itself.
+
+    Args:
+        subject: the training that has just begun.
+        huge: magnitude that no initialisation gives to a weight.
     """
     number_of_losses = 0
     for number, batch in until_deadline(enumerate(subject.batches), _LIMIT_S):
@@ -61,7 +64,7 @@ def non_finite(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
             message = f"{what} in batch {number}" + (f"; {name} makes the first one, of finite values" if name else "")
             fix = _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
             place = op.place if op else None
-            for owner, weight, size in _uninitialised(subject):
+            for owner, weight, size in _uninitialised(subject, huge):
                 place = source.assignment(owner, weight) or place
                 message += f"; self.{weight} has values up to {size:.1g}, as memory has that nothing initialised"
                 fix = f"nn.init.normal_(self.{weight}, std=0.02)"
@@ -89,12 +92,12 @@ def _non_finite(subject: Subject, step: Step) -> str:
     return f"the gradients of {len(bad)} of {len(grads)} parameters are not finite" if bad else ""
 
 
-def _uninitialised(subject: Subject) -> Iterator[tuple[nn.Module, str, float]]:
+def _uninitialised(subject: Subject, huge: float) -> Iterator[tuple[nn.Module, str, float]]:
     """The first weight with values that no initialisation gives: its module, its name there and the largest of them."""
     for module in subject.model.modules():
         for name, weight in module._parameters.items():
             size = float(weight.detach().abs().max()) if weight is not None and weight.numel() else 0.0
-            if weight is not None and weight.requires_grad and not size < _HUGE:
+            if weight is not None and weight.requires_grad and not size < huge:
                 yield module, name, size
                 return
 

@@ -37,10 +37,9 @@ BATCH_MIXING = Defect(
 )
 _REDUCTIONS = ("mean", "sum", "std", "var", "norm", "max", "min", "amax", "amin", "logsumexp", "prod", "median")
 _LEAST = 3  # samples
-_CHANGED = 2e-5  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up, LSTMs 1e-4
 
 
-def batch_mixing(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def batch_mixing(subject: Subject, least_change: float = 2e-5) -> Iterator[Finding | str | NotLookedAt]:
     """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
 
     Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Samples that
@@ -48,6 +47,10 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     each is tried. Batches whose tensors do not share their first dimension (graphs) are not looked at. A batch that a
     network reads as one sequence is one by design, unless its samples come in random order. Where no result has the
     samples first, as in (T, B, C), they are along the one dimension whose length follows the number of samples.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: share of the output's scale; clean programs: exactly 0, defective: 0.03 and up, LSTMs 1e-4.
     """
     batch = distinguishable_batch((subject.val_batches if subject.validates else subject.batches)[0])
     size = _size(subject, batch, training=not subject.validates)
@@ -72,13 +75,13 @@ def batch_mixing(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         yield NotLookedAt(BATCH_MIXING, reason)
         return
     others = (evaluation_step(subject, with_duplicate(batch, source)) for source in range(size) if source != DUPLICATE)
-    if worst <= _CHANGED or any(_changes_one(before, other, size, axes) for other in others):
+    if worst <= least_change or any(_changes_one(before, other, size, axes, least_change) for other in others):
         yield f"samples of a batch do not change each other's results ({size} samples)"
         return
     if axes is not None and not is_random:
         yield NotLookedAt(BATCH_MIXING, "a batch is read as one sequence, whose samples come in their own order")
         return
-    mixing = first_violation(before.record, after.record, lambda one, other: _mixes(one, other, size))
+    mixing = first_violation(before.record, after.record, lambda one, other: _mixes(one, other, size, least_change))
     place = _norm(subject) or (mixing and mixing.place)
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
     fix = "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart"
@@ -125,10 +128,10 @@ def _norm(subject: Subject) -> Place | None:
     return None
 
 
-def _changes_one(before: Step, after: Step, size: int, axes: list[int] | None) -> bool:
+def _changes_one(before: Step, after: Step, size: int, axes: list[int] | None, least_change: float) -> bool:
     """Whether a change of one sample is seen in one row of each result, wherever that is."""
     pairs = _pairs(before, after, size, axes)
-    rows = [relative_change(a, b).flatten(1).amax(1) > _CHANGED for a, b in pairs if a[0].numel()]
+    rows = [relative_change(a, b).flatten(1).amax(1) > least_change for a, b in pairs if a[0].numel()]
     return any(map(torch.any, rows)) and all(row.sum() <= 1 for row in rows)
 
 
@@ -155,12 +158,12 @@ def _change(before: Tensor, after: Tensor, size: int) -> float:
     return changed.max().item() if changed.numel() else 0.0
 
 
-def _mixes(one: Op, other: Op, size: int) -> bool:
+def _mixes(one: Op, other: Op, size: int, least_change: float) -> bool:
     """Whether a change of one sample stands, in a result, elsewhere than in that sample's part of some dimension."""
     for before, after in zip(one.outputs, other.outputs, strict=False):
         if before.shape != after.shape or not before.is_floating_point():
             continue
-        changed = relative_change(before, after) > _CHANGED
+        changed = relative_change(before, after) > least_change
         dims = [dim for dim, length in enumerate(before.shape) if length % size == 0 and length]
         if dims and changed.any() and not any(_is_confined(changed, dim, size) for dim in dims):
             return True

@@ -23,7 +23,6 @@ DEAD_UNITS = Defect(
     shown_by=Evidence("measured", "the outputs of each ReLU were watched over several batches"),
 )
 
-_MOST, _WIDTH, _SAMPLES = 0.6, 16, 100
 _DEVIATIONS = 3
 _OFF = 0.02  # a mean bias below −0.02 is no chance
 _RELU = ("relu", "relu_", "relu6", "threshold", "threshold_", "clamp_min", "clamp_min_")
@@ -51,12 +50,18 @@ class _Units:
     samples: int
 
 
-def dead_units(subject: Subject) -> Iterator[Finding | str]:
+def dead_units(subject: Subject, most: float = 0.6, width: int = 16, samples: int = 100) -> Iterator[Finding | str]:
     """Records six training steps: which units of each ReLU are zero for all samples, and at all places of a sample.
 
     Only ReLUs right after a linear layer, a convolution or a norm count, of 16 units or more, that saw 100 values
     each. Threshold: 60 % are dead; clean programs have up to 36 %. Of units that no input switches, more than half must
     be dead, by three standard deviations. Source: Lu et al. 2019, "Dying ReLU and Initialization".
+
+    Args:
+        subject: the training that has just begun.
+        most: share of a layer's units that may be dead.
+        width: units of a layer, at least.
+        samples: values of a unit, at least.
     """
     seen: dict[tuple[Any, ...], _Units] = {}
     for number, step in enumerate(subject.steps(6)):
@@ -72,16 +77,16 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
                 known.alive |= units.alive
                 known.always &= units.always
                 known.samples += units.samples
-        if number == 1 and all(_dead_share(units) < 1 - _MOST for units in seen.values()):
+        if number == 1 and all(_dead_share(units) < 1 - most for units in seen.values()):
             break
     for units in seen.values():
         share = _dead_share(units)
-        if share > _MOST and units.samples >= _SAMPLES and len(units.alive) >= _WIDTH and not _is_chance(units):
+        if share > most and units.samples >= samples and len(units.alive) >= width and not _is_chance(units):
             place, reason, fix = _cause(subject, units)
             message = f"{share:.0%} of {len(units.alive)} units are zero for all of {units.samples} values{reason}"
             yield Finding(DEAD_UNITS, place, message, fix)
             return
-    if seen and all(_dead_share(units) <= _MOST for units in seen.values()):
+    if seen and all(_dead_share(units) <= most for units in seen.values()):
         yield "most units of every ReLU are above zero for some input"
 
 

@@ -33,16 +33,20 @@ INPUT_INDEPENDENT = Defect(
     shown_by=Evidence("experiment", "the samples of a batch changed places, and the predictions did not"),
 )
 
-_ROUNDING, _FADED = 1e-9, 1e-6
 _CLAMPS = ("relu", "relu_", "clamp", "clamp_", "hardtanh", "relu6")
 
 
-def input_independent(subject: Subject) -> Iterator[Finding | str]:
+def input_independent(subject: Subject, rounding: float = 1e-9, faded: float = 1e-6) -> Iterator[Finding | str]:
     """Rolls the samples of a batch, in evaluation mode and double precision: predictions must roll with them.
 
     Reported is what is unchanged but for rounding (1e-9), if a call cuts it off: takes more of a change (1e-6) and
     gives less, or leads nowhere. A signal that fades from layer to layer is another defect. What the losses get must be
     unchanged as well, in each of several steps: a generator that starts from noise, and has its turn alone, is fine.
+
+    Args:
+        subject: the training that has just begun.
+        rounding: relative change that counts as none.
+        faded: least change of what a call takes that cuts it off.
     """
     batch = distinguishable_batch(subject.batches[0])
     size = num_samples(batch) if batch is not None else None
@@ -66,11 +70,11 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
         ]
         if not pairs:
             return
-        if not all(_is_same(a, b) for a, b in pairs) or _is_clamped(before, after):
+        if not all(_is_same(a, b, rounding) for a, b in pairs) or _is_clamped(before, after, rounding):
             yield "predictions depend on the input"
             return
         runs.append((before, after))
-    place, fades = _cutting_call(*runs[0], size)
+    place, fades = _cutting_call(*runs[0], size, rounding, faded)
     if fades:
         yield "the input fades before it comes to the predictions"
         return
@@ -90,11 +94,11 @@ def input_independent(subject: Subject) -> Iterator[Finding | str]:
 PROBE = Probe(look=input_independent, defects=(INPUT_INDEPENDENT,), needs=(Need.BATCHES, Need.FEWER_SAMPLES))
 
 
-def _is_clamped(before: Step, after: Step) -> bool:
+def _is_clamped(before: Step, after: Step, rounding: float) -> bool:
     """Whether predictions are a constant that a last ReLU or clamp makes, for now, of what depends on the input."""
     makers = [[step.record.producer(each, SHAPE_ONLY) for each in predictions(step)] for step in (before, after)]
     pairs = [(one, two) for one, two in zip(*makers, strict=False) if one is not None and two is not None]
-    return any(one.name in _CLAMPS and not _is_same(one.inputs[0], two.inputs[0]) for one, two in pairs)
+    return any(one.name in _CLAMPS and not _is_same(one.inputs[0], two.inputs[0], rounding) for one, two in pairs)
 
 
 def _measure_statistics(subject: Subject, batch: Any) -> None:
@@ -126,13 +130,13 @@ def _two_runs(subject: Subject, batch: Any, rolled: Any, index: int) -> tuple[St
         return evaluation_step(subject, batch, True, index), evaluation_step(subject, rolled, True, index)
 
 
-def _is_same(one: Tensor, other: Tensor) -> bool:
+def _is_same(one: Tensor, other: Tensor, rounding: float) -> bool:
     if one.shape != other.shape or one.dtype != torch.float64:
         return torch.equal(one, other)
-    return torch.equal(one, other) or bool((one - other).abs().max() <= _ROUNDING * one.abs().max())
+    return torch.equal(one, other) or bool((one - other).abs().max() <= rounding * one.abs().max())
 
 
-def _cutting_call(before: Step, after: Step, size: int) -> tuple[Place | None, bool]:
+def _cutting_call(before: Step, after: Step, size: int, rounding: float, faded: float) -> tuple[Place | None, bool]:
     """The last call that takes something which depends on the input, and whether some of that is left in its result.
 
     If a prediction is made by no such call: the last one before the predictions.
@@ -144,9 +148,9 @@ def _cutting_call(before: Step, after: Step, size: int) -> tuple[Place | None, b
         if one.name != other.name:
             break
         reached = reached or any(tensor is end for tensor in one.inputs for end in ends)
-        if one.place and _changed_tensors(one.inputs, other.inputs) > _FADED:
+        if one.place and _changed_tensors(one.inputs, other.inputs) > faded:
             if any(id(out) in kin for out in one.outputs):
-                cut = one.place, _changed_tensors(one.outputs, other.outputs) > _ROUNDING
+                cut = one.place, _changed_tensors(one.outputs, other.outputs) > rounding
             earlier = earlier if reached else (one.place, False)
     return cut or earlier or (None, False)
 

@@ -36,31 +36,35 @@ NORM_EPSILON = Defect(
 )
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-_USUAL, _NORMAL = 1e-2, 0.9  # an epsilon that networks have at most; a deviation that is nearly 1
 
 
-def norms(subject: Subject) -> Iterator[Finding | str]:
+def norms(subject: Subject, largest_epsilon: float = 1e-2, least_deviation: float = 0.9) -> Iterator[Finding | str]:
     """Looks at what the norms get in a step, and at a step with one sample if an epoch has one.
 
     A layer's bias is cancelled if its very output is the input of a norm that subtracts each channel's mean (Ioffe and
     Szegedy 2015, section 3.2). One value a channel has no variance: torch refuses it, but not in evaluation mode. The
     second argument of a norm is its epsilon, which is added to the variance, and not its momentum.
+
+    Args:
+        subject: the training that has just begun.
+        largest_epsilon: that networks have.
+        least_deviation: of normalised values, which is nearly 1.
     """
     yield from _cancelled_biases(subject)
     yield from _single_sample_batches(subject)
-    yield from _large_epsilons(subject)
+    yield from _large_epsilons(subject, largest_epsilon, least_deviation)
 
 
 PROBE = Probe(look=norms, defects=(BIAS_BEFORE_NORM, NORM_BATCH_SIZE_ONE, NORM_EPSILON), is_light=True)
 
 
-def _large_epsilons(subject: Subject) -> Iterator[Finding]:
+def _large_epsilons(subject: Subject, largest_epsilon: float, least_deviation: float) -> Iterator[Finding]:
     places = set()
     for op in subject.attempt().record.named("batch_norm"):
         epsilon, x, part = op.argument(7, "eps", 0.0), op.inputs[0], op.module
         deviation = x.transpose(0, 1).flatten(1).var(1).detach()
-        remaining = float((deviation / (deviation + epsilon)).sqrt().mean()) if epsilon > _USUAL else 1.0
-        if not remaining < _NORMAL or part is None or (place := origins.layer(subject.model, part)) in places:
+        remaining = float((deviation / (deviation + epsilon)).sqrt().mean()) if epsilon > largest_epsilon else 1.0
+        if not remaining < least_deviation or part is None or (place := origins.layer(subject.model, part)) in places:
             continue
         places.add(place)
         name = module_name(subject.model, part)

@@ -21,16 +21,19 @@ MEAN_DIVIDED_AGAIN = Defect(
     shown_by=Evidence("experiment", "the losses of a batch given once and twice were compared"),
 )
 _DIVISIONS = ("div", "div_", "truediv", "itruediv", "__truediv__", "__itruediv__", "true_divide", "divide")
-_EXACT = 0.002
 _FIX = "# leave the division out"
 
 
-def divided_mean(subject: Subject) -> Iterator[Finding | str]:
+def divided_mean(subject: Subject, tolerance: float = 0.002) -> Iterator[Finding | str]:
     """Gives the step each batch twice over, in evaluation mode: a mean over samples stays, and a sum doubles.
 
     What becomes a half, in two batches, is a mean that was divided by the number of samples. Steps that go backwards
     themselves have several losses, perhaps of noise: there, a mean of torch's is looked for that is divided by the
     number of samples, whatever that is.
+
+    Args:
+        subject: the training that has just begun.
+        tolerance: of the ratio 0.5.
     """
     if not subject.model.automatic_optimization:
         place = _divided_mean(subject)
@@ -47,7 +50,7 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
         once, twice = (0.0 if step.loss is None else float(step.loss.detach().sum()) for step in steps)
         if not abs(once) > 1e-9:
             return
-        if not abs(twice / once - 0.5) < _EXACT:
+        if not abs(twice / once - 0.5) < tolerance:
             yield "the loss of a batch does not shrink with its size"
             return
     message = "the loss of a batch is halved when the batch is given twice: a mean is divided by the batch size again"

@@ -1,7 +1,8 @@
 """First losses far above what a model that knows nothing would have."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 
 import torch
@@ -29,11 +30,12 @@ _ARITHMETIC = {f"{form}{name}{form}" for form in ("", "__") for name in ("add", 
 _ARITHMETIC |= {"__truediv__", "__radd__"}
 _MASKING = ("mul", "__mul__", "__rmul__", "mul_", "__getitem__", "masked_select", "masked_fill", "where")
 _MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
-_CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 _STEPS = 30
 
 
-def initial_loss(subject: Subject) -> Iterator[Finding | str]:
+def initial_loss(
+    subject: Subject, classes: float = 2.0, spread: float = 6.0, offset: float = 10.0
+) -> Iterator[Finding | str]:
     """Computes every loss again with equal logits, or with the labels' mean, in place of the prediction.
 
     Thresholds: 2 times that for classes (clean programs: up to 1.5), 6 times for values that spread too far (clean: up
@@ -44,7 +46,14 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     reference. A layer that is not trained starts as it was given. Values that 30 steps of the user's optimizer bring to
     half of their threshold start well enough. Source: Karpathy 2019, "A Recipe for Training Neural Networks": verify
     loss at init.
+
+    Args:
+        subject: the training that has just begun.
+        classes: times the baseline, for losses over classes.
+        spread: the same for values that spread too far.
+        offset: the same for values whose mean is off.
     """
+    excess_of = partial(_excess, classes=classes, spread=spread, offset=offset)
     worst: list[tuple[float, SupervisedLoss, Record]] = []
     for step in subject.steps(4):
         others = (_is_of_cosines, _is_sampled, _is_masked)
@@ -52,7 +61,7 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
             loss for loss in supervised_losses(step) if not any(is_other(step.record, loss) for is_other in others)
         ]
         candidates = [loss for loss in candidates if not _is_of_untrained_layer(subject, step.record, loss)]
-        starts = [(_excess(loss), loss, step.record) for loss in candidates]
+        starts = [(excess_of(loss), loss, step.record) for loss in candidates]
         worst += [max(starts, key=lambda start: start[0])] if starts else []
         if not worst:
             return
@@ -62,16 +71,16 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
     if is_regression and (_restores(record, loss) or not _is_mixed(subject)):
         return
     is_high = min(excess, median(start[0] for start in worst)) > 1
-    if is_high and is_regression and _is_soon_mended(subject):
+    if is_high and is_regression and _is_soon_mended(subject, excess_of):
         return
     if is_high:
         formula = {"classes": "equal logits (ln K)", "binary": "equal logits (ln 2)"}.get(loss.kind, "their mean")
         name = loss.op.name if loss.op.name in (*CLASSES, *BINARY, *REGRESSION) else "loss"
         message = f"the first {name} is {first:.3g}, far above {baseline:.3g}, that of {formula}"
-        place, fix = _cause(subject, record, loss)
+        place, fix = _cause(subject, record, loss, excess_of)
         yield Finding(BAD_INITIAL_LOSS, place, message, fix)
         return
-    if first <= _CLASSES * baseline:
+    if first <= classes * baseline:
         yield f"the first loss, {first:.3g}, is not far above {baseline:.3g}, that of a model that knows nothing"
 
 
@@ -83,23 +92,25 @@ def _value(loss: SupervisedLoss, prediction: Tensor) -> float:
         return float(loss.standard(prediction.detach()).mean())
 
 
-def _excess(loss: SupervisedLoss, prediction: Tensor | None = None) -> float:
+def _excess(
+    loss: SupervisedLoss, prediction: Tensor | None = None, *, classes: float, spread: float, offset: float
+) -> float:
     """The loss over that of a model that knows nothing, over the threshold for it; 0 where there is none to compare."""
     prediction = (loss.prediction if prediction is None else prediction).detach()
     first, baseline = _value(loss, prediction), _value(loss, loss.baseline)
     if not (baseline > 1e-6 and math.isfinite(first) and math.isfinite(baseline)):
         return 0.0
     if loss.kind != "regression":
-        return first / baseline / _CLASSES
+        return first / baseline / classes
     values, targets = prediction.float(), loss.target.float()
     is_wide = values.std() > 1.5 * targets.std() and values.std() > (values.mean() - targets.mean()).abs()
-    return first / baseline / (_SPREAD if bool(is_wide) else _OFFSET)
+    return first / baseline / (spread if bool(is_wide) else offset)
 
 
-def _is_soon_mended(subject: Subject) -> bool:
+def _is_soon_mended(subject: Subject, excess_of: Callable[[SupervisedLoss], float]) -> bool:
     def later() -> float:
         train(subject, _STEPS, 3.0)
-        return max(map(_excess, supervised_losses(subject.record(subject.batches[0]))), default=1.0)
+        return max(map(excess_of, supervised_losses(subject.record(subject.batches[0]))), default=1.0)
 
     return bool(sandbox.attempt(later, 12.0, math.inf) < 0.5)
 
@@ -166,7 +177,9 @@ def _is_unit(vectors: Tensor, dim: int) -> bool:
     return bool(((vectors.norm(dim=dim) - 1).abs() < 1e-2).all())
 
 
-def _cause(subject: Subject, record: Record, loss: SupervisedLoss) -> tuple[Place | None, str]:
+def _cause(
+    subject: Subject, record: Record, loss: SupervisedLoss, excess_of: Callable[[SupervisedLoss, Tensor], float]
+) -> tuple[Place | None, str]:
     """The line and the fix: a scaling that mends the loss if undone, or the layer's bias or weights."""
     through = SHAPE_ONLY | {"log_softmax"}
     op = record.producer(loss.prediction, through)
@@ -177,7 +190,7 @@ def _cause(subject: Subject, record: Record, loss: SupervisedLoss) -> tuple[Plac
         if is_scaled and before.numel() == loss.prediction.numel():
             before = before.reshape(loss.prediction.shape)
             before = before.log_softmax(1) if loss.op.name == "nll_loss" and before.dim() > 1 else before
-            if _excess(loss, before) < 1:
+            if excess_of(loss, before) < 1:
                 return op.place, f"{op.place.code if op.place else ''}  # without the factor"
         op = record.producer(largest, through)
     module = op.module if op is not None else None

@@ -19,12 +19,12 @@ from torchdoctor.running.steps import Step, is_scalar, last_line
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import train
 
-_OPPOSED, _UPHILL = -0.5, 0.1
-_STEPS, _FAST, _FAR = 100, 10.0, 10.0
+_UPHILL = 0.1
+_STEPS, _FAST = 100, 10.0
 _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
 
 
-def loss_direction(subject: Subject) -> Iterator[Finding | str]:
+def loss_direction(subject: Subject, opposed: float = -0.5, far: float = 10.0) -> Iterator[Finding | str]:
     """Asks whether the loss, and the optimizer on it, lead to the labels.
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
@@ -35,6 +35,11 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
        step, which the prediction was not made of: it can only learn the mean. Or the target is the batch's labels in
        another order, and no call that reorders was on the way to the prediction, as it is in MixUp.
+
+    Args:
+        subject: the training that has just begun.
+        opposed: cosine of the two gradients below which a sign is wrong.
+        far: times that a loss rises farther than it falls at the opposite rates.
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches:
         return
@@ -46,8 +51,8 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     )
     if finding is None:
         uphill = _uphill(subject, step)
-        finding = _opposed_gradients(subject, step, uphill) or _rising_terms(subject, step, uphill)
-        if finding is None and uphill and _runs_away(subject):
+        finding = _opposed_gradients(subject, step, uphill, opposed) or _rising_terms(subject, step, uphill)
+        if finding is None and uphill and _runs_away(subject, far):
             finding = _increases(subject, "grows without end there, and settles the other way")
     yield finding or "the loss leads towards the labels, as far as the step has such"
 
@@ -81,7 +86,7 @@ def _increases(subject: Subject, which: str) -> Finding:
     return Finding(LOSS_NOT_DECREASING, origins.optimizer(subject)[0], message, fix)
 
 
-def _runs_away(subject: Subject) -> bool:
+def _runs_away(subject: Subject, far: float) -> bool:
     """Whether the loss rises far more in a short fast training than it falls in one with the opposite rates."""
 
     def moved(scale: float) -> float:
@@ -91,25 +96,25 @@ def _runs_away(subject: Subject) -> bool:
         return fmean(losses[-5:]) - losses[0] if losses else 0.0
 
     up, down = (sandbox.call(partial(moved, scale), 10.0) for scale in (_FAST, -_FAST))
-    return down < 0 and up > _FAR * -down
+    return down < 0 and up > far * -down
 
 
-def _opposed_gradients(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
+def _opposed_gradients(subject: Subject, step: Callable[[int], Step], uphill: bool, opposed: float) -> Finding | None:
     """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
     seen: list[tuple[float, SupervisedLoss]] = []
     for number in range(len(subject.batches[:3])):
         seen = _cosines(step(number))
-        if not seen or not all((-cosine if uphill else cosine) < _OPPOSED for cosine, _ in seen):
+        if not seen or not all((-cosine if uphill else cosine) < opposed for cosine, _ in seen):
             return None
-    cosine, opposed = seen[-1]
-    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(opposed.kind, "the squared error")
+    cosine, last_loss = seen[-1]
+    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(last_loss.kind, "the squared error")
     if uphill:
         return _increases(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
     message = "the loss leads away from the labels: "
     message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {plain}"
     last = step(len(subject.batches[:3]) - 1)
-    by_hand = not any(loss.op is opposed.op for loss in last.losses)
-    place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or opposed.op.place
+    by_hand = not any(loss.op is last_loss.op for loss in last.losses)
+    place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or last_loss.op.place
     return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign")
 
 

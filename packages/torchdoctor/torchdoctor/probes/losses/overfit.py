@@ -15,13 +15,12 @@ from torchdoctor.running.batches import first_samples
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import time_budget
 
-_STUCK, _LEARNED = 0.65, 0.4
 _ALIKE = 10  # times the plain loss, or a part of it; decibels beside a squared error: 100 times
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
 _ENOUGH = 60  # steps, where time is up before all of them
 
 
-def overfit(subject: Subject) -> Iterator[Finding | str]:
+def overfit(subject: Subject, stuck: float = 0.65, learned: float = 0.4) -> Iterator[Finding | str]:
     """Trains with Adam at 3e-3 on 8 samples, 150 steps, without dropout.
 
     A finding: the loss stays above 0.65 of the first (clean: below 0.5), and so does the plain loss (cross-entropy,
@@ -29,6 +28,11 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     nothing is said: then it is the model or the data that sets the limit, or no parameter gets a gradient. Steps with
     manual or several optimizers, or whose loss is random without dropout, are not asked, nor are those whose loss has
     another size than the plain one, which is then not what they are after.
+
+    Args:
+        subject: the training that has just begun.
+        stuck: share of the first loss that remains.
+        learned: share of it that the plain loss falls below.
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches or not subject.model.automatic_optimization:
         return
@@ -51,13 +55,13 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     before = sandbox.call(lambda: _number(plain()), 10.0)
     if not float(loss) / _ALIKE < before < float(loss) * _ALIKE:
         return
-    losses, after = sandbox.call(lambda: (_learn(subject, own, _STUCK), _number(plain())), 10.0)
-    if len(losses) < _ENOUGH or not fmean(losses[-3:]) > _STUCK * losses[0]:
+    losses, after = sandbox.call(lambda: (_learn(subject, own, stuck), _number(plain())), 10.0)
+    if len(losses) < _ENOUGH or not fmean(losses[-3:]) > stuck * losses[0]:
         return
-    if after < _STUCK * before:  # the labels are learned, and other terms stay
+    if after < stuck * before:  # the labels are learned, and other terms stay
         return
-    plain_losses = sandbox.call(lambda: _learn(subject, plain, _LEARNED), 10.0)
-    if not plain_losses or not 0 <= fmean(plain_losses[-3:]) < _LEARNED * plain_losses[0]:
+    plain_losses = sandbox.call(lambda: _learn(subject, plain, learned), 10.0)
+    if not plain_losses or not 0 <= fmean(plain_losses[-3:]) < learned * plain_losses[0]:
         return
     share, plain_share = (fmean(values[-3:]) / values[0] for values in (losses, plain_losses))
     message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {share:.2f} of the first, "

@@ -15,16 +15,19 @@ from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import Subject
 
 _LOOKED_AT = 6
-_STANDS_OUT = 3.0  # the change of a sample's own row, times that of any other
 _ORDERS = ("randperm", "flip", "roll", "sort", "argsort", "flipud")
 
 
-def positives(subject: Subject) -> Iterator[Finding | str]:
+def positives(subject: Subject, stands_out: float = 3.0) -> Iterator[Finding | str]:
     """Replaces one sample at a time, and looks which row and which column of the similarities (B, B) change.
 
     Where the target of row i is a number that the step makes itself, arange above all, the column that it names must be
     that of the same sample: queries and keys in different orders leave nothing to learn. He et al. 2020 shuffle the
     keys for BatchNorm, and put them back.
+
+    Args:
+        subject: the training that has just begun.
+        stands_out: change of a sample's own row, times that of any other.
     """
     batch = subject.batches[0]
     size = num_samples(batch)
@@ -39,7 +42,9 @@ def positives(subject: Subject) -> Iterator[Finding | str]:
         other = map_tensors(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
         after = evaluation_step(subject, other, training=True).losses
         for number, loss in pair_losses:
-            place = _row_and_column(loss.prediction, after[number].prediction) if number < len(after) else None
+            place = (
+                _row_and_column(loss.prediction, after[number].prediction, stands_out) if number < len(after) else None
+            )
             if place is None:
                 return
             wrong[number] += int(loss.target[place[0]]) != place[1]
@@ -69,12 +74,12 @@ def _replaced(leaf: Tensor, sample: int) -> Tensor:
     return leaf
 
 
-def _row_and_column(before: Tensor, after: Tensor) -> tuple[int, int] | None:
+def _row_and_column(before: Tensor, after: Tensor, stands_out: float) -> tuple[int, int] | None:
     """The row and the column that changed, if one of each stands out."""
     changed, lines = relative_change(before, after), []
     for dim in (1, 0):
         (first, second), (number, _) = (part.tolist() for part in torch.topk(changed.sum(dim), 2))
-        if first < _STANDS_OUT * second:
+        if first < stands_out * second:
             return None
         lines.append(number)
     return lines[0], lines[1]

@@ -19,15 +19,19 @@ MISORDERED_TARGETS = Defect(
     explains=("loss-not-decreasing",),
     shown_by=Evidence("experiment", "one sample was replaced, and prediction and target were compared"),
 )
-_CHANGED, _LEAST = 1e-6, 0.5
+_CHANGED = 1e-6
 
 
-def target_order(subject: Subject) -> Iterator[Finding | str]:
+def target_order(subject: Subject, least: float = 0.5) -> Iterator[Finding | str]:
     """Puts sample 0 in the place of sample 1, in evaluation mode: where a target changes, its prediction must as well.
 
     Reported is a loss in which fewer than half of the predictions beside changed targets change, and more than half of
     those that change stand elsewhere: codes of a vector quantiser may stay as they are, but not change elsewhere.
     Targets that depend on the whole batch, as standardised returns, are left out.
+
+    Args:
+        subject: the training that has just begun.
+        least: share of the predictions beside changed targets that change.
     """
     batch = subject.batches[0]
     number = num_samples(batch) or 0
@@ -43,7 +47,7 @@ def target_order(subject: Subject) -> Iterator[Finding | str]:
     ]
     for loss, moved, wanted in telling:
         share, beside = float(moved[wanted].double().mean()), float(wanted[moved].double().mean())
-        if max(share, beside) < _LEAST:
+        if max(share, beside) < least:
             message = (
                 f"of the predictions beside {int(wanted.sum())} targets that change with a sample, {share:.0%} change"
             )

@@ -21,16 +21,19 @@ UNEQUAL_ACCUMULATION = Defect(
     "Tokens of short batches count for more than those of long ones: the step is not that of one large batch.",
     shown_by=Evidence("experiment", "the gradient was compared with that of one large batch"),
 )
-_APART = 0.05  # of the gradient; equal batches give 1e-7
 _EXACT = 1e-3  # of how far the losses of two parts are apart
 
 
-def accumulation(subject: Subject) -> Iterator[Finding | str]:
+def accumulation(subject: Subject, tolerance: float = 0.05) -> Iterator[Finding | str]:
     """Compares the gradient that the step accumulates with the mean over all labels of its batches.
 
     That is what one large batch gives, where the loss is a mean over labels: that of a batch is then the mean of its
     halves' by their numbers of labels, which is measured too, so that sums and losses divided by the step's own count
     are left alone. So is a module whose `weight(batch)` returns these numbers, by which Playbook weighs its batches.
+
+    Args:
+        subject: the training that has just begun.
+        tolerance: share of the gradient; equal batches give 1e-7.
     """
     together = _accumulated_batches(subject)
     batches = subject.batches[:together]
@@ -45,7 +48,7 @@ def accumulation(subject: Subject) -> Iterator[Finding | str]:
     stacked = torch.stack([part.gradient for part in parts])
     exact = weights @ stacked
     apart = ((stacked.mean(0) - exact).norm() / exact.norm().clamp(min=1e-12)).item()
-    if apart <= _APART:
+    if apart <= tolerance:
         yield "the gradients of accumulated batches are the mean over their labels"
         return
     numbers = ", ".join(map(str, counts))

@@ -35,8 +35,6 @@ EXPLODING_GRADIENT = Defect(
     "exploding-gradient", "warning", "A few steps throw the weights far away.", shown_by=_SHOWN_BY
 )
 
-_VANISHED = 1e-5
-_EXPLODED = 1e3
 _DEPTH = 4  # layers, at least
 _STEPS, _LAST, _LOWER = 30, 5, 0.8  # of a training; of its steps at both ends; the later loss over the earlier one
 _ADAPTIVE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.RMSprop)
@@ -45,7 +43,7 @@ _SQUASHING = ("sigmoid", "sigmoid_", "tanh", "tanh_", "softmax", "softsign", "ha
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients", "clip_grads_with_norm_")
 
 
-def gradients(subject: Subject) -> Iterator[Finding | str]:
+def gradients(subject: Subject, vanished: float = 1e-5, exploded: float = 1e3) -> Iterator[Finding | str]:
     """Measures the gradient of the loss at the output of every layer with weights, in the order of the calls.
 
     Vanishing: its norm at the first layer is below 1e-5 of that at the last, and still so after 30 steps: what starts
@@ -57,18 +55,23 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
     steps. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
     Where a model is called several times with data, the pass that has the largest gradients tells.
     The weights of each optimizer are measured on their own: players against each other have gradients of other sizes.
+
+    Args:
+        subject: the training that has just begun.
+        vanished: ratio of the gradient's norm at the first layer to that at the last.
+        exploded: norm over the weights, and the same ratio.
     """
     groups = [weights_of(optimizer) for optimizer in subject.trainer.optimizers]
     if len(groups) < 2:
         groups = [{id(weight) for weight in subject.model.parameters()}]
-    results = [result for weights in groups if (result := _judged(subject, weights))]
+    results = [result for weights in groups if (result := _judged(subject, weights, vanished, exploded))]
     yield from sorted(results, key=lambda result: isinstance(result, str))[:1]
 
 
 PROBE = Probe(look=gradients, defects=(VANISHING_GRADIENT, EXPLODING_GRADIENT), needs=(Need.BATCHES, Need.WEIGHTS))
 
 
-def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
+def _judged(subject: Subject, weights: set[int], vanished: float, exploded: float) -> Finding | str | None:
     """What the gradients of these weights, given by identity, say."""
     at_start = [_norms(subject, batch, weights) for batch in subject.batches[:3]]
     at_start = [norms for norms in at_start if len(norms.layers) > 1 and math.isfinite(norms.total)]
@@ -78,7 +81,7 @@ def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
     (first, _), (last, _) = at_start[0].layers[0], at_start[0].layers[-1]
     depth = len(at_start[0].layers)
     is_deep = depth >= _DEPTH
-    if total > _EXPLODED and (total > 100 * (1 + loss) or (is_deep and ratio > _EXPLODED)) and not _clips(subject):
+    if total > exploded and (total > 100 * (1 + loss) or (is_deep and ratio > exploded)) and not _clips(subject):
         message = f"the gradients' norm is {total:.2g} over a loss of {loss:.2g}, and nothing clips it"
         if is_deep:
             message += f"; at {first} it is {ratio:.2g} times that at {last}"
@@ -88,7 +91,7 @@ def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
             defect = replace(defect, severity="advice", impact="Steps that are no multiple of the gradient hide it.")
             message += f"; {type(subject.trainer.optimizers[0]).__name__} trains all the same"
         return Finding(defect, _stretching(subject), message, fix)
-    if is_deep and 0 < ratio < _VANISHED and _is_lasting(subject, weights):
+    if is_deep and 0 < ratio < vanished and _is_lasting(subject, weights, vanished):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}, {depth - 1} layers later"
         place, reason, fix = _shrinking(subject, first)
         return Finding(VANISHING_GRADIENT, place, message + reason, fix)
@@ -176,7 +179,7 @@ def _size(layers: list[tuple[str, float]]) -> float:
     return sum(norm for _, norm in layers)
 
 
-def _is_lasting(subject: Subject, weights: set[int]) -> bool:
+def _is_lasting(subject: Subject, weights: set[int], vanished: float) -> bool:
     """Whether the first gradient is still as small after some steps; not if these take too long."""
 
     def later() -> float:
@@ -184,7 +187,7 @@ def _is_lasting(subject: Subject, weights: set[int]) -> bool:
             return math.nan
         return _norms(subject, subject.batches[0], weights).ratio
 
-    return 0 < sandbox.attempt(later, 18.0, math.nan) < 10 * _VANISHED
+    return 0 < sandbox.attempt(later, 18.0, math.nan) < 10 * vanished
 
 
 def _learns(subject: Subject) -> bool:

@@ -27,7 +27,6 @@ SCHEDULER_CADENCE = Defect(
     explains=("learning-rate-too-low",),
     shown_by=Evidence("measured", "the schedule was compared with the steps of two short epochs"),
 )
-_LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
 _DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
 _WITH_END = (lr_scheduler.LambdaLR, lr_scheduler.LinearLR, lr_scheduler.PolynomialLR)
 _WATCHED_S = 20.0  # to see how often a program steps its schedules itself
@@ -35,7 +34,7 @@ _LONGEST = 100_000  # updates that are followed to see a schedule's end
 _STEPS = ("step", "batch", "iter", "update")  # what updates are called
 
 
-def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def schedule(subject: Subject, low: float = 0.05) -> Iterator[Finding | str | NotLookedAt]:
     """Looks at each schedule's length beside the number of batches, and whether it is stepped at all.
 
     torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that falls to a hundredth
@@ -48,6 +47,10 @@ def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
     Under manual optimization neither place counts, and how often a schedule is stepped is seen in two short epochs.
+
+    Args:
+        subject: the training that has just begun.
+        low: share of the full rate that a warm-up for steps is still below after ten epochs.
     """
     twice = _changed_twice(subject)
     if twice is not None:
@@ -63,7 +66,7 @@ def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     per_epoch = _updates(subject)
     stepped = _stepped(subject)
     problems = [
-        (scheduler, by, text) for scheduler, by in stepped if (text := _problem(subject, scheduler, by, per_epoch))
+        (scheduler, by, text) for scheduler, by in stepped if (text := _problem(subject, scheduler, by, per_epoch, low))
     ]
     for scheduler, interval, problem in problems:
         each, other = ("n epoch", "step") if interval == "epoch" else (" batch", "epoch")
@@ -176,10 +179,10 @@ def _interval(counts: tuple[int, ...]) -> str:
     return "epoch" if sum(steps) == 1 else ""
 
 
-def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int) -> str | None:
+def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int, low: float) -> str | None:
     """What a schedule does that it cannot have been made for."""
     if interval == "epoch":
-        return _by_epoch(subject, scheduler, per_epoch)
+        return _by_epoch(subject, scheduler, per_epoch, low)
     is_told = interval == "step" and can_be_followed(scheduler, per_epoch)
     return made_for_epochs(scheduler, per_epoch, subject.settings.get("max_epochs")) if is_told else None
 
@@ -189,7 +192,7 @@ def _full(scheduler: Any) -> list[float]:
     return [float(group.get("initial_lr", 0.0)) for group in scheduler.optimizer.param_groups]
 
 
-def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
+def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int, low: float) -> str | None:
     if isinstance(scheduler, lr_scheduler.OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
         return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
     if isinstance(scheduler, lr_scheduler.CyclicLR) and scheduler.total_size >= per_epoch:
@@ -197,7 +200,7 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
     if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
         return f"the rate is 0 in all {per_epoch} batches of the first epoch"
     rates, full = next_rates(scheduler, 10), _full(scheduler)[0]
-    if 0 < rates[0] < rates[-1] < _LOW * full:
+    if 0 < rates[0] < rates[-1] < low * full:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {full:.2g}"
     length = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_iters", 0)
     if 1 < per_epoch < length and length % per_epoch == 0 and _is_in_steps(subject, scheduler):

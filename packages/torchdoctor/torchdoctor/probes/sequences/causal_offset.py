@@ -21,12 +21,11 @@ SHIFTED_CAUSAL_MASK = Defect(
     explains=("padding-leak",),
     shown_by=Evidence("experiment", "the same tokens were read in one piece and in several"),
 )
-_CHANGED = 1e-3  # of the scores' size; equal sums in another order: below 1e-5
 _SHORTEST = 6  # tokens, for a half, one and three
 _CACHES = ("past_key_values", "past_key_value", "past", "past_kv", "layer_past", "kv_cache", "cache")
 
 
-def causal_offset(subject: Subject) -> Iterator[Finding | str]:
+def causal_offset(subject: Subject, least_change: float = 1e-3) -> Iterator[Finding | str]:
     """Runs what reads tokens in one piece and in several by its cache; and a row with its padding in front and without.
 
     The cache is `make_cache(B, T)`, or what `forward` returns beside the scores. Pieces are a half, one token, and
@@ -34,6 +33,10 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     that stands nowhere else; a model that reads it without a mask gives other scores. One that hides it, and gives the
     same scores whatever is embedded there, may count positions from the first place, as it is trained to.
     The line is the first whose values at the last places differ.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: share of the scores' size; equal sums in another order: below 1e-5.
     """
     with subject.evaluating(), torch.enable_grad():  # a step of manual optimization goes backwards
         record = subject.record(subject.batches[0]).record
@@ -42,15 +45,15 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
         for module, (args, kwargs), _ in record.calls:
             read = next((leaf for leaf in (*args, *kwargs.values()) if any(leaf is item for item in tokens)), None)
             if read is not None and next(nn.Module.parameters(module), None) is not None:
-                yield from _cached(module, args, kwargs, read)
-                yield from _padded(module, args, kwargs, read)
+                yield from _cached(module, args, kwargs, read, least_change)
+                yield from _padded(module, args, kwargs, read, least_change)
                 return
 
 
 PROBE = Probe(look=causal_offset, defects=(SHIFTED_CAUSAL_MASK,), is_light=True)
 
 
-def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
+def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor, least_change: float) -> Iterator[Finding | str]:
     argument = next((name for name in _CACHES if name in inspect.signature(module.forward).parameters), None)
     if argument is None or len(tensors((args, kwargs))) > 1:
         return
@@ -65,13 +68,13 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
             if one is None or other is None:
                 return
             worst = relative_change(one[:, start:], other).max().item()
-            if worst > _CHANGED:
+            if worst > least_change:
                 message = (
                     f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores "
                     f"that differ by {worst:.2g} of their size from those of one piece"
                 )
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
-                yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start), message, fix)
+                yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start, least_change), message, fix)
                 return
             cache = cache if callable(make_cache) else _returned(piece, argument)
             if cache is None:
@@ -81,7 +84,7 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
     yield f"scores with {argument} are those without"
 
 
-def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
+def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor, least_change: float) -> Iterator[Finding | str]:
     front = padding_token(read.flip(1))
     if front is None:
         return
@@ -106,16 +109,16 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         _sensitivity_per_position(module, lambda: run(0)[1], one, places)
         for places in (slice(total - 1, total), slice(total - length))
     )
-    if by_last is not None and by_last[:-1].max() > _CHANGED:
+    if by_last is not None and by_last[:-1].max() > least_change:
         return  # it reads both ways
-    if worst <= _CHANGED or (by_padding is not None and by_padding[-length:].max() <= _CHANGED):
+    if worst <= least_change or (by_padding is not None and by_padding[-length:].max() <= least_change):
         yield "padding in front does not change scores, but for their positions"
         return
     message = (
         f"{total - length} tokens of padding in front change the scores of {length} tokens by {worst:.2g} of their size"
     )
     fix = "positions = (mask.cumsum(1) - 1).clamp(min=0); seen = causal & mask[:, None, :]  # mask: (B, T), real tokens"
-    yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length), message, fix)
+    yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length, least_change), message, fix)
 
 
 def _sensitivity_per_position(
@@ -158,7 +161,7 @@ def _returned(piece: Record, argument: str) -> Any:
     return result[1] if isinstance(result, tuple) and len(result) > 1 and tensors(result[1]) else None
 
 
-def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
+def _first_line(whole: Record, piece: Record, length: int, least_change: float) -> Place | None:
     """The first line whose results at the last places differ, of calls that both runs make."""
     twins: dict[tuple[str, Place | None], list[Op]] = {}
     for op in reversed(whole.ops):
@@ -174,6 +177,6 @@ def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
             for dim, size in enumerate(after.shape):
                 if last.shape[dim] > size == length:
                     last = last.narrow(dim, last.shape[dim] - length, length)
-            if last.shape == after.shape and last.dim() and (relative_change(last, after) > _CHANGED).any():
+            if last.shape == after.shape and last.dim() and (relative_change(last, after) > least_change).any():
                 return op.place
     return None

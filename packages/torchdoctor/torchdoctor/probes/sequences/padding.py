@@ -35,7 +35,6 @@ PADDING_LEAK = Defect(
     shown_by=Evidence("experiment", "padding was cut off, and the result of the same sample was compared"),
 )
 _CONTENT = Evidence("experiment", "other padding was put in, and the result of the same sample was compared")
-_CHANGED, _ROUNDED = 1e-3, 1e-5  # of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up
 _LEAST = 4  # positions of padding
 _ITEMS = 8  # samples whose lengths are compared
 _ATTENTION = ("softmax", "matmul", "bmm", "einsum", "scaled_dot_product_attention", "multi_head_attention_forward")
@@ -53,7 +52,9 @@ _INVERTED = "key_padding_mask=~mask  # True where padding stands; a mask of atte
 _LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that there is some padding next to them
 
 
-def padding(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def padding(
+    subject: Subject, least_change: float = 1e-3, rounding: float = 1e-5
+) -> Iterator[Finding | str | NotLookedAt]:
     """Takes the shortest sample of a batch with all of its padding and with little of it; its results must not change.
 
     Little is two steps, since a recurrent net settles soon, and half of all where there are convolutions.
@@ -64,11 +65,17 @@ def padding(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
 
     Where the amount changes nothing, the content of the padding is changed: results that follow it, through attention
     that gives all amounts the same weight in sum, look at the padding alone, as with an inverted mask.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: share of the output's scale; clean programs: at most 4e-7, defective: 0.4 and up.
+        rounding: the same that counts as no change.
     """
     batch = (subject.val_batches if subject.validates else subject.batches)[0]
     size = num_samples(batch)
     padded = _padded(batch)
-    results = [_leak(subject, batch, size, *padded_sample) for padded_sample in padded] if size is not None else []
+    limits = least_change, rounding
+    results = [_leak(subject, batch, size, *sample, *limits) for sample in padded] if size is not None else []
     looked = [result for result in results if result is not None]
     if padded and not looked:
         yield NotLookedAt(PADDING_LEAK, "the step takes no shorter batch, or its results show no length")
@@ -84,7 +91,7 @@ PROBE = Probe(
 
 
 def _leak(
-    subject: Subject, batch: Any, size: int, row: int, length: int, total: int
+    subject: Subject, batch: Any, size: int, row: int, length: int, total: int, least_change: float, rounding: float
 ) -> Finding | str | NotLookedAt | None:
     """What cutting the padding off a sample does; None where that cannot be told.
 
@@ -95,6 +102,8 @@ def _leak(
         row: index of the sample.
         length: of the sample without its padding, in steps.
         total: of the sample with its padding, in steps.
+        least_change: as of `padding`.
+        rounding: as of `padding`.
     """
 
     def cut(steps: int, copies: int) -> Any:
@@ -117,12 +126,16 @@ def _leak(
     worst = max((relative_change(*pair).max().item() for pair in pairs if pair is not None), default=None)
     if worst is None:
         return None
-    if worst <= _CHANGED:  # an untrained model may answer nearly the same to everything
+    if worst <= least_change:  # an untrained model may answer nearly the same to everything
         unlike = (
-            _content_leak(subject, cut(total, copies), whole, copies, length, middle) if worst <= _ROUNDED else None
+            _content_leak(subject, cut(total, copies), whole, copies, length, middle, least_change, rounding)
+            if worst <= rounding
+            else None
         )
-        return unlike or ("the amount of padding does not change results" if worst <= _ROUNDED else None)
-    op = first_violation(whole.record, shorter.record, lambda one, other: _real_positions_differ(one, other, length))
+        return unlike or ("the amount of padding does not change results" if worst <= rounding else None)
+    op = first_violation(
+        whole.record, shorter.record, lambda one, other: _real_positions_differ(one, other, length, least_change)
+    )
     if any(loss.op is op for loss in whole.losses) or (op is not None and op.name in DRAWS):
         return None  # what a loss ignores is another matter; random numbers depend on how many there are
     message = (
@@ -136,7 +149,14 @@ def _leak(
 
 
 def _content_leak(
-    subject: Subject, batch: Any, whole: Step, copies: int, length: int, start: int
+    subject: Subject,
+    batch: Any,
+    whole: Step,
+    copies: int,
+    length: int,
+    start: int,
+    least_change: float,
+    rounding: float,
 ) -> Finding | NotLookedAt | None:
     """What other padding in the place of a sample's own does; None where it does nothing, or nothing could be changed.
 
@@ -147,6 +167,8 @@ def _content_leak(
         copies: of the sample in it.
         length: of the sample without its padding.
         start: the first position whose content is changed: what it held is known to add nothing.
+        least_change: as of `padding`.
+        rounding: as of `padding`.
     """
     embeddings = [part for part in subject.model.modules() if isinstance(part, nn.Embedding)]
     with ExitStack() as stack:
@@ -164,10 +186,10 @@ def _content_leak(
     real = [
         pair for a, b in pairs if a.shape == b.shape and (pair := _without_padding(a, b, length, batch)) is not None
     ]
-    if sees_values or max((relative_change(*pair).max().item() for pair in real), default=0.0) <= _CHANGED:
-        return _positions_are_independent(subject, batch, whole, length) if sees_values else None
+    if sees_values or max((relative_change(*pair).max().item() for pair in real), default=0.0) <= least_change:
+        return _positions_are_independent(subject, batch, whole, length, rounding) if sees_values else None
     op = first_violation(
-        whole.record, other.record, lambda one, two: _differs_at_real_positions(one, two, length, batch)
+        whole.record, other.record, lambda one, two: _differs_at_real_positions(one, two, length, batch, least_change)
     )
     if op is None or op.name not in _ATTENTION:
         is_zero = any(part.padding_idx is not None for part in embeddings)  # always, so that its sums add nothing
@@ -181,7 +203,9 @@ def _content_leak(
     return Finding(replace(defect, shown_by=_CONTENT), op.place, message, _INVERTED)
 
 
-def _positions_are_independent(subject: Subject, batch: Any, whole: Step, length: int) -> NotLookedAt | None:
+def _positions_are_independent(
+    subject: Subject, batch: Any, whole: Step, length: int, rounding: float
+) -> NotLookedAt | None:
     """Whether attention passes nothing on from one position of a sample to another: its mask may be inverted."""
     if not any(True for _ in whole.record.named(*_ATTENTION)):
         return None
@@ -197,7 +221,7 @@ def _positions_are_independent(subject: Subject, batch: Any, whole: Step, length
                     continue
                 moved = relative_change(a, b).movedim(dims[0], 0).flatten(1).amax(1)[:length]
                 moved[position] = 0
-                if (moved > _ROUNDED).any():
+                if (moved > rounding).any():
                     return None
     return NotLookedAt(PADDING_LEAK, "attention passes nothing from one position to another; a mask may be inverted")
 
@@ -237,11 +261,11 @@ def _without_padding(before: Tensor, after: Tensor, length: int, batch: Any) -> 
     return (before, after) if before.numel() else None
 
 
-def _differs_at_real_positions(one: Op, other: Op, length: int, batch: Any) -> bool:
+def _differs_at_real_positions(one: Op, other: Op, length: int, batch: Any, least_change: float) -> bool:
     """Whether the results that belong to real positions differ, in calls of the same shapes."""
     results = zip(one.outputs[:1], other.outputs[:1], strict=False)
     pairs = [_without_padding(a, b, length, batch) for a, b in results if a.shape == b.shape and a.is_floating_point()]
-    return any(bool((relative_change(*pair) > _CHANGED).any()) for pair in pairs if pair is not None)
+    return any(bool((relative_change(*pair) > least_change).any()) for pair in pairs if pair is not None)
 
 
 def _lengths_vary(subject: Subject, total: int) -> bool:
@@ -289,8 +313,8 @@ def _real_positions(before: Tensor, after: Tensor, length: int) -> tuple[Tensor,
     return before, after
 
 
-def _real_positions_differ(one: Op, other: Op, length: int) -> bool:
+def _real_positions_differ(one: Op, other: Op, length: int, least_change: float) -> bool:
     """Whether the results that belong to real positions differ."""
     results = zip(one.outputs[:1], other.outputs[:1], strict=False)
     pairs = [_real_positions(before, after, length) for before, after in results if before.is_floating_point()]
-    return any(bool((relative_change(*pair) > _CHANGED).any()) for pair in pairs if pair is not None)
+    return any(bool((relative_change(*pair) > least_change).any()) for pair in pairs if pair is not None)

@@ -31,16 +31,19 @@ UNSHIFTED_TARGETS = Defect(
     "The model learns to copy its input instead of predicting what comes next.",
     shown_by=Evidence("experiment", "later tokens were changed, and inputs were compared with targets"),
 )
-_LEAK = 1e-5  # change before a change of the future; clean: exactly 0, defective: 0.08 and up
 
 
-def sequence(subject: Subject) -> Iterator[Finding | str]:
+def sequence(subject: Subject, least_change: float = 1e-5) -> Iterator[Finding | str]:
     """Compares each loss's target with what the model reads, then changes the second half of what it reads.
 
     A target that is the input one step later makes the model autoregressive: its first half must not change. A target
     that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder, and sees it: if
     it reads tokens, or the first half of its numbers reaches the second of its results. Masked language models match
     neither, nor do models that hide each position from its own result.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: before a change of the future; clean programs: exactly 0, defective: 0.08 and up.
     """
     with subject.evaluating(), torch.enable_grad():
         step = subject.record(subject.batches[0])
@@ -55,15 +58,15 @@ def sequence(subject: Subject) -> Iterator[Finding | str]:
         if not changes:
             continue
         leak = max(part[:half].max().item() for part in changes)
-        if later_by == 1 and leak > _LEAK:
+        if later_by == 1 and leak > least_change:
             message = f"changing the second half of the input changes predictions in the first half by {leak:.2g}"
             fix = "mask = nn.Transformer.generate_square_subsequent_mask(T, device=x.device)  # is_causal=True"
-            yield Finding(CAUSAL_LEAK, _leak_line(subject, records, half, read.shape[axis]), message, fix)
+            yield Finding(CAUSAL_LEAK, _leak_line(subject, records, half, read.shape[axis], least_change), message, fix)
         elif later_by == 1:
             yield "predictions of the next element do not depend on later ones"
-        elif leak <= _LEAK and any(part[half].max() > _LEAK for part in changes):
+        elif leak <= least_change and any(part[half].max() > least_change for part in changes):
             earlier = [] if not read.is_floating_point() else _with_others(subject, call, read, axis, later=False)[0]
-            if not read.is_floating_point() or any(part[half:].max() > _LEAK for part in earlier):
+            if not read.is_floating_point() or any(part[half:].max() > least_change for part in earlier):
                 message = "the target at each position is the input at that position, and the model is causal"
                 fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
                 yield Finding(UNSHIFTED_TARGETS, _made_twice(subject, loss) or loss.op.place, message, fix)
@@ -141,20 +144,20 @@ def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) 
         yield min((changed.movedim(dim, 0) for dim in times), key=lambda part: part[: length // 2].max().item())
 
 
-def _leak_line(subject: Subject, records: list[Record], half: int, length: int) -> Place | None:
+def _leak_line(subject: Subject, records: list[Record], half: int, length: int, least_change: float) -> Place | None:
     """The first call that lets the future in, or the layer if it is a convolution: its padding does."""
-    leaking = first_violation(*records, breaks=lambda one, other: _leaks_future(one, other, half, length))
+    leaking = first_violation(*records, breaks=lambda one, other: _leaks_future(one, other, half, length, least_change))
     place = leaking and leaking.place
     layers = [op.module for op in records[0].ops if op.place == place and op.name.startswith("conv") and op.module]
     return (origins.layer(subject.model, layers[0]) if layers else None) or place
 
 
-def _leaks_future(one: Op, other: Op, half: int, length: int) -> bool:
+def _leaks_future(one: Op, other: Op, half: int, length: int, least_change: float) -> bool:
     """Whether a change of the second half stands, in a result, in the first half of every dimension of time."""
     for before, after in zip(one.outputs[:1], other.outputs[:1], strict=False):
         if before.shape != after.shape or not before.is_floating_point():
             continue
-        changed = relative_change(before, after) > _LEAK
+        changed = relative_change(before, after) > least_change
         dims = [dim for dim, size in enumerate(before.shape) if size == length]
         if dims and all(changed.narrow(dim, 0, half).any() for dim in dims):
             return True
