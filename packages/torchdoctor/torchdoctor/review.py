@@ -1,4 +1,4 @@
-"""The review: runs a program until its first training step, in a copy of the process, and lets every probe look."""
+"""Reviews a program: runs it to its first training step in a forked process and runs the probes there."""
 
 import gc
 import os
@@ -39,7 +39,7 @@ Result = dict[str, Any]  # of a probe, as it comes from its process: findings, c
 def review_module(
     build: Build, settings: dict[str, Any] | None = None, ids: frozenset[str] | None = None, limit_s: float = LIMIT_S
 ) -> Report:
-    """Reviews one program in copies of this process: whatever it does, the caller goes on.
+    """Reviews a program in forked processes, isolated from the caller.
 
     Args:
         build: makes the module and its data.
@@ -72,7 +72,7 @@ def review_module(
 
 
 def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_s: float) -> dict[str, Any]:
-    """All that the probes say of a program, consequences and all, as Report's fields."""
+    """The results of all probes on a program, as the fields of a Report, with consequences."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": [], "ruled_out": []}
     deadline, share_s = time.monotonic() + limit_s, _PROBE_SHARE * limit_s
 
@@ -122,16 +122,16 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
     results = {
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
     }
-    for name, ids in _found_later(todo, results, begun, deadline, share_s).items():
+    for name, ids in _ids_found_again(todo, results, begun, deadline, share_s).items():
         remaining = [item for item in results[name]["findings"] if item["id"] in ids or not is_grave(item)]
         results[name]["findings"] = remaining
     return results
 
 
-def _found_later(
+def _ids_found_again(
     todo: dict[str, Probe], results: dict[str, Result], begun: Subject, deadline: float, share_s: float
 ) -> dict[str, list[str]]:
-    """Ids that probes with warnings or criticals find again as the second epoch begins, as far as they run there.
+    """Ids of grave findings that are found again at the second epoch, by probe.
 
     What is wrong at the first batch alone is a part of the beginning: a layer that fades in, a bank that fills.
     """
@@ -153,7 +153,7 @@ def _found_later(
 
 
 def add_results(answer: Result, todo: dict[str, Probe], results: dict[str, Result], ids: frozenset[str]) -> None:
-    """Adds to an answer what the probes say that ran to their end, the gravest first.
+    """Adds the results of completed probes to an answer, gravest first.
 
     Args:
         answer: Report's fields.
@@ -189,7 +189,7 @@ def looked_for(probe: Probe, result: Result, ids: frozenset[str]) -> list[str]:
 
 
 def notes_of(results: dict[str, Result], ids: frozenset[str]) -> list[str]:
-    """What probes that ran could not have found, each once, of the defects with these ids."""
+    """Notes on what the completed probes could not check, each once."""
     lines = [note for result in results.values() for note in result.get("notes", [])]
     return [note for note in dict.fromkeys(lines) if note.partition(": ")[0] in ids]
 

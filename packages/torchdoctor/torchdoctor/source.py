@@ -1,4 +1,4 @@
-"""The user's source: which files are theirs, which frame of a stack, which line of a function."""
+"""Locates the user's source: their files, frames, lines and syntax trees."""
 
 import ast
 import inspect

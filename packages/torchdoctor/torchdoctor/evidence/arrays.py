@@ -1,4 +1,4 @@
-"""Values of the user's variables as arrays of numbers."""
+"""Converts values of the user's variables to numeric arrays."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ _MOST_PARTS, _MOST_NAMES, _DEPTH = 8, 32, 4
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """A value as an array of numbers, if it is one, a table or a list of such, and neither empty nor very large."""
+    """A tensor, table or list as a numeric array; None if it is something else, empty or very large."""
     kind = type(value).__name__
     if kind in ("DataFrame", "Series"):
         value = (value.select_dtypes("number") if kind == "DataFrame" else value).to_numpy()
@@ -40,7 +40,7 @@ def _stacked(items: list[Any] | tuple[Any, ...]) -> np.ndarray | None:
 
 
 def nested_values(values: Iterable[Any], depth: int = _DEPTH) -> Iterator[Any]:
-    """The values, and what small tuples and dicts, loaders and data sets of tensors among them hold."""
+    """The values, and the contents of small tuples and dicts, loaders and data sets of tensors among them."""
     for value in values:
         yield value
         if depth:

@@ -1,4 +1,4 @@
-"""Orders that a collate function of the user's gives to the parts of a batch."""
+"""Finds fields of a batch that the user's collate function puts in different orders."""
 
 import copy
 import inspect
@@ -19,7 +19,7 @@ _TOGETHER = 12  # samples for the collate function
 
 
 def reordered_fields(loader: DataLoader) -> tuple[str, str] | None:
-    """Two parts of a batch whose rows are in different orders, as the user's collate function leaves them."""
+    """Two fields of a batch whose rows the user's collate function leaves in different orders."""
     number = min(_TOGETHER, dataset_size(loader.dataset) or 0)
     if loader.batch_sampler is None or ordering_line(loader.collate_fn) is None or number < 4:
         return None
@@ -48,14 +48,14 @@ def reordered_fields(loader: DataLoader) -> tuple[str, str] | None:
 
 
 def _is_padded_sample(row: Tensor, one: Tensor) -> bool:
-    """Whether a row is a sample, perhaps padded."""
+    """Whether a row is this sample, perhaps padded."""
     if row.dim() != one.dim() or any(length < own for length, own in zip(row.shape, one.shape, strict=True)):
         return False
     return torch.equal(row[tuple(slice(length) for length in one.shape)], one)
 
 
 def ordering_line(collate: Any) -> Place | None:
-    """The line of a function of the user's that makes an order, or its own."""
+    """The line in the user's collate function that sorts or shuffles, or that of the function itself."""
     collate = getattr(collate, "func", collate)
     function = collate if inspect.isroutine(collate) else type(collate).__call__
     place = source.definition(function)

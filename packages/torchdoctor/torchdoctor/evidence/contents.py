@@ -1,4 +1,4 @@
-"""Which samples two data sets have in common, by their content."""
+"""Finds samples that two data sets share, by content."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ Shared = tuple[float, int, str]  # share and number of the validation samples th
 
 
 def shared_samples(train: Any, val: Any) -> Shared:
-    """The validation samples that are training samples too; a share of 0 if it may be chance."""
+    """The share and number of validation samples that are also training samples; a share of 0 if it may be chance."""
     if min(dataset_size(train) or 0, dataset_size(val) or 0) < FEWEST:
         return 0.0, 0, ""
     if train is val:
@@ -41,7 +41,7 @@ def shared_samples(train: Any, val: Any) -> Shared:
 
 
 def _by_attribute(train: Any, val: Any) -> list[Shared]:
-    """For data sets that keep an array with a row a sample, beneath any augmentation."""
+    """The same for arrays with one row a sample that both data sets keep beneath any augmentation."""
     ways = []
     for name, value in getattr(train, "__dict__", {}).items():
         ours, theirs = as_array(value), as_array(vars(val).get(name))
@@ -53,7 +53,7 @@ def _by_attribute(train: Any, val: Any) -> list[Shared]:
 
 
 def sample_keys(dataset: Any) -> list[tuple[int, bool]]:
-    """What identifies each sample that can be read soon: its tensors but labels, or all of it if they are very small.
+    """A hash of each sample that can be read in time: of its tensors without labels, or of all if they are very small.
 
     With it, whether it has four different numbers that are not whole: two such are not equal by chance.
     """
@@ -66,7 +66,7 @@ def sample_keys(dataset: Any) -> list[tuple[int, bool]]:
 
 
 def sample_key(sample: dict[str, Tensor]) -> tuple[int, bool]:
-    """The same for one sample, of which these are the leaves."""
+    """The hash of one sample, given its tensors."""
     return _key([(leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy() for leaf in sample.values()])
 
 
@@ -80,17 +80,17 @@ def _key(arrays: list[np.ndarray]) -> tuple[int, bool]:
 
 
 def _row_keys(rows: np.ndarray) -> list[tuple[int, bool]]:
-    """The same for each row of an array."""
+    """The hash of each row of an array."""
     return [_key([row]) for row in rows]
 
 
 def has_real_values(array: np.ndarray) -> bool:
-    """Whether an array has four different numbers that are not whole."""
+    """Whether an array has at least four different fractional numbers."""
     return array.dtype.kind == "f" and len(np.unique(array[array != np.round(array)].flat[:64])) >= 4
 
 
 def shared_keys(ours: list[tuple[int, bool]], theirs: list[tuple[int, bool]]) -> tuple[float, int]:
-    """The share of their keys that are ours too, 0 where that may be chance, and their number.
+    """The share and number of their keys that are also ours; a share of 0 where that may be chance.
 
     Samples of few possible values, as short texts have, coincide by chance: they must do so five times as often as
     within our own, plus 1 %. Real numbers do not: 1 % is enough, unless every sample holds one thing, such as a grid.

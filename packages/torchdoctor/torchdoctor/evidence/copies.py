@@ -1,4 +1,4 @@
-"""Samples of another split that are copies of training samples: the same file, content or picture."""
+"""Finds samples of another split that copy training samples: the same file, content or image."""
 
 import copy
 import hashlib
@@ -51,7 +51,7 @@ class Copies(NamedTuple):
 
 
 def find_copies(train: Any, other: Any, kind: str) -> Copies | None:
-    """The copies in another data set, unless so many may be chance.
+    """The copies in another data set; None if so many may be chance.
 
     Args:
         train: map-style training data.
@@ -89,7 +89,7 @@ def find_copies(train: Any, other: Any, kind: str) -> Copies | None:
 
 
 def _copies(pairs: list[tuple[int, int]], of: int, how: str, datasets: tuple[Any, Any], kind: str) -> Copies:
-    """Named by files or rows, where the data sets list them."""
+    """Names copies by their files or rows, where the data sets list them."""
     (theirs, ours), (train, other) = pairs[0], datasets
     known, others = _files(train), _files(other)
     if known and others:
@@ -102,7 +102,7 @@ def _copies(pairs: list[tuple[int, int]], of: int, how: str, datasets: tuple[Any
 
 
 def _underlying_samples(dataset: Any) -> tuple[Any, Sequence[int]]:
-    """The data set that others are parts of, or change the samples of, with the numbers of the samples in it."""
+    """The innermost data set below subsets and wrappers, and the indices of the samples in it."""
     numbers: Sequence[int] = range(dataset_size(dataset) or 0)
     while True:
         if isinstance(dataset, Subset):
@@ -133,7 +133,7 @@ def _holds_samples(value: Any) -> bool:
 
 
 def _read(dataset: Any, numbers: Sequence[int]) -> Read:
-    """Samples, evenly over the numbers; nothing if the data set raises something."""
+    """Reads samples evenly over the indices; nothing if the data set raises an error."""
     chosen = [numbers[place] for place in spread_indices(range(len(numbers)), _SAMPLES)]
     order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0)).tolist()  # as time may be short
     try:
@@ -144,13 +144,13 @@ def _read(dataset: Any, numbers: Sequence[int]) -> Read:
 
 
 def _are_chance(number: int, of: int, distinct: int, trained: int) -> bool:
-    """Whether other samples coincide with training samples hardly more often than these with each other."""
+    """Whether samples coincide with training samples hardly more often than training samples among themselves."""
     repeated = 1 - distinct / max(1, trained)
     return number < _FEWEST or repeated > 0.5 or number <= (_LEAST + 5 * repeated) * of
 
 
 def _copies_by_content(ours: Read, theirs: Read, dataset: Any) -> list[tuple[int, int]]:
-    """Samples of other data and of the training whose largest leaves are equal."""
+    """Pairs of samples whose largest tensors are equal."""
     known = {number: sample_key(sample) for number, sample in ours.items()}
     others = {number: sample_key(sample) for number, sample in theirs.items()}
     first = {content: number for number, content in reversed(known.items())}
@@ -163,7 +163,7 @@ def _copies_by_content(ours: Read, theirs: Read, dataset: Any) -> list[tuple[int
 
 
 def _names(dataset: Any) -> list[str] | None:
-    """Places of the samples in a file, such as list.csv:17, where a data set keeps them."""
+    """The rows of the samples in a file, such as list.csv:17, where a data set keeps them."""
     for value in getattr(dataset, "__dict__", {}).values():
         if not isinstance(value, list) or not value or len(value) != dataset_size(dataset):
             continue
@@ -192,7 +192,7 @@ def _files(dataset: Any) -> list[str] | None:
 
 
 def _copies_by_file(ours: list[str], theirs: list[str]) -> Copies | None:
-    """Files of which another has the same bytes; of several samples in one file nothing is said."""
+    """Pairs of files with the same bytes; files that hold several samples are left out."""
     paths = {path for part in (ours, theirs) for path, number in Counter(part).items() if number == 1}
     if len(paths) > _FILES:
         return None
@@ -211,14 +211,14 @@ def _copies_by_file(ours: list[str], theirs: list[str]) -> Copies | None:
 
 
 def _example(ours: str, theirs: str) -> str:
-    """Two files, from the folder that both are in."""
+    """Two files, relative to their common folder."""
     paths = [os.path.abspath(path) for path in (theirs, ours)]
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     return " = ".join(Path(os.path.relpath(path, folder)).as_posix() for path in paths)
 
 
 def _copies_by_image(ours: Read, theirs: Read) -> list[tuple[int, int]]:
-    """Images that look the same after another compression or size."""
+    """Pairs of images that differ by compression or size alone."""
     known, others = _grey_images(ours), _grey_images(theirs)
     if min(len(known), len(others)) < _FEWEST:
         return []

@@ -1,4 +1,4 @@
-"""What evaluation mode changes."""
+"""Tells which modules behave differently in evaluation mode."""
 
 import ast
 
@@ -17,12 +17,12 @@ GRAPH_IN_EVAL = Defect(
 
 
 def is_trained_and_mode_dependent(part: nn.Module) -> bool:
-    """Whether a part has trainable weights, and evaluation mode changes what it does."""
+    """Whether a module has trainable weights and behaves differently in evaluation mode."""
     return any(p.requires_grad for p in part.parameters()) and any(map(depends_on_mode, part.modules()))
 
 
 def depends_on_mode(part: nn.Module) -> bool:
-    """Whether a module itself does something else in evaluation mode."""
+    """Whether the module itself, not a submodule, behaves differently in evaluation mode."""
     if isinstance(part, nn.modules.batchnorm._NormBase):
         return part.track_running_stats
     if isinstance(part, nn.modules.dropout._DropoutNd):

@@ -1,4 +1,4 @@
-"""What torch's most frequent errors mean in the program at hand: the cause, and the line to change.
+"""Explains torch's most frequent errors in terms of the program: the cause and the change.
 
 Each row of `_CAUSES` is a pattern of torch's message, in its wordings since 2.6, and a function that gets what the
 pattern has found and the scene of the error. It may return nothing where the scene does not fit.
@@ -26,7 +26,7 @@ _LONGEST = 60  # characters of the user's code that a text repeats
 
 
 class Explanation(NamedTuple):
-    """What an error means.
+    """The cause of an error, and the fix.
 
     Args:
         cause: in the program's own names, as far as they are known.
@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
 
 
 class Scene:
-    """Where an error was raised, and what was there.
+    """The frames, modules and variables at an error.
 
     Args:
         error: with its traceback.
@@ -56,7 +56,7 @@ class Scene:
         self.parents = [module for module in modules if module is not self.module]
 
     def value(self, name: str) -> Any:
-        """Of a variable of torch's own innermost function, or of the user's if torch has no such variable."""
+        """The value of a variable of torch's innermost function, or of the user's if torch has no such variable."""
         for frame, _ in reversed(self.frames):
             if name in frame.f_locals:
                 return frame.f_locals[name]
@@ -64,7 +64,7 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """What the program calls the innermost module: `self.net[2]`, `model[0]`, or its type."""
+        """The program's name of the innermost module: `self.net[2]`, `model[0]`, or its type."""
         for frame in reversed(self.own_frames):
             for variable, value in frame.f_locals.items():
                 path = self._path(value) if isinstance(value, nn.Module) else None
@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def made_at(self) -> str:
-        """After a piece of code: `  # line 12`, where the innermost module is made."""
+        """A comment to append to code, `  # line 12`: where the innermost module is constructed."""
         place = origins.maker(self.module) if self.module is not None else None
         if place is None and self.module is not None:
             roots = [parent for parent in self.parents if source.classes_of(parent)]
@@ -115,14 +115,14 @@ class Scene:
         return {**self.frame.f_globals, **self.frame.f_locals}.get(node.id)
 
     def variables(self) -> dict[str, Any]:
-        """What the user's innermost function holds, and the attributes of its `self`."""
+        """The variables of the user's innermost function, and the attributes of its `self`."""
         known = dict(self.frame.f_locals) if self.frame is not None else {}
         attributes = vars(known["self"]) if hasattr(known.get("self"), "__dict__") else {}
         return known | {f"self.{name}": value for name, value in attributes.items()}
 
 
 def with_explanation(error: BaseException, text: str, fix: str = "") -> tuple[str, str]:
-    """The text and the fix of a finding of an error: torch's own words, followed by what they mean here.
+    """The message and the fix for an error: torch's own words, followed by the cause.
 
     Args:
         error: with its traceback.
@@ -138,7 +138,7 @@ def with_explanation(error: BaseException, text: str, fix: str = "") -> tuple[st
 
 
 def explain(error: BaseException) -> Explanation | None:
-    """The cause of an error of torch's and the change, or None for any other error.
+    """The cause of a known torch error and its fix; None for any other.
 
     Args:
         error: with its traceback.
@@ -234,7 +234,7 @@ def _in_place(match: re.Match[str], scene: Scene) -> Explanation:
 
 
 def _in_place_lines(file: str) -> list[Place]:
-    """Lines of a file's functions that change a tensor in place, as far as the source tells."""
+    """Lines that change a tensor in place, as far as the source shows."""
     lines = set()
     for function in ast.walk(source.tree(file)):
         if not isinstance(function, ast.FunctionDef):
@@ -253,7 +253,7 @@ def _in_place_lines(file: str) -> list[Place]:
 
 
 def _out_of_place(place: Place) -> str:
-    """The same statement without the change in place, where it is a simple one."""
+    """The statement rewritten out of place, if it is simple."""
     for node in source.around(place, ast.AugAssign):
         if isinstance(node.target, ast.Name | ast.Attribute):
             target = ast.unparse(node.target)
@@ -278,7 +278,7 @@ def _second_backward(match: re.Match[str], scene: Scene) -> Explanation:
 
 
 def _state(scene: Scene) -> tuple[str, str, bool] | None:
-    """A state that a recurrent network gives and gets: its name, the line, and whether it is a tuple."""
+    """The state that is returned by a recurrent network and fed back: its name, the line, and whether it is a tuple."""
     scopes = [vars(part) for part in _modules(scene)] + [frame.f_locals for frame in reversed(scene.own_frames)]
     files = [frame.f_code.co_filename for frame in reversed(scene.own_frames)]
     files += source.files_of(*_modules(scene))
@@ -388,7 +388,7 @@ def _more_classes(match: re.Match[str], scene: Scene) -> Explanation:
 
 
 def _metric(scene: Scene, number: int) -> Explanation:
-    """Labels that a metric has no class for."""
+    """Explains labels that exceed the number of classes of a metric."""
     labels, kind = scene.value("target"), type(scene.module).__name__
     most = int(labels.max()) if isinstance(labels, Tensor) and labels.numel() else None
     cause = f"{kind} is made for num_classes={number}, and a label is {most if most is not None else 'larger'}"

@@ -1,4 +1,4 @@
-"""Where the user's source gives a layer its first values, and how far these stretch what passes."""
+"""Finds the lines that initialise a layer, and measures the gain of its weights."""
 
 import ast
 import inspect
@@ -17,12 +17,12 @@ _FILL = ("normal_", "uniform_", "fill_", "zero_", "mul_", "copy_", "constant_", 
 
 
 def rms_gain(weight: Tensor) -> float:
-    """The length of what a matrix makes of a vector of independent values, over that of the vector."""
+    """The RMS gain of a weight matrix on independent inputs."""
     return float(weight.detach().square().mean().sqrt()) * math.sqrt(weight[0].numel())
 
 
 def initialisation_line(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
-    """The call of nn.init, or the change by hand, that a layer's values come from; else where the layer is made.
+    """The line that initialises a layer, by nn.init or by hand; else the line that constructs it.
 
     Args:
         model: the whole.
@@ -42,7 +42,7 @@ def initialisation_line(model: nn.Module, part: nn.Module, kind: str = "weight")
 
 
 def _is_within(filled: str, owner: nn.Module, below: list[str]) -> bool:
-    """Whether an expression as `self.net[0].bias` is a part of the owner on the way to the layer below."""
+    """Whether an expression such as `self.net[0].bias` leads from its owner to the layer below."""
     own = f"self.{below[0]}"
     if not f"{filled}.".startswith((f"{own}.", f"{own}[")):
         return False
@@ -51,7 +51,7 @@ def _is_within(filled: str, owner: nn.Module, below: list[str]) -> bool:
 
 
 def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
-    """Statements of a class, and of the functions beside it, that fill a layer's values: each whole, and what it fills.
+    """The statements of a class and of the functions beside it that initialise tensors: line, source and target.
 
     In a loop over `self.named_parameters()` that is the loop's variable, which may be any layer.
     """
@@ -65,7 +65,7 @@ def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
 
 
 def _filled_attribute(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
-    """What a statement fills, empty if nothing: the first argument of nn.init, the owner of an in-place call."""
+    """The target that a statement fills, or "": the first argument of nn.init, the owner of an in-place call."""
     if not isinstance(node, ast.Expr):
         targets = map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
         return next((text for text in targets if text.endswith((".data", ".weight", ".bias"))), "")

@@ -1,4 +1,4 @@
-"""Windows of one series that overlap each other, in two data sets."""
+"""Counts validation windows that overlap training windows of the same series."""
 
 import math
 from collections import defaultdict
@@ -17,7 +17,7 @@ _BYTES = (torch.bool, torch.uint8)  # masks, pictures and texts
 
 
 def count_overlapping_windows(train: Any, val: Any) -> tuple[int, int]:
-    """How many validation windows have half of their steps in training windows too, and how many were looked at.
+    """How many validation windows share half of their steps with training windows, and how many were read.
 
     A step counts if it stands at other positions there, and nowhere at its own: what does, as a grid of places or
     times, belongs to every sample. Where samples have real targets, most of these must be in training samples too: what
@@ -37,7 +37,7 @@ def count_overlapping_windows(train: Any, val: Any) -> tuple[int, int]:
 
 
 def _are_known(targets: np.ndarray, values: set[float]) -> bool:
-    """Whether most targets are among these values, or there are none."""
+    """Whether most targets are among these values, or there are no targets."""
     are_known = [target in values for target in targets.tolist()]
     return not are_known or 2 * sum(are_known) > len(are_known)
 
@@ -50,7 +50,7 @@ def _is_shared(window: np.ndarray, known: dict[int, set[int]]) -> bool:
 
 
 def _windows(dataset: Any, most: int, turn: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The largest tensor of each sample as (steps, values), if it holds numbers, and the real numbers of the others."""
+    """The largest tensor of each sample as (steps, values), and the floats of the others."""
     for number in spread_indices(dataset, most):
         parts = list(leaves(dataset[number]).values())
         largest = max(parts, key=lambda leaf: leaf.numel(), default=None)
@@ -64,7 +64,7 @@ def _windows(dataset: Any, most: int, turn: bool) -> Iterator[tuple[np.ndarray, 
 
 
 def _steps(window: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each step with so many that follow that together they have enough values to be told apart."""
+    """Each step together with enough following steps to be distinctive."""
     least = _VALUES if window.dtype.kind == "f" else max(_TOKENS, window.size // 2)
     length = math.ceil(least / max(1, window.shape[1]))
     return ((position, window[position : position + length]) for position in range(len(window) - length + 1))

@@ -1,4 +1,4 @@
-"""Makes the data again, line by line, to see from which line of the user's on something holds of its values."""
+"""Re-runs the data setup line by line to find the first line after which a condition holds."""
 
 import inspect
 import random
@@ -25,11 +25,11 @@ See = Callable[[Place, dict[str, Any]], bool]
 
 
 class _Stop(BaseException):
-    """Leaves the user's code."""
+    """Raised to leave the user's code."""
 
 
 def trace_lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _TIMES) -> None:
-    """Runs a function and calls `see` after every line of the user's in it, with the values that are known there.
+    """Runs a function and calls `see` after each of the user's lines with the variables there.
 
     Args:
         run: may raise what it likes.
@@ -82,7 +82,7 @@ def trace_lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: i
 
 
 def first_draw(run: Callable[[], Any]) -> tuple[Place, ...]:
-    """The first line of a function's run that moves a random state, and the lines that called it, outwards."""
+    """The first line that draws random numbers, and its callers, innermost first."""
 
     def states() -> tuple[Any, ...]:
         return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
@@ -107,7 +107,7 @@ def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer 
 
 
 def rebuild_data(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
-    """A function that builds the data module anew where that takes no argument, sets it up and asks for one sample."""
+    """A function that rebuilds the data module if it needs no arguments, sets it up and reads one sample."""
 
     def run() -> None:
         pl.seed_everything(0, verbose=False)
@@ -140,7 +140,7 @@ def first_line(
     index: int | None = 0,
     run: Callable[[], Any] | None = None,
 ) -> Place | None:
-    """The first line after which some value fulfils a condition, as the data is made and one sample is taken.
+    """The first line after which a value satisfies a condition, while the data are built and one sample is read.
 
     Args:
         subject: whose data it is.
@@ -163,7 +163,7 @@ def first_line(
 
 
 def first_tensor_line(subject: Subject, holds: Callable[[np.ndarray, Any], bool]) -> Place | None:
-    """The first line after which a tensor fulfils a condition; if none does, another array."""
+    """The first line after which a tensor, or else another array, satisfies a condition."""
     return first_line(subject, lambda array, value: isinstance(value, Tensor) and holds(array, value)) or first_line(
         subject, holds
     )

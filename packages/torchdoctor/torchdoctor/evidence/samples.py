@@ -1,4 +1,4 @@
-"""The program's data as tensors: the leaves of a sample or batch, an epoch of batches, and where they reach a loss."""
+"""Reads the program's data as tensors: samples, batches, epochs, and the tensors that reach a loss."""
 
 import dataclasses
 import operator
@@ -59,7 +59,7 @@ def _array(array: np.ndarray, path: str) -> dict[str, Tensor]:
 
 
 def train_loaders(subject: Subject) -> list[DataLoader]:
-    """The loaders of the training that runs, as the Trainer holds them."""
+    """The Trainer's training loaders."""
     loaders = []
     for leaf in tree_leaves(subject.trainer.train_dataloader):
         loaders += leaf.flattened if isinstance(leaf, CombinedLoader) else [leaf]
@@ -67,13 +67,13 @@ def train_loaders(subject: Subject) -> list[DataLoader]:
 
 
 def without_workers(loader: DataLoader) -> DataLoader:
-    """The loader without worker processes, which the copy of the process that a probe is has no need of."""
+    """The loader without worker processes, which a forked probe does not need."""
     loader.num_workers, loader.timeout = 0, 0
     return loader
 
 
 def until_deadline(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
-    """The items, until time is up; one at least."""
+    """Yields items until time is up, at least one."""
     deadline = time.monotonic() + limit_s
     for item in items:
         yield item
@@ -82,7 +82,7 @@ def until_deadline(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
 
 
 def epoch_batches(subject: Subject, limit_s: float) -> Iterator[Any]:
-    """Training batches as the step gets them, from the start of an epoch until its end or until time is up."""
+    """The training batches of an epoch as the step gets them, until time is up."""
     for loader in train_loaders(subject):
         without_workers(loader)
     batches = batches_of(subject.trainer.train_dataloader)
@@ -90,7 +90,7 @@ def epoch_batches(subject: Subject, limit_s: float) -> Iterator[Any]:
 
 
 def read_leaf(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
-    """A leaf of the training data, batch by batch in their order: of all of them, or of those that time allows."""
+    """One tensor of the training batches, in order, until time is up."""
     loaders = train_loaders(subject)
     tensors = all_samples(loaders[0].dataset) or {} if len(loaders) == 1 else {}
     if path in tensors and tensors[path].dim() and loaders[0].batch_size:
@@ -100,14 +100,14 @@ def read_leaf(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
 
 
 def dataset_size(dataset: Any) -> int | None:
-    """The number of samples, if there is one and they can be asked for by index."""
+    """The number of samples of a map-style data set, else None."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return None
     return sized_len(dataset)
 
 
 def plain_numbers(batch: Any) -> list[int] | None:
-    """The samples of a batch that a sampler draws, by their numbers; None if it gives the data set something else."""
+    """The sample indices of a sampler's batch; None if the sampler gives something else."""
     try:
         return [operator.index(number) for number in batch]
     except TypeError:
@@ -115,19 +115,19 @@ def plain_numbers(batch: Any) -> list[int] | None:
 
 
 def short_batch_size(loader: DataLoader) -> int:
-    """The number of samples in the last batch of an epoch, where that is a shorter one and is not dropped; else 0."""
+    """The size of an epoch's last batch if it is shorter and not dropped; else 0."""
     number, batch_size = sized_len(loader.sampler) or 0, loader.batch_size or 0
     return number % batch_size if number > batch_size > 0 and not loader.drop_last else 0
 
 
 def spread_indices(dataset: Any, limit: int) -> list[int]:
-    """Up to so many indices, evenly over the data set."""
+    """Up to `limit` indices, spread evenly over the data set."""
     number = dataset_size(dataset) or 0
     return [round(step) for step in np.linspace(0, number - 1, min(limit, number))]
 
 
 def all_samples(dataset: Any) -> dict[str, Tensor] | None:
-    """All samples at once, where a data set is made of tensors (or is a part of such a one)."""
+    """All samples at once for a data set of tensors or a subset of one; else None."""
     if isinstance(dataset, TensorDataset):
         return {str(number): tensor.detach() for number, tensor in enumerate(dataset.tensors)}
     if isinstance(dataset, Subset):
@@ -138,14 +138,14 @@ def all_samples(dataset: Any) -> dict[str, Tensor] | None:
 
 
 def underlying_dataset(dataset: Any) -> Dataset:
-    """The data set that others are parts of."""
+    """The data set below any subsets and concatenations."""
     while isinstance(dataset, Subset | ConcatDataset):
         dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.datasets[0]
     return dataset
 
 
 def target_paths(loss: Loss, batch: Any) -> list[str]:
-    """Paths of the batch's leaves that the loss gets as its target, in another shape or type at most."""
+    """Paths of the batch's tensors that the loss gets as its target, up to shape and type."""
     target = loss.target.detach().flatten()
     same = []
     for path, leaf in leaves(batch).items():
@@ -156,7 +156,7 @@ def target_paths(loss: Loss, batch: Any) -> list[str]:
 
 
 def class_leaf(subject: Subject) -> tuple[str, int] | None:
-    """The leaf that holds one class a sample for a loss of the first step, and the number of classes."""
+    """The path of the batch's class labels in the first step, and the number of classes."""
     if not subject.batches:
         return None
     for loss in subject.attempt().losses:
@@ -171,5 +171,5 @@ def class_leaf(subject: Subject) -> tuple[str, int] | None:
 
 
 def loader_owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:
-    """Whose loaders are used."""
+    """The module or data module whose loaders are used."""
     return subject.data if subject.data is not None else subject.model

@@ -46,7 +46,7 @@ def supervised_losses(step: Step) -> list[SupervisedLoss]:
 
 
 def _label_tensors(step: Step) -> dict[int, Tensor]:
-    """Tensors computed from the batch without weights and without chance, by identity."""
+    """Tensors computed from the batch without weights or random numbers, by id."""
     labels = {id(leaf): leaf for leaf in tensors(step.batch)}
     for op in step.record.ops:
         known = [id(leaf) in labels for leaf in op.inputs if leaf.dim() or id(leaf) in labels]
@@ -88,7 +88,7 @@ def _handwritten_losses(record: Record, labels: dict[int, Tensor]) -> Iterator[S
 
 
 def _handwritten_cross_entropy(record: Record, op: Op, labels: list[Tensor]) -> SupervisedLoss | None:
-    """(Log-)softmax over K classes, out of which the class of each sample is picked."""
+    """A (log-)softmax over K classes from which each sample's class is picked."""
     out, dim = op.outputs[0], op.argument(1, "dim")
     dim = -1 if dim is None else dim
     shape, num_classes = out.select(dim, 0).shape, out.shape[dim]
@@ -136,7 +136,7 @@ def _handwritten_regression(record: Record, op: Op, labels: dict[int, Tensor]) -
 
 
 def _are_combined(record: Record, one: Tensor, other: Tensor) -> bool:
-    """Whether a call takes both of two tensors, as they are or prepared for it."""
+    """Whether some call takes both tensors, directly or reshaped."""
     first, second = _reshaped(record, one), _reshaped(record, other)
     return any(
         any(id(leaf) in first for leaf in op.inputs) and any(id(leaf) in second for leaf in op.inputs)
@@ -145,7 +145,7 @@ def _are_combined(record: Record, one: Tensor, other: Tensor) -> bool:
 
 
 def _reshaped(record: Record, tensor: Tensor) -> set[int]:
-    """The tensor in other shapes, under a logarithm, or as one-hot vectors, by identity."""
+    """The ids of a tensor and of its reshaped, logarithmic and one-hot versions."""
     ids = {id(tensor)}
     for op in record.named(*_PREPARING):
         if op.inputs and id(op.inputs[0]) in ids:

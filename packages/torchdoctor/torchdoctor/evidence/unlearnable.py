@@ -1,4 +1,4 @@
-"""Losses from which nothing can be learned, whatever the optimizer does."""
+"""Finds losses that cannot be learned by any optimizer: constant, random or mismatched targets."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ _REORDERING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", 
 
 
 def constant_loss(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
-    """A finding if no parameter gets a gradient other than zero, on any batch."""
+    """A finding if every gradient is zero on every batch."""
     for number in range(len(subject.batches[:4])):
         now = step(number)
         grads = [now.grads[id(weight)] for weight in subject.model.parameters() if id(weight) in now.grads]
@@ -38,7 +38,7 @@ def constant_loss(subject: Subject, step: Callable[[int], Step]) -> Finding | No
 
 
 def random_target(step: Callable[[int], Step]) -> Finding | None:
-    """A finding if the target is random numbers that the step draws, and the prediction is made without them."""
+    """A finding if the target is noise drawn in the step that the prediction does not depend on."""
     record = step(0).record
     for loss in step(0).losses:
         drawn = record.producer(loss.target, SHAPE_ONLY)
@@ -52,7 +52,7 @@ def random_target(step: Callable[[int], Step]) -> Finding | None:
 
 
 def reordered_labels(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
-    """A finding if the target of a loss is the labels of the batch in another order than the prediction."""
+    """A finding if the target holds the batch's labels in another order than the prediction."""
     for number in range(len(subject.batches[:3])):
         now = step(number)
         record, labels = now.record, [leaf for leaf in tensors(now.batch) if leaf.dim() == 1]
@@ -85,5 +85,5 @@ def _is_shuffled(target: Tensor, label: Tensor) -> bool:
 
 
 def _picks(op: Op) -> bool:
-    """Whether an index is a tensor of places, and no slice."""
+    """Whether an index is a tensor, not a slice."""
     return any(leaf.dim() > 0 for leaf in tensors(op.argument(1, "index")))

@@ -1,4 +1,4 @@
-"""Weighted sums in a recorded step: from weights to where their products with values are summed."""
+"""Follows weights in a recorded step to the sums of their products with values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _FAILURES = (RuntimeError, IndexError, TypeError, ValueError)  # of a call that 
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """The calls from weights to their sum.
+    """The chain of calls from weights to their sum.
 
     Args:
         path: calls, each with the tensor on the way that it takes and the one that it makes; those that mask weights or
@@ -32,7 +32,7 @@ class WeightedSum:
     values: tuple[Tensor, ...] = ()
 
     def of_ones(self, weights: Tensor) -> Tensor | None:
-        """The sum where these are the weights, and all values are 1; None where the calls cannot be repeated."""
+        """The sum for these weights with all values 1; None if the calls cannot be repeated."""
         result = weights.detach().float().clone()  # some calls change it
         for op, taken, output in self.path:
             number = next(number for number, out in enumerate(op.outputs) if out is output)
@@ -45,7 +45,7 @@ class WeightedSum:
 
 
 def weighted_sums(record: Record, weights: Tensor) -> Iterator[WeightedSum]:
-    """The sums that weights end in; no call is looked at twice."""
+    """The sums that the weights lead to; each call is visited once."""
     todo, known = [(weights, WeightedSum(()))], set()
     while todo:
         tensor, way = todo.pop()
@@ -62,7 +62,7 @@ def weighted_sums(record: Record, weights: Tensor) -> Iterator[WeightedSum]:
 
 
 def _next_sums(op: Op, tensor: Tensor, way: WeightedSum) -> list[tuple[Tensor, WeightedSum]]:
-    """What a call makes of weights, or of their products with values, and the way there; nothing if that is unclear."""
+    """The outputs of a call on weights or their products, each with its chain of calls; empty if unclear."""
     others = tuple(leaf for leaf in op.inputs if leaf is not tensor)
     is_mask = op.name in SAME_SHAPE or (op.name in TIMES and all(map(is_binary, others)))
     if is_mask and all(output.shape == tensor.shape for output in op.outputs):
@@ -77,5 +77,5 @@ def _next_sums(op: Op, tensor: Tensor, way: WeightedSum) -> list[tuple[Tensor, W
 
 
 def is_binary(values: Tensor) -> bool:
-    """Whether all values are 0 or 1, as those of a mask."""
+    """Whether all values are 0 or 1, as in a mask."""
     return bool(((values == 0) | (values == 1)).all())

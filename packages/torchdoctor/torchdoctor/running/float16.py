@@ -1,4 +1,4 @@
-"""Autocast to float16 as CUDA has it, on a CPU."""
+"""Emulates CUDA's autocast to float16 on a CPU."""
 
 import math
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _HALF, _SINGLE = (frozenset(names.split()) for names in _TYPES.values())
 
 @contextmanager
 def emulate_autocast() -> Iterator[list[bool]]:
-    """Pretends that autocast is on; gives whether it is still, within the user's own torch.autocast(enabled=…)."""
+    """A context with autocast switched on; yields a stack whose last item says whether it is enabled at this point."""
     states = [True]
 
     def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
@@ -60,7 +60,7 @@ def emulate_autocast() -> Iterator[list[bool]]:
 
 
 class EmulatedFloat16(TorchDispatchMode):
-    """Runs calls in the types that autocast to float16 would choose on CUDA.
+    """Runs each call in the type that autocast to float16 would choose on CUDA.
 
     Args:
         states: whether autocast is on, as `autocast_on_cpu` gives it.
@@ -112,7 +112,7 @@ class EmulatedFloat16(TorchDispatchMode):
 
 
 def _becomes_infinite(out: Any, arguments: Any) -> bool:
-    """Whether a call gives ±inf in float16, where its tensors are finite."""
+    """Whether a call returns ±inf in float16 although its inputs are finite."""
     results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.dtype == torch.float16]
     if not any(bool(leaf.isinf().any()) for leaf in results):
         return False
@@ -133,7 +133,7 @@ def _without_float16(kind: torch.dtype) -> torch.dtype:
 
 
 def _cast(tree: Any, kind: torch.dtype) -> Any:
-    """Floating tensors in another type, unless they are in double precision."""
+    """Casts floating-point tensors to another type, except those in double precision."""
 
     def cast(leaf: Tensor) -> Tensor:
         return leaf.to(kind) if leaf.is_floating_point() and leaf.dtype != torch.float64 else leaf

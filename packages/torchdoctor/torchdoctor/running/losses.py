@@ -1,4 +1,4 @@
-"""Which calls of torch in a recorded step are its losses: what is predicted, what it is compared with."""
+"""Finds the torch losses in a recorded step, with their predictions and targets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -50,7 +50,7 @@ class Loss:
         return self.prediction.shape[1 if self.prediction.dim() > 1 else 0]
 
     def not_ignored(self, labels: Tensor) -> Tensor:
-        """Those of some class indices that the loss does not ignore."""
+        """The class indices among these that differ from `ignore_index`."""
         return labels[labels != self.op.argument(4, "ignore_index", -100)]
 
 
@@ -67,7 +67,7 @@ def losses(record: Record) -> list[Loss]:
 
 @contextmanager
 def record_log_probs() -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
+    """Records each value and log-likelihood that torch distributions compute in this context."""
     log_probs: list[tuple[Tensor, Tensor]] = []
 
     def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -1,4 +1,4 @@
-"""Begins the training that is looked at, and leaves it at the first batch of an epoch."""
+"""Starts the training under review with Lightning's Trainer and stops at the first batch of an epoch."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +20,7 @@ from torchdoctor.running.unchanged import log_nothing, unchanged
 
 
 class _StopTraining(BaseException):
-    """Ends the training that the review was part of."""
+    """Ends the training once the review has finished."""
 
 
 def open_subject(
@@ -29,7 +29,7 @@ def open_subject(
     settings: dict[str, Any],
     look: Callable[[Subject], None],
 ) -> None:
-    """Begins a training with Lightning's Trainer, shows it to `look` at its first batch, and leaves.
+    """Starts a training with Lightning's Trainer, calls `look` at its first batch and stops.
 
     Raises:
         Exception: whatever the program raises on its way there.
@@ -44,7 +44,7 @@ def open_subject(
 
 
 def look_in_second_epoch(begun: Subject, look: Callable[[Subject], None]) -> None:
-    """Goes on with a training that has begun, and shows it to `look` at the first batch of its second epoch.
+    """Continues a started training and calls `look` at the first batch of its second epoch.
 
     Raises:
         Exception: whatever the program raises on its way there.
@@ -93,20 +93,20 @@ class _AtFirstBatch(pl.Callback):
 
 
 def _in_own_memory(batch: Any) -> Any:
-    """A batch in this process' own memory: what workers of a loader put into shared memory, its copies would change."""
+    """Copies a batch out of the shared memory of loader workers, which forked processes would overwrite."""
     is_shared = any(leaf.layout == torch.strided and leaf.is_shared() for leaf in tensors(batch))
     return deepcopy(batch) if is_shared else batch
 
 
 def _materialize_lazy_layers(subject: Subject) -> None:
-    """Runs a step without gradients if layers still wait for their first input to tell their shapes."""
+    """Runs a step without gradients if there are lazy layers, which take their shapes from the first input."""
     if any(map(is_lazy, subject.model.parameters())):
         with subject.not_trained(), torch.no_grad():
             subject.train(subject.batches[0])
 
 
 def _keep_validation_attributes(subject: Subject) -> None:
-    """Gives the model what its validation epochs begin with, such as a list of outputs or a bank of features."""
+    """Keeps the attributes that a validation epoch creates, such as a list of outputs or a bank of features."""
     model, before, new_attributes = subject.model, dict(vars(subject.model)), dict[str, Any]()
     with suppress(Exception), subject.evaluating(), unchanged(model):  # an error in a hook is the rehearsal's to tell
         model.on_validation_start()

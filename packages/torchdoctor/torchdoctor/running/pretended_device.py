@@ -1,4 +1,4 @@
-"""A pretended accelerator: tensors that say they are elsewhere and hold real values on the CPU.
+"""A pretended accelerator: tensors that report another device and hold their values on the CPU.
 
 Their device is called "meta", which every build of PyTorch knows, so that `.to(…)`, `self.device`, factories and
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward. And the CPU in place of a
@@ -153,7 +153,7 @@ _QUESTIONS: dict[Any, Callable[[Tensor], Any]] = {
 
 
 class _Functions(TorchFunctionMode):
-    """What a dispatch mode does not see: torch.tensor, which is made here and sent, and checks before any dispatch."""
+    """Handles what a dispatch mode does not see: `torch.tensor` and checks that run before any dispatch."""
 
     def __init__(self, on_mixed: OnMixedDevices) -> None:
         super().__init__()
@@ -195,14 +195,14 @@ class _Functions(TorchFunctionMode):
 
 
 def _index_with_tensors(index: Any) -> Any:
-    """An index whose lists are tensors: torch would make those where no mode sees it, and without values."""
+    """The index with its lists as tensors: torch would build those unseen by any mode, and without values."""
     is_nested = isinstance(index, list) and any(isinstance(part, slice) for part in index)
     parts = index if isinstance(index, tuple) or is_nested else (index,)
     return tuple(torch.as_tensor(part).to(PRETENDED) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 
 def _redirected(func: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a call, with this device in place of CUDA's."""
+    """The arguments of a call with CUDA's device replaced by this one."""
 
     def sent(argument: Any) -> Any:
         named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
@@ -214,7 +214,7 @@ def _redirected(func: Any, args: Any, kwargs: dict[str, Any], device: torch.devi
 
 
 def _is_fallback_for_cuda() -> bool:
-    """Whether "cpu" is only what a constant of the user's came to, on this machine without an accelerator.
+    """Whether "cpu" is the user's fallback where CUDA is not available, as on this machine.
 
     A device that the line does not name itself may come from the file of a caller.
     """
@@ -227,12 +227,12 @@ def _is_fallback_for_cuda() -> bool:
 
 @cache
 def checks_for_cuda(file: str) -> bool:
-    """Whether a file has something like `"cuda" if torch.cuda.is_available() else "cpu"`."""
+    """Whether a file calls `is_available`, as `"cuda" if torch.cuda.is_available() else "cpu"` does."""
     return any(True for _ in calls(tree(file), "is_available"))
 
 
 class _Generator(torch.Generator):
-    """torch.Generator, which asks what it is given for a device of the build's own."""
+    """A torch.Generator that accepts the pretended device and lives on the CPU."""
 
     def __new__(cls, device: Any = None) -> "_Generator":
         own = _CPU if device is None or torch.device(device) == PRETENDED else device
@@ -283,7 +283,7 @@ class _OnCPU(TorchFunctionMode):
 
 
 def sends_to_cuda(model: nn.Module) -> bool:
-    """Whether a file of the user's classes names CUDA's device without asking whether there is one."""
+    """Whether a file of the user's classes names CUDA without checking that it is available."""
     files = {place.file for place in map(definition, classes_in(model)) if place is not None}
     return any(_names_cuda(file) and not checks_for_cuda(file) for file in files)
 
@@ -295,7 +295,7 @@ def _names_cuda(file: str) -> bool:
 
 @cache
 def unconditional_cuda_lines(file: str) -> tuple[Place, ...]:
-    """Lines that send something to CUDA, or make it there, and do not depend on whether there is one."""
+    """Lines that move or create tensors on CUDA without checking that it is available."""
     nodes = ast.walk(tree(file))
     branches = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and _tests_device(node.test)]
     asked = {id(node) for branch in branches for node in ast.walk(branch)}
@@ -324,7 +324,7 @@ def _names_cuda_device(call: ast.Call) -> bool:
 
 
 def redirect_cuda_to_cpu() -> None:
-    """From now on in this process, which has no CUDA, what is sent to it stays on the CPU."""
+    """Keeps on the CPU whatever is sent to CUDA, from now on in this process."""
     _OnCPU().__enter__()
     absent: Any = torch.cuda
     for name in ("set_device", "synchronize", "reset_peak_memory_stats"):

@@ -1,4 +1,4 @@
-"""Best models that a script keeps by another name for the model itself, which later steps change as well."""
+"""Finds "best models" that a script keeps as another reference to the live model."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ Keeping = tuple[Place, ast.expr, ast.expr]  # the line, what keeps a model, and 
 
 
 class Aliases:
-    """Looks, before a step of an optimizer, for what a comparison of scores has kept and the step changes."""
+    """Looks before each optimizer step for a kept best model that the step is about to change."""
 
     def __init__(self) -> None:
         self.found: dict[Place, Finding] = {}
@@ -56,12 +56,12 @@ class Aliases:
                 self.found.setdefault(place, Finding(_DEFECT, place, message, f"copy.deepcopy({model})"))
 
     def look(self) -> Iterator[Finding]:
-        """What the notes mean."""
+        """Yields the findings."""
         yield from self.found.values()
 
 
 def _keepings(file: str, roots: Iterable[ast.AST]) -> Iterator[Keeping]:
-    """What is assigned or appended, as it is, where a comparison by size sets what it compares: the best so far."""
+    """Assignments and appends in branches that compare a score with the best so far and update it."""
     branches = [node for root in roots for node in ast.walk(root) if isinstance(node, ast.If)]
     for node in dict.fromkeys(chain.from_iterable(map(ast.walk, filter(_finds_best, branches)))):
         for target, value in _given(node):
@@ -77,7 +77,7 @@ def _finds_best(branch: ast.If) -> bool:
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What a statement gives to a variable, an attribute or a list."""
+    """Targets and values of an assignment or an `append`."""
     if isinstance(node, ast.Assign):
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):

@@ -1,4 +1,4 @@
-"""Which probes fit a script's step and its batches."""
+"""Chooses the probes that apply to a script's step and batches."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -26,7 +26,7 @@ _CUT_S = 5.0
 def choose_probes(
     begun: Subject, step: Step, val_unit: Unit | None, has_batches: bool, ids: frozenset[str]
 ) -> tuple[dict[str, Probe], list[str]]:
-    """The probes by name, and lines that say why others are left out.
+    """The applicable probes by name, and notes on why others are left out.
 
     Args:
         begun: what they will look at.
@@ -50,7 +50,7 @@ def choose_probes(
 
 
 def _lacks(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[Need, str]]:
-    """What the step does not have of what probes need, and why."""
+    """The needs of probes that the step does not meet, with reasons."""
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in step.optimizers):
         yield Need.STEPS, "LBFGS searches along a line"
     if not any(True for _ in begun.model.parameters()):
@@ -72,7 +72,7 @@ def _lacks(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[
 
 
 def _also_at_holders(look: Look) -> Look:
-    """Looks also at modules that hold the script's models in plain lists."""
+    """Extends a probe to modules that hold the script's models in plain lists."""
 
     def look_at_all(begun: Subject) -> Iterator[Finding | str | NotLookedAt]:
         weights = {id(weight) for weight in begun.model.parameters()}

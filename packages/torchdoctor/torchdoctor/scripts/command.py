@@ -1,4 +1,4 @@
-"""Reviews a script: the processes that run it in copies of its folder, and the report of what they say."""
+"""Reviews a script in forked processes on copies of its folder, and collects the report."""
 
 import ast
 import difflib
@@ -31,7 +31,7 @@ _LATE_S = 3.0  # for what a process writes at its end
 
 
 def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit_s: float = LIMIT_S) -> Report:
-    """Reviews a script in a copy of its folder; the script's own files stay as they are.
+    """Reviews a script in a copy of its folder; its own files are not changed.
 
     Args:
         script: the file.
@@ -76,7 +76,7 @@ def _require(script: Path) -> None:
 
 
 def _import_libraries(script: Path) -> None:
-    """Imports what the script imports of installed libraries, once for all copies of this process."""
+    """Imports the script's installed libraries once, before this process is forked."""
     os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib asks when it is imported
     names = []
     for node in source.tree(str(script)).body:
@@ -99,7 +99,7 @@ def _answers(
     limit_s: float,
     prepare: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder.
+    """Runs the review and the rehearsal in parallel, each in its own copy of the folder, and returns their answers.
 
     A script that asks for CUDA whether there is one or not runs again, with the CPU in its place.
     """
@@ -140,7 +140,7 @@ def _wants_cuda(answer: dict[str, Any]) -> bool:
 
 
 def _require_training(script: Path, review: Run) -> None:
-    """Raises ReviewError where the script stopped before its first step, and not by a defect of its own."""
+    """Raises ReviewError if the script stopped before its first step for another reason than a defect."""
     answer = review.answer
     crash = answer.get("forbidden") or answer.get("crash") or {}
     if answer.get("exit"):

@@ -1,4 +1,4 @@
-"""Networks that a script leaves on the CPU while it sends their batches to an accelerator."""
+"""Finds networks that stay on the CPU while their batches are moved to an accelerator."""
 
 import ast
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _OTHERWISE = ("prepare", "setup", "setup_module", "initialize", "set_default_dev
 
 
 def models_left_on_cpu(subject: Subject, model: Script) -> Iterator[Finding]:
-    """Finds networks that nothing has sent anywhere, where the step sends what it gives them.
+    """Finds networks that were never moved to a device, although the step moves their inputs.
 
     Args:
         subject: at the beginning.
@@ -48,7 +48,7 @@ def models_left_on_cpu(subject: Subject, model: Script) -> Iterator[Finding]:
 
 
 def _may_send(tree: ast.AST) -> bool:
-    """Whether a file may send a network as well: in a branch that only runs where there is an accelerator, say."""
+    """Whether a file may also move a network, as in a branch for accelerators only."""
     branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)]
     inside = any(any(source.calls(branch, "to", "cuda")) for branch in branches)
     around = [item.context_expr for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items]
@@ -61,14 +61,14 @@ def _asks(expression: ast.expr) -> bool:
 
 
 def _sends(op: Op) -> bool:
-    """Whether a call names a device, which is not the CPU by its name."""
+    """Whether a call moves a tensor to a device other than a literal "cpu"."""
     named = [*op.args[1:], op.kwargs.get("device")]
     is_named = op.name == "cuda" or any(isinstance(argument, torch.device | str) for argument in named)
     return op.direct and is_named and op.place is not None and "cpu" not in op.place.code
 
 
 def _is_made_there(part: nn.Module) -> bool:
-    """Whether a layer of a network may be made on a device at once."""
+    """Whether a layer may be constructed directly on a device."""
     inits = [vars(cls).get("__init__") for cls in source.classes_in(part)]
     options = [node for _, node in source.statements(*inits) if isinstance(node, ast.keyword)]
     places = [place for layer in part.modules() for place in origins.makers(layer)[:1]]

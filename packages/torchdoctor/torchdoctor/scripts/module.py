@@ -1,4 +1,4 @@
-"""A script as a LightningModule, whose steps replay the script's own."""
+"""Wraps a script as a LightningModule whose steps replay the script's own."""
 
 import sys
 from collections import UserList
@@ -108,7 +108,7 @@ class Script(Replay):
 
 
 def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
-    """The outermost modules that own parameters, by the names that the script has for them."""
+    """The outermost modules that own parameters, by their names in the script."""
     scopes = (unit.globals, unit.variables, getattr(unit.value("self"), "__dict__", {}))
     known = [item for scope in scopes for item in scope.items() if item[0] != "_" and isinstance(item[1], nn.Module)]
     names = {id(module): name for name, module in known}
@@ -119,7 +119,7 @@ def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
 
 
 def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
-    """The outermost modules that own parameters: as few as hold all of them, the largest share first.
+    """The fewest outermost modules that own all these parameters, largest first.
 
     A network may live on beside another one that is made of its layers.
     """

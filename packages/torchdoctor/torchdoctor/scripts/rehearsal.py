@@ -1,4 +1,4 @@
-"""Runs a script for real, with its loaders cut short, and watches what a replayed step does not show."""
+"""Runs a script for real with shortened loaders, to find what a replayed step cannot show."""
 
 import ast
 import gc
@@ -53,7 +53,7 @@ def _watched() -> set[str]:
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
-    """Runs a script until its end or for so long, writes what was seen as JSON and ends the process.
+    """Runs a script to its end or the time limit, writes the findings as JSON and ends the process.
 
     Args:
         script: the file, in a copy of its folder.
@@ -102,7 +102,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
 
 
 class _Rehearsal:
-    """Notes of a real run, and what they mean."""
+    """Observes a real run and derives findings."""
 
     def __init__(self) -> None:
         self.zeroing = ZeroingWatch()
@@ -124,7 +124,7 @@ class _Rehearsal:
         self.imported_before = set(sys.modules) - {"__main__"}
 
     def begin(self) -> None:
-        """Takes notes in this process, for good."""
+        """Starts observing, for the rest of this process."""
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             self.zeroing.before_backward()
@@ -186,7 +186,7 @@ class _Rehearsal:
                 self.keeper = _graph_keeper(notes.stack(sys._getframe(1)))
 
     def _growth(self) -> list[int]:
-        """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
+        """The number of live graph nodes from the second step on, if it grows steadily or in every epoch."""
         rounds = [[nodes for _, nodes in part][1:] for _, part in groupby(self.graphs, key=lambda each: id(each[0]))]
         whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part for part in rounds if len(part) >= _LEAST]
         for first, others in ((whole, []), (next(iter(rounds), []), parts)):
@@ -195,7 +195,7 @@ class _Rehearsal:
         return []
 
     def look(self, has_ended: bool) -> Iterator[Finding | str | NotLookedAt]:
-        """What the notes mean.
+        """Yields the findings.
 
         Args:
             has_ended: whether the script came to its own end.
@@ -274,7 +274,7 @@ class _Rehearsal:
         yield from self._cadence(has_ended, is_whole)
 
     def _cadence(self, has_ended: bool, is_whole: bool) -> Iterator[Finding | str | NotLookedAt]:
-        """Whether schedules that are stepped at every update were made for that."""
+        """Judges schedules that are stepped at every update."""
         num_updates, most = self._updates_of_epoch(), max((number for _, number in self.rounds), default=0)
         is_single = has_ended and len(self.rounds) == 1  # the schedule may end with it
         is_told = is_whole
@@ -297,13 +297,13 @@ class _Rehearsal:
             yield "schedules are stepped"
 
     def _updates_of_epoch(self) -> int:
-        """How many steps a training's epoch has that is not cut short; 0 if that is not known."""
+        """The number of updates in a full epoch; 0 if unknown."""
         (loader, _), most = max(self.rounds, key=lambda each: each[1], default=((None, None), 0))
         length = sized_len(loader) if loader is not None else None
         return round(most * length / min(length, Loading.longest or length)) if length else 0
 
     def _assigned(self, attribute: str) -> Place | None:
-        """The first line of the script's that assigns such an attribute of a variable."""
+        """The script's first line that assigns this attribute of a variable."""
         for file in source.imported(besides=self.imported_before):
             nodes = [node for node in ast.walk(source.tree(file)) if isinstance(node, ast.Attribute)]
             for node in nodes:
@@ -312,7 +312,7 @@ class _Rehearsal:
         return None
 
     def _is_called(self, place: Place | None) -> bool:
-        """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
+        """Whether the script steps the object constructed at a line anywhere, perhaps later than this run."""
         assigned = source.around(place, ast.Assign) if place is not None else []
         names = {_last_name(target) for node in assigned for target in node.targets}
         files = source.imported(besides=self.imported_before)
@@ -329,13 +329,13 @@ def _doubles(counts: list[int]) -> bool:
 
 
 def _is_steady(counts: list[int]) -> bool:
-    """Whether each step adds as much, on top of what the program has kept before."""
+    """Whether each step adds about the same number of nodes."""
     steps = [later - earlier for earlier, later in pairwise(counts)]
     return len(steps) >= _GRAPHS - 2 and max(steps) <= _ALIKE * min(steps)
 
 
 def _iteration() -> tuple[Any, Any]:
-    """The latest iteration over a loader, which comes first."""
+    """The most recent iteration over a loader."""
     return notes.iterations[-1] if notes.iterations else (None, object())
 
 
@@ -344,7 +344,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _graph_keeper(stack: Stack) -> tuple[str, Place | None]:
-    """The variable of these frames that has gathered the largest graph, and the line that adds to it."""
+    """The variable that holds the largest graph in these frames, and the line that adds to it."""
     most = 0
     keeper: tuple[str, Place | None] = "a tensor", None
     for frame, _ in reversed(stack):

@@ -1,4 +1,4 @@
-"""Reviews a held script: replays its step in a LightningModule, and lets the probes look at that."""
+"""Reviews a held script by running the probes on a LightningModule that replays its step."""
 
 import json
 import os
@@ -55,7 +55,7 @@ _PROBE_SHARE = 0.3  # of the time, for one probe
 
 @dataclass
 class Request:
-    """What a review of a script is asked for, as it begins.
+    """The settings of a script's review.
 
     Args:
         script: the file, in the copy of its folder.
@@ -80,7 +80,7 @@ class Request:
 
 
 def review_held(request: Request) -> NoReturn:
-    """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
+    """Runs a script to its first `backward`, reviews it there, writes the answer and ends the process."""
     process = os.getpid()
 
     def look(held: HeldScript) -> None:
@@ -103,7 +103,7 @@ def review_held(request: Request) -> NoReturn:
 
 
 def _look(held: HeldScript, request: Request) -> None:
-    """Reviews the script where a copy of it comes to its validation, or else here; returns in the copy alone."""
+    """Reviews the script at its validation, which a fork runs on to, or else here; returns in the fork only."""
     unit = make_unit(held.spot)
     step = Step(unit, held.leaves)
     parts = find_parts(unit, [*held.leaves, *parameters_of(step.optimizers)])
@@ -152,7 +152,7 @@ def _look(held: HeldScript, request: Request) -> None:
 def _review(
     parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None, request: Request
 ) -> dict[str, Any]:
-    """What the probes say of a script's step, as Report's fields."""
+    """Runs the probes on a script's step and returns the fields of a Report."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": [], "ruled_out": []}
     with _evaluating(parts):
         val_batches, unvalidated = _val_batches(step, val_unit)
@@ -186,7 +186,7 @@ def _review(
 
 @contextmanager
 def _evaluating(parts: dict[str, nn.Module]) -> Iterator[None]:
-    """Networks in evaluation mode: a validation that is replayed changes no modes itself."""
+    """A context with networks in evaluation mode; a replayed validation does not switch modes."""
     modules = {module for part in parts.values() for module in part.modules()}
     with modes_restored(modules):
         for module in modules:
@@ -195,7 +195,7 @@ def _evaluating(parts: dict[str, nn.Module]) -> Iterator[None]:
 
 
 def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
-    """The batches of a validation, and why there are none: many probes run all of it, so it must end soon."""
+    """The batches of a validation, and the reason if there are none; a validation must run fast to be replayed."""
     reason = "none was reached from this step in time, or it takes no batch"
     if unit is None:
         return [], reason
@@ -212,7 +212,7 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
 
 
 def _try(step: Step, unit: Unit) -> None:
-    """Runs a validation in this process, which must not train a model by an optimizer of its own."""
+    """Runs a validation once, and refuses one that trains a model."""
 
     def refuse(*_: Any) -> NoReturn:
         raise ValueError(_TRAINS)

@@ -1,4 +1,4 @@
-"""What a replayed step must not do: optimize, zero gradients, step schedules, change modes."""
+"""Disables what a replayed step must not do: optimize, zero gradients, step schedules, switch modes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,7 +30,7 @@ def silenced(
     real: bool = False,
     keeps_modes: bool = True,
 ) -> Iterator[None]:
-    """Calls `act` and `on_step` in place of `backward` and of optimizers' steps.
+    """A context that calls `act` instead of `backward`, and `on_step` instead of optimizer steps.
 
     Args:
         things: the script's optimizers and schedules.

@@ -1,4 +1,4 @@
-"""Labels that are all one class."""
+"""Labels of a single class."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial

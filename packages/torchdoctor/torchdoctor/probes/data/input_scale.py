@@ -1,4 +1,4 @@
-"""Inputs that are far from unit scale when they reach the first trainable layer."""
+"""Inputs far from unit scale at the first trainable layer."""
 
 import math
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def _has_large_targets(subject: Subject, large: float) -> bool:
 
 
 def _effect_of(subject: Subject, factor: float) -> str:
-    """What a batch's values times a factor do: none to predictions; to all in proportion, not to the loss; or more."""
+    """The effect of scaling a batch: "none" on predictions, "in proportion" where the loss stays, or "" for more."""
     batch = subject.batches[0]
     scaled = map_tensors(batch, partial(_times, factor))
     with subject.not_optimized(), subject.unchanged():
@@ -144,7 +144,7 @@ def _axis(op: Op, x: Tensor) -> int:
 
 
 def _place(subject: Subject, leaf: Tensor, x: Tensor) -> Place | None:
-    """Where floats of this scale are made: those of single precision that the net gets, or those they are made of."""
+    """The line that makes floats of this scale: those that the net gets, or those they are computed from."""
     num_values = leaf.numel() // max(1, len(leaf))  # of a sample
     size = _root_mean_square((leaf if leaf.is_floating_point() else x).numpy())
 

@@ -1,4 +1,4 @@
-"""Labels that name a class which the model does not have."""
+"""Labels outside of the model's classes."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -29,7 +29,7 @@ _TOLERANCE = 1e-3  # of probabilities that were interpolated
 
 
 def label_range(subject: Subject) -> Iterator[Finding | str]:
-    """Compares what each loss of a step gets as its target with what it can take, before it fails.
+    """Compares the target of each loss with its range of classes, before it fails.
 
     Cross-entropy takes 0 … K - 1 and its ignore_index, one_hot and gather take indices below the size, binary
     cross-entropy takes 0 … 1. Where the target is a leaf of the batch, that leaf is read for the rest of an epoch.

@@ -29,7 +29,7 @@ _TIMES = 6
 def loading_time(
     subject: Subject, ratio: float = 8.0, least_s: float = 0.015, long_ratio: float = 3.0, long_s: float = 0.05
 ) -> Iterator[Finding | str | NotLookedAt]:
-    """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
+    """Compares the times of batches and steps: a batch of 8 steps and 15 ms keeps training waiting 90 % of the time.
 
     One that takes 3 steps and 50 ms makes it wait for three quarters. What lies between that and one step is not called
     right: an accelerator, which is not here, may have much shorter steps.

@@ -1,4 +1,4 @@
-"""Labels that were put in another order than the inputs."""
+"""Labels in another order than the inputs."""
 
 import math
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ Beside = tuple[float, float | None]  # how strongly labels are told from inputs;
 
 
 def misaligned(subject: Subject, deviations: float = 6.0) -> Iterator[Finding | str]:
-    """Asks two simple learners whether inputs tell anything of labels; if not, whether the same inputs once did.
+    """Tests with two simple learners whether inputs predict labels; if not, whether they did earlier in the setup.
 
     Nearest neighbours and a linear fit predict the training labels from the inputs. Where they hardly do better than
     chance (below 6 standard deviations), the data are made again line by line. If inputs and labels stood side by side
@@ -113,7 +113,7 @@ def _training(subject: Subject) -> Training | None:
 
 
 def _disordering_line(subject: Subject, training: Training, deviations: float) -> tuple[list[Beside], Place | None]:
-    """How labels were told from inputs as long as they were, and the line after which they cannot be told."""
+    """The pairs that still predicted labels, and the line after which they no longer do."""
     associated: list[Beside] = []
     since: list[Place] = []  # lines after those at which labels could be told
     lost: list[Place] = []

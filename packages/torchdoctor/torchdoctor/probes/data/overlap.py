@@ -1,4 +1,4 @@
-"""Samples that are in the training data, and in those for validation or test."""
+"""Training samples among the validation or test data."""
 
 import ast
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ Key = tuple[int, int, bytes]  # columns, rows and values of the beginning of a s
 
 
 def scaler_leak(subject: Subject, most: float = 0.9) -> Iterator[Finding | str]:
-    """Looks for the samples of training and validation in what each scaler of scikit-learn was fitted to.
+    """Looks for validation samples in the data that each scikit-learn scaler was fitted to.
 
     A sample is a row of the table, or begins with consecutive ones, as the scaler gives them back, or its first or last
     columns are such a row. Where nearly all

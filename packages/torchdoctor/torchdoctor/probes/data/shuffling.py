@@ -1,4 +1,4 @@
-"""Training data that come ordered by class."""
+"""Training data that are read ordered by class."""
 
 import itertools
 import statistics
@@ -33,7 +33,7 @@ _FIX = "DataLoader(dataset, batch_size=…, shuffle=True)"
 def shuffling(
     subject: Subject, ordered: float = 0.1, partly: float = 0.5, stretch: float = 0.5, neighbours: float = 0.95
 ) -> Iterator[Finding | str | NotLookedAt]:
-    """Counts how often the class changes from one sample to the next, against what a random order would give.
+    """Compares how often the class changes between samples with the rate in a random order.
 
     Ordered by class: changes below a tenth of those of a random order while the samples within a batch differ less
     often too, or below half while those within a batch differ less than half as often. A loader without a shuffle

@@ -28,7 +28,7 @@ _RANK = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 
 
 def splits(subject: Subject, least: float = 0.1) -> Iterator[Finding | str]:
-    """Sets the data up once more, and looks for samples of the training in what is then validated or tested.
+    """Sets the data up a second time, and looks for training samples in its validation and test sets.
 
     As another rank: with the same global seed, two copies of the process set up `fit`, of which one has rank 1. As the
     tests do after a training: `setup("test")` with random numbers that have moved on. If another seed leaves the split

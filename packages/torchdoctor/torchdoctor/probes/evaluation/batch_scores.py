@@ -1,4 +1,4 @@
-"""Scores of whole sets that are taken of each batch and averaged."""
+"""Scores of whole sets that are computed per batch and averaged."""
 
 import inspect
 import sys

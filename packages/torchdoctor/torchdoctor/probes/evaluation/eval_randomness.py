@@ -1,4 +1,4 @@
-"""Dropout and noise that go on in evaluation."""
+"""Dropout and noise that remain active in evaluation."""
 
 import ast
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Metrics that carry over from one validation to the next, or stay on the CPU."""
+"""Metrics that are not reset between validations, or not moved to the device."""
 
 import ast
 from collections.abc import Callable, Iterator

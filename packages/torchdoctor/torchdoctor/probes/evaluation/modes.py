@@ -1,4 +1,4 @@
-"""Training mode while training, evaluation mode while evaluating."""
+"""Modules in evaluation mode during training."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +23,7 @@ _INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "o
 
 
 def modes(subject: Subject) -> Iterator[Finding | str]:
-    """Looks at the modes at the first batch of training: Lightning keeps those that it finds.
+    """Checks the modes at the first training batch, which Lightning leaves as they are.
 
     Reported are trainable parts in evaluation mode that hold something which the mode changes. Frozen parts are right
     in evaluation mode, as are those that a step uses without teaching them, and what the module puts there on purpose,

@@ -1,4 +1,4 @@
-"""What overflows in float16, or what autocast refuses."""
+"""Calls that overflow in float16 or that autocast refuses."""
 
 import ast
 import math
@@ -25,7 +25,7 @@ _SUMS = ("add", "radd", "iadd", "clamp", "clamp_min", "clip")
 
 
 def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
-    """Runs a step as autocast to float16 would.
+    """Runs a step under emulated autocast to float16.
 
     The step's matrix products and convolutions are rounded to float16, what PyTorch's documentation of autocast lists
     for float32 is computed so, and the rest in the type that comes in. Reported are a loss by binary_cross_entropy,

@@ -1,4 +1,4 @@
-"""Tensors that stay on the CPU when the model goes to an accelerator."""
+"""Tensors that stay on the CPU when the model moves to an accelerator."""
 
 import ast
 import os

@@ -1,4 +1,4 @@
-"""Double precision that comes in unasked."""
+"""Unintended double precision."""
 
 from collections.abc import Iterator
 from contextlib import suppress

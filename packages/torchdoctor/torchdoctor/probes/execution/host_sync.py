@@ -1,4 +1,4 @@
-"""Lines of the training step that wait for the accelerator in every step."""
+"""Lines that synchronize with the accelerator in every training step."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Changes in place of what backward still needs."""
+"""In-place changes of tensors that backward needs."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ INPLACE_ON_GRAPH = Defect(
 
 
 def inplace(subject: Subject) -> Iterator[Finding | str]:
-    """Runs a training step and its backward, and compares the versions of saved tensors with those when backward comes.
+    """Runs a training step and compares the versions of saved tensors with those at the backward pass.
 
     A tensor's version counts the changes in place of its memory; autograd refuses a saved tensor of another version,
     and some changes of leaves and views at once (PyTorch's notes on autograd mechanics).

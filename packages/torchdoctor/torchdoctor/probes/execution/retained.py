@@ -1,4 +1,4 @@
-"""Graphs that are kept from step to step."""
+"""Autograd graphs that are retained from step to step."""
 
 import ast
 import gc
@@ -29,7 +29,7 @@ _STEPS = 6
 
 
 def retained(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
-    """Counts, after each of six steps, the nodes of autograd's graphs that living tensors still lead to.
+    """Counts the graph nodes that live tensors still reach after each of six steps.
 
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
     Graphs that do not lead to a weight, as of inputs that were optimised, hold nothing of the step.

@@ -1,4 +1,4 @@
-"""Whether the program runs at all."""
+"""Errors during a short training."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

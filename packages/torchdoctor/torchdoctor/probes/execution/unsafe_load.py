@@ -1,4 +1,4 @@
-"""Files that may run code when they are loaded."""
+"""Loading of files that can execute code."""
 
 import ast
 import re

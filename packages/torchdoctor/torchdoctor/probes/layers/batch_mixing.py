@@ -1,4 +1,4 @@
-"""Samples that change each other's results."""
+"""Samples that influence each other's results."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ _LEAST = 3  # samples
 
 
 def batch_mixing(subject: Subject, least_change: float = 2e-5) -> Iterator[Finding | str | NotLookedAt]:
-    """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
+    """Replaces sample 1 by sample 0 in evaluation mode and compares the results of all other samples.
 
     Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Samples that
     are sorted, as by length, only change places; then some sample can take that place without moving the others, so

@@ -1,4 +1,4 @@
-"""Images and sequences whose channels are last, in layers that take them first."""
+"""Channels-last inputs of channels-first layers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ _MOST_PIXELS = 0.6  # of the samples; of pictures with hardly any colour, neighb
 
 
 def channel_order(subject: Subject, near: float = 0.5, most: float = 0.8) -> Iterator[Finding | str]:
-    """Looks at what the first convolutions and norms get: the channels that they have, in another dimension.
+    """Checks whether the inputs of the first convolutions and norms have their channels in another dimension.
 
     Five signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
     its first two dimensions and has 1, 3 or 4 values in the last; these two are at least 8 and not square, and values

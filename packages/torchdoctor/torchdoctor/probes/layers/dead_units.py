@@ -1,4 +1,4 @@
-"""ReLU units that are zero whatever comes in."""
+"""ReLU units that are zero for every input."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class _Units:
 
 
 def dead_units(subject: Subject, most: float = 0.6, width: int = 16, samples: int = 100) -> Iterator[Finding | str]:
-    """Records six training steps: which units of each ReLU are zero for all samples, and at all places of a sample.
+    """Records six training steps and finds the units of each ReLU that are zero for all samples and positions.
 
     Only ReLUs right after a linear layer, a convolution or a norm count, of 16 units or more, that saw 100 values
     each. Threshold: 60 % are dead; clean programs have up to 36 %. Of units that no input switches, more than half must

@@ -1,4 +1,4 @@
-"""Bidirectional networks of which one direction is not read, or for one step only."""
+"""Bidirectional networks of which one direction is unused, or used at one step only."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A model that answers the same whatever it is asked."""
+"""Predictions that do not depend on the input."""
 
 import math
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _CLAMPS = ("relu", "relu_", "clamp", "clamp_", "hardtanh", "relu6")
 
 
 def input_independent(subject: Subject, rounding: float = 1e-9, faded: float = 1e-6) -> Iterator[Finding | str]:
-    """Rolls the samples of a batch, in evaluation mode and double precision: predictions must roll with them.
+    """Rolls the samples of a batch, in evaluation mode and double precision: predictions must follow.
 
     Reported is what is unchanged but for rounding (1e-9), if a call cuts it off: takes more of a change (1e-6) and
     gives less, or leads nowhere. A signal that fades from layer to layer is another defect. What the losses get must be

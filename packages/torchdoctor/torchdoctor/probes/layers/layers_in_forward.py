@@ -1,4 +1,4 @@
-"""Layers that a step makes anew."""
+"""Layers that are constructed anew in every step."""
 
 from collections.abc import Iterator
 

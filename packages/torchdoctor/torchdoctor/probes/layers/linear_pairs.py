@@ -1,4 +1,4 @@
-"""Linear layers that follow each other with no activation between."""
+"""Consecutive linear layers without an activation between them."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Layers that the module holds but does not know of."""
+"""Layers that are not registered with their module."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Parameters that begin as whatever was in memory."""
+"""Parameters that start as uninitialized memory."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Predictions and targets of different shapes that meet in the loss."""
+"""Predictions and targets that broadcast against each other in the loss."""
 
 from collections.abc import Iterator
 from dataclasses import replace

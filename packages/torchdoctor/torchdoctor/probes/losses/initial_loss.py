@@ -1,4 +1,4 @@
-"""First losses far above what a model that knows nothing would have."""
+"""Initial losses far above that of an uninformed prediction."""
 
 import math
 from collections.abc import Callable, Iterator

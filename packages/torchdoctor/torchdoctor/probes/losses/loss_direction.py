@@ -1,4 +1,4 @@
-"""Losses and optimizers that lead away from the labels, or nowhere."""
+"""Losses and optimizers that lead away from the labels, or do not lead anywhere."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
 
 
 def loss_direction(subject: Subject, opposed: float = -0.5, far: float = 10.0) -> Iterator[Finding | str]:
-    """Asks whether the loss, and the optimizer on it, lead to the labels.
+    """Tests whether minimising the loss with this optimizer moves predictions towards the labels.
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
        cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05). So it is, also without labels in

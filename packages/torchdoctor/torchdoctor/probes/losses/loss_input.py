@@ -1,4 +1,4 @@
-"""What the model hands to its loss: logits, or what an activation made of them."""
+"""Activations between logits and a loss that expects logits."""
 
 import math
 from collections.abc import Iterator

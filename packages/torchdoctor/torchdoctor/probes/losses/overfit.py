@@ -1,4 +1,4 @@
-"""Losses that eight samples cannot be learned by."""
+"""Losses that do not fall even on eight samples."""
 
 from collections.abc import Callable, Iterator
 from statistics import fmean

@@ -1,4 +1,4 @@
-"""Contrastive losses whose positives are not the pairs."""
+"""Contrastive losses whose positives are not the matching pairs."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Terms of a loss that follow the number of samples beside others that do not."""
+"""Summed loss terms beside averaged ones."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Accumulated gradients: does every token count the same, whichever batch it came in."""
+"""Accumulated gradients that weigh tokens unequally across batches."""
 
 from collections.abc import Iterator
 from contextlib import suppress

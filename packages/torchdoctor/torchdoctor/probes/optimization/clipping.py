@@ -1,4 +1,4 @@
-"""Gradients that are clipped where no optimizer takes them."""
+"""Gradient clipping without effect."""
 
 import inspect
 import sys

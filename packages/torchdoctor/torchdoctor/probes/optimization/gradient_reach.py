@@ -1,4 +1,4 @@
-"""Which parameters the loss reaches, and which of those an optimizer moves."""
+"""Parameters without a gradient, and parameters without an optimizer."""
 
 import ast
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Gradients written by hand that lead the other way than the loss."""
+"""Hand-written gradients with the wrong sign."""
 
 from collections.abc import Iterator
 from typing import Any

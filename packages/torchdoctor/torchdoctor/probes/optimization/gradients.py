@@ -1,4 +1,4 @@
-"""Gradients that vanish or blow up between the last layers and the first."""
+"""Vanishing and exploding gradients."""
 
 import math
 from collections import Counter

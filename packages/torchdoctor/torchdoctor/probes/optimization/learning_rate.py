@@ -1,4 +1,4 @@
-"""Learning rates that throw the weights far away, or leave them where they are."""
+"""Learning rates that are too high or too low."""
 
 import ast
 import math

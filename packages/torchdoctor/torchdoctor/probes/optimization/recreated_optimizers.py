@@ -1,4 +1,4 @@
-"""Optimizers that are made anew and train the same weights on, without what the ones before had gathered."""
+"""Optimizers that are recreated for the same weights and lose their state."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

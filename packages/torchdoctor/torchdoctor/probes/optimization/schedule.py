@@ -1,4 +1,4 @@
-"""Learning-rate schedules: how long they are, and how often they are stepped."""
+"""Learning-rate schedules whose length does not fit how often they are stepped."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Gradients that are never set back to zero."""
+"""Gradients that are never zeroed."""
 
 import sys
 from collections.abc import Iterator

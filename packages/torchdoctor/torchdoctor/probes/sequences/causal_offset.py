@@ -1,4 +1,4 @@
-"""Causal models with a cache or with padding in front: do tokens see the same as in one piece."""
+"""Causal models that score tokens differently with a cache or with padding in front."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -124,7 +124,7 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor, least_chang
 def _sensitivity_per_position(
     module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, places: slice
 ) -> Tensor | None:
-    """How much noise in what is embedded at some places changes the scores at each (T,); None if nothing embeds."""
+    """The change of scores at each position (T,) by noise in the embeddings of some; None without embeddings."""
 
     def disturb(_: nn.Module, __: Any, out: Tensor) -> Tensor:
         if out.dim() < 2 or out.shape[-2] != scores.shape[1]:

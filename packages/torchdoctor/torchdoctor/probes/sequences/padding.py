@@ -1,4 +1,4 @@
-"""Padding that changes the results of what is not padding."""
+"""Padding that changes results at real positions."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -55,7 +55,7 @@ _LOCAL = ("conv1d", "conv2d", "conv_transpose1d", "unfold")  # may see that ther
 def padding(
     subject: Subject, least_change: float = 1e-3, rounding: float = 1e-5
 ) -> Iterator[Finding | str | NotLookedAt]:
-    """Takes the shortest sample of a batch with all of its padding and with little of it; its results must not change.
+    """Runs the shortest sample of a batch with all of its padding and with little: its results must not change.
 
     Little is two steps, since a recurrent net settles soon, and half of all where there are convolutions.
 
@@ -272,8 +272,8 @@ def _lengths_vary(subject: Subject, total: int) -> bool:
     """Whether batches are padded to different lengths: they are, or the samples that they are made of."""
     if subject.positions is not None:  # all were cut to one length
         return True
-    lengths = [[found[2] for found in _padded(batch)] for batch in (*subject.batches, *subject.val_batches)]
-    if any(found and total not in found for found in lengths):
+    lengths = [[steps for _, _, steps in _padded(batch)] for batch in (*subject.batches, *subject.val_batches)]
+    if any(of_batch and total not in of_batch for of_batch in lengths):
         return True
     datasets = [loader.dataset for loader in train_loaders(subject)]
     samples = [leaves(dataset[number]) for dataset in datasets for number in spread_indices(dataset, _ITEMS)]

@@ -1,4 +1,4 @@
-"""Tables of positions of which one row is added at all positions."""
+"""Position tables of which one row is added at all positions."""
 
 from collections.abc import Iterator
 

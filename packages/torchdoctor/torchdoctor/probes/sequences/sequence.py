@@ -1,4 +1,4 @@
-"""Models that predict the next element of a sequence: do they see it, and is it the next."""
+"""Sequence models that see the element that they predict, or whose targets are not shifted."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Labels of sequences: is any of them learnt, and are prompts and padding left out."""
+"""Sequence labels that are all ignored, or that include prompts or padding."""
 
 from collections.abc import Iterator
 from typing import Any
