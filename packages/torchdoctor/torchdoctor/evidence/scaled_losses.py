@@ -26,9 +26,8 @@ class Scaling:
         acts: dict[str, Callable[..., None]] = {
             "scale": lambda scaler, *_: self.scalers.update({id(scaler): scaler}),
             "unscale_": lambda _, optimizer: self._unscale([optimizer]),
-            "get_scale": lambda _: self._unscale(
-                origins.living_objects(Optimizer)
-            ),  # to divide by it, or to scale the limit
+            # to divide by it, or to scale the limit
+            "get_scale": lambda _: self._unscale(origins.living_objects(Optimizer)),
             "update": lambda *_: self._forget(),
         }
         for name, act in acts.items():

@@ -71,9 +71,8 @@ def reordered_labels(subject: Subject, step: Callable[[int], Step]) -> Finding |
         if not losses:
             return None
     place = mixed.get(id(losses[0].target), losses[0].op).place
-    message = (
-        f"{losses[0].op.name} compares the predictions with the labels of other samples: they are in another order"
-    )
+    name = losses[0].op.name
+    message = f"{name} compares the predictions with the labels of other samples: they are in another order"
     return Finding(LOSS_NOT_DECREASING, place, message, "# predictions and labels in one order")
 
 

@@ -74,12 +74,8 @@ def _sections(report: Report) -> dict[str, tuple[list[dict[str, Any]], list[tupl
 
 def _right(report: Report, shows_all: bool) -> list[str]:
     """The checks that passed, those that matter most first."""
-    num_hidden = 0 if shows_all else len(report.checked) - _MOST_RIGHT
-    return (
-        report.checked
-        if num_hidden <= 0
-        else [*report.checked[:_MOST_RIGHT], f"and {num_hidden} more, which --all shows"]
-    )
+    rest = 0 if shows_all else len(report.checked) - _MOST_RIGHT
+    return report.checked if rest <= 0 else [*report.checked[:_MOST_RIGHT], f"and {rest} more, which --all shows"]
 
 
 def _where(item: dict[str, Any]) -> str:

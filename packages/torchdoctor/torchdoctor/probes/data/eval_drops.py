@@ -39,10 +39,8 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     complete, dropping = 0, 0
     for kind in ("val", "test"):
         for loader, places in origins.loaders(subject, kind):
-            missing_samples = (
-                _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
-            )
-            missing, number, option, reason = missing_samples or (0, 0, "", "")
+            gap = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
+            missing, number, option, reason = gap or (0, 0, "", "")
             if not missing or (kind == "val" and option == "drop_last" and not _takes_fewer(subject)):
                 complete += loader.batch_sampler is not None  # else batches come as they are
                 continue

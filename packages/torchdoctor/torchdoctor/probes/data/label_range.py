@@ -105,11 +105,11 @@ def _finding(subject: Subject, op: Op, labels: Tensor, high: int) -> Finding:
     values = _values(labels.numpy())
     bad = {value for value in values if not 0 <= value <= high}
     return Finding(
-        LABEL_OUT_OF_RANGE, _label_line(subject, values, bad) or _reading_line(subject, bad) or op.place, message, fix
+        LABEL_OUT_OF_RANGE, _made_at(subject, values, bad) or _read_at(subject, bad) or op.place, message, fix
     )
 
 
-def _label_line(subject: Subject, values: set[float], bad: set[float]) -> Place | None:
+def _made_at(subject: Subject, values: set[float], bad: set[float]) -> Place | None:
     """Where labels with all of these values are made, or those of a mask with some of them."""
 
     def is_made(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
@@ -123,7 +123,7 @@ def _label_line(subject: Subject, values: set[float], bad: set[float]) -> Place 
     return replay.first_line(subject, is_made, None)
 
 
-def _reading_line(subject: Subject, bad: set[float]) -> Place | None:
+def _read_at(subject: Subject, bad: set[float]) -> Place | None:
     """Where the first sample gets its label that has one out of range."""
     for loader in train_loaders(subject)[:1]:
         for number in until_deadline(range(dataset_size(loader.dataset) or 0), 2 * _SECONDS):

@@ -68,15 +68,9 @@ def misaligned(subject: Subject, deviations: float = 6.0) -> Iterator[Finding | 
     associated, place = _disordering_line(subject, training, deviations)
     counts = np.unique(training.labels, return_counts=True)[1]
     chance = counts.max() / counts.sum()
-    if (
-        associated
-        and place is not None
-        and min(share_kept or 0.0 for _, share_kept in associated) <= chance + 0.3 * (1 - chance)
-    ):
-        before, share_kept = associated[0]
-        message = (
-            f"only {share_kept:.0%} of the inputs have the label that stood beside them when they could be told apart"
-        )
+    if associated and place is not None and min(share or 0.0 for _, share in associated) <= chance + 0.3 * (1 - chance):
+        before, share = associated[0]
+        message = f"only {share:.0%} of the inputs have the label that stood beside them when they could be told apart"
         message += f" ({before:.0f} standard deviations over chance then, {max(0.0, final):.0f} now)"
         fix = "order = rng.permutation(len(x)); x, y = x[order], y[order]  # one order for both"
         yield Finding(MISALIGNED_LABELS, place, message, fix)

@@ -51,11 +51,9 @@ def worker_rng(subject: Subject, chance: float = 1e-4) -> Iterator[Finding | str
     for loader, places in origins.loaders(subject, "train"):
         if loader.num_workers:
             outcome = _compared(loader, chance)
-            yield (
-                replace(outcome, place=outcome.place or next(iter(places), None))
-                if isinstance(outcome, Finding)
-                else outcome
-            )
+            if isinstance(outcome, Finding):
+                outcome = replace(outcome, place=outcome.place or next(iter(places), None))
+            yield outcome
 
 
 PROBE = Probe(look=worker_rng, defects=(DUPLICATE_WORKER_RNG,))

@@ -157,9 +157,8 @@ def _carried_over(model: nn.Module, name: str, value: Any) -> Problem:
         place = _first_use(model, f"self.{name}.compute(") or _first_use(model, f"self.{name}")
         return name, message, place, f"self.{name}.reset()  # after compute()"
     message = f"self.{name} is {value} when the second validation begins: its steps add to it, nothing resets it"
-    place = _first_use(model, f"self.{name}") or _first_use(
-        model, f"self.{name.partition('.')[0]}"
-    )  # of the part that holds it
+    holder = name.partition(".")[0]
+    place = _first_use(model, f"self.{name}") or _first_use(model, f"self.{holder}")
     return name, message, place, f"self.{name} = …  # reset in on_validation_epoch_start"
 
 

@@ -96,12 +96,8 @@ def _sign(op: Op, x: Tensor, near: float, most: float) -> str | None:
     first, second, last = x.shape[1:]
     if first == second >= 8 and last in (1, 3, 4):
         return "and is square in the two before its last"
-    if (
-        min(first, second) >= 8
-        and last in (1, 3, 4)
-        and min(op.argument(1, "weight").shape[2:]) > 1
-        and _is_image(x, near, most)
-    ):
+    is_wide = min(op.argument(1, "weight").shape[2:]) > 1
+    if min(first, second) >= 8 and last in (1, 3, 4) and is_wide and _is_image(x, near, most):
         return "and is as smooth along it as along the next: a height, before a last dimension of colours"
     if 5 <= first == second == last and _differs_along_last(x, most):
         return "and only along the last dimension the means differ, as those of channels do"
