@@ -49,13 +49,13 @@ def models_left_on_cpu(subject: Subject, model: Script) -> Iterator[Finding]:
 
 def _may_send(tree: ast.AST) -> bool:
     """Whether a file may also move a network, as in a branch for accelerators only."""
-    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)]
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp) and _tests_device(node.test)]
     inside = any(any(source.calls(branch, "to", "cuda")) for branch in branches)
     around = [item.context_expr for node in ast.walk(tree) if isinstance(node, ast.With) for item in node.items]
-    return inside or any(source.calls(tree, *_OTHERWISE)) or any(map(_asks, around))
+    return inside or any(source.calls(tree, *_OTHERWISE)) or any(map(_tests_device, around))
 
 
-def _asks(expression: ast.expr) -> bool:
+def _tests_device(expression: ast.expr) -> bool:
     text = ast.unparse(expression).lower()
     return any(word in text for word in ("cuda", "gpu", "device"))
 

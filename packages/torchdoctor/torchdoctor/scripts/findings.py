@@ -45,7 +45,7 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
     fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in remaining]
     return [
-        _placed(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
+        _with_place(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
         for item, fix, is_latent in zip(remaining, fixes, latent, strict=True)
     ]
 
@@ -71,7 +71,7 @@ def _is_optimised(model: Script, step: Step) -> bool:
     return not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
 
 
-def _placed(item: dict[str, Any], step: Step) -> dict[str, Any]:
+def _with_place(item: dict[str, Any], step: Step) -> dict[str, Any]:
     things = step.optimizers if item["id"] in _OF_OPTIMIZER else []
     things = step.unit.loaders if item["id"] in _OF_LOADER else things
     place = next(filter(None, map(maker, things)), None)

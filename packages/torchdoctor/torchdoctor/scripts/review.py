@@ -203,7 +203,7 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     for turn, gradients in ways:
         unit.turn, unit.gradients = turn, gradients
         try:
-            sandbox.call(lambda: _try(step, unit), _VALIDATED_S * load_factor())
+            sandbox.call(lambda: _trial_run(step, unit), _VALIDATED_S * load_factor())
         except sandbox.SandboxError as error:
             reason = _TRAINS if _TRAINS in str(error) else str(error)
         else:
@@ -211,7 +211,7 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     return [], reason
 
 
-def _try(step: Step, unit: Unit) -> None:
+def _trial_run(step: Step, unit: Unit) -> None:
     """Runs a validation once, and refuses one that trains a model."""
 
     def refuse(*_: Any) -> NoReturn:

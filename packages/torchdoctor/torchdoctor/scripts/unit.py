@@ -106,7 +106,7 @@ class Unit:
     def _execute(self, statements: list[ast.stmt], chosen: dict[str, Any]) -> None:
         known = self.variables | {name: _copied(self.variables[name]) for name in self.carried} | chosen
         own = [value for name, value in self.globals.items() if not name.startswith("__")]
-        with _put_back([*known.values(), *own], self.globals), rewound_iterations():
+        with _values_restored([*known.values(), *own], self.globals), rewound_iterations():
             declared = known if self._is_file else {name: chosen[name] for name in self._declared & chosen.keys()}
             self.globals.update(declared)
             key = statements is self.after, *known
@@ -311,7 +311,7 @@ def _copied(value: Any) -> Any:
 
 
 @contextmanager
-def _put_back(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
+def _values_restored(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
     """A context that restores global variables, small containers and the script's own objects."""
     attributes = [vars(value) for value in values if is_plain(value)]
     inner = [part for each in attributes for part in each.values()]

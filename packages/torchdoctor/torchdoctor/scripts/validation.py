@@ -148,7 +148,7 @@ def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Fin
     if not active or not unit.loaders:
         return None
     kinds = sorted({type(part).__name__ for part in active})
-    kinds = sandbox.attempt(lambda: _at_work(step, unit, model), _LOOK_S, kinds)  # as most are
+    kinds = sandbox.attempt(lambda: _layers_in_training_mode(step, unit, model), _LOOK_S, kinds)  # as most are
     if not kinds:
         return None
     line = unit.spot.loop.lineno if unit.spot.loop is not None else unit.spot.first
@@ -157,7 +157,7 @@ def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Fin
     return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
 
 
-def _at_work(step: Step, unit: Unit, model: nn.Module) -> list[str]:
+def _layers_in_training_mode(step: Step, unit: Unit, model: nn.Module) -> list[str]:
     """The types of layers that an evaluation runs in training mode; none if it only generates images or sounds."""
     weights = {id(parameter) for parameter in model.parameters()}
     with Record() as record:

@@ -46,7 +46,7 @@ def eval_augmentation(subject: Subject, share: float = 0.1) -> Iterator[Finding 
         for loader, places in origins.loaders(subject, kind):
             numbers = spread_indices(loader.dataset, _ITEMS)
             looked |= bool(numbers) and loader.batch_sampler is not None
-            for through, read in _ways(subject, loader, numbers) if numbers else ():
+            for through, read in _stages(subject, loader, numbers) if numbers else ():
                 first, second = (_seeded(seed, read) for seed in (1, 2))
                 same &= all(map(_are_same, first, second))
                 if (augmented := _augmented(subject, first, second, share)) is not None:
@@ -66,7 +66,9 @@ def eval_augmentation(subject: Subject, share: float = 0.1) -> Iterator[Finding 
 PROBE = Probe(look=eval_augmentation, defects=(EVAL_AUGMENTATION,))
 
 
-def _ways(subject: Subject, loader: DataLoader, numbers: list[int]) -> Iterator[tuple[str, Callable[[], list[Sample]]]]:
+def _stages(
+    subject: Subject, loader: DataLoader, numbers: list[int]
+) -> Iterator[tuple[str, Callable[[], list[Sample]]]]:
     """Where samples may be augmented, with what reads them as they leave it: the data set, the collation, a hook."""
     yield "dataset", lambda: [leaves(loader.dataset[number]) for number in numbers]
     if loader.batch_sampler is not None and loader.collate_fn is not None:
@@ -101,12 +103,12 @@ def _augmented(subject: Subject, first: list[Sample], second: list[Sample], shar
     real = [path for path in inputs if sample[path].is_floating_point()]
     pictures = [path for path in real if len(sample[path].unique()) > _NUM_MASK_VALUES]  # no masks
     images = [sample[path].shape for path in pictures]
-    are_views = len(set(images)) < len(images) and not _turn_together([pairs[path] for path in pictures])
+    are_views = len(set(images)) < len(images) and not _are_mirrored_alike([pairs[path] for path in pictures])
     is_restored = any(leaf.is_floating_point() and 2 * leaf.numel() >= sample[main].numel() for leaf in stays.values())
     if are_views or is_restored:
         return None
     is_image = main in real or sample[main].dtype == torch.uint8
-    are_mirrored = all(a.dim() > 1 and any(_is_equal(turned, b) for turned in _turns(a)) for a, b in pairs[main])
+    are_mirrored = all(a.dim() > 1 and any(_is_equal(turned, b) for turned in _mirrored(a)) for a, b in pairs[main])
     is_changed = are_mirrored or (_is_label_used(subject, stays) and (is_image or _are_mostly_kept(pairs[main])))
     return (main, changes[main]) if is_changed else None
 
@@ -119,16 +121,16 @@ def _are_same(one: Sample, two: Sample) -> bool:
     return all(path in two and _is_equal(leaf, two[path]) for path, leaf in one.items())
 
 
-def _turns(leaf: Tensor) -> list[Tensor]:
+def _mirrored(leaf: Tensor) -> list[Tensor]:
     """A leaf as it is, mirrored, and with the opposite sign (the phase of a sound)."""
     return [leaf, *(leaf.flip(dim) for dim in range(leaf.dim())), *([-leaf] if leaf.is_floating_point() else [])]
 
 
-def _turn_together(leaves_of: list[list[tuple[Tensor, Tensor]]]) -> bool:
+def _are_mirrored_alike(leaves_of: list[list[tuple[Tensor, Tensor]]]) -> bool:
     """Whether leaves are mirrored alike in every sample, as an input and its target are; views are drawn one by one."""
     samples = zip(*leaves_of, strict=True)
     return all(
-        any(all(map(_is_equal, turned, after)) for turned in zip(*map(_turns, before), strict=False))
+        any(all(map(_is_equal, turned, after)) for turned in zip(*map(_mirrored, before), strict=False))
         for before, after in (tuple(zip(*sample, strict=True)) for sample in samples)
     )
 

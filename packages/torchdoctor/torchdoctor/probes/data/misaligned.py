@@ -123,9 +123,9 @@ def _disordering_line(subject: Subject, training: Training, deviations: float) -
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = candidates(local, training)
         beside = [compare(x, y) for x in inputs for y in labels if len(x) == len(y)]
-        since[:] = [] if any(map(_is_told, beside)) else [*since, place]
-        associated.extend(filter(_is_told, beside))
-        associated.extend(filter(_is_told, [compare(x, y) for x, y in pairs_by_name(local, training)]))
+        since[:] = [] if any(map(_is_associated, beside)) else [*since, place]
+        associated.extend(filter(_is_associated, beside))
+        associated.extend(filter(_is_associated, [compare(x, y) for x, y in pairs_by_name(local, training)]))
         weak = min(deviations, associated[0][0] / 3) if associated else 0.0
         groups = [beside, *([compare(x, y)] for x, y in pairs_together(local, training))]
         groups += [[pair] for pair in beside if (pair[1] or 0.0) > _AS_IN_THE_END]
@@ -135,17 +135,17 @@ def _disordering_line(subject: Subject, training: Training, deviations: float) -
     replay.trace_lines(replay.rebuild_data(subject), see)
     dataset = train_loaders(subject)[0].dataset
     read = source.definition(getattr(type(dataset), "__getitem__", None))
-    place = _reordering(since) or next(
+    place = _reordering_line(since) or next(
         iter(lost), read or source.definition(type(loader_owner(subject)).train_dataloader)
     )
     return associated, place
 
 
-def _is_told(beside: Beside) -> bool:
+def _is_associated(beside: Beside) -> bool:
     return beside[0] > STRONG_ASSOCIATION and beside[1] is not None
 
 
-def _reordering(lines: list[Place]) -> Place | None:
+def _reordering_line(lines: list[Place]) -> Place | None:
     """The one among these lines that puts something in an order."""
     calls = {
         Place(file, call.lineno)

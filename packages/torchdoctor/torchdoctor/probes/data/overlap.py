@@ -67,13 +67,13 @@ PROBE = Probe(look=overlap, defects=(TRAIN_VAL_OVERLAP, COPIED_SAMPLES))
 def _of_validation(
     subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]], most: float
 ) -> Iterator[Finding | str]:
-    if not trains or not vals or any(_is_switched(train, val) for train in trains for val, _ in vals):
+    if not trains or not vals or any(_is_one_dataset(train, val) for train in trains for val, _ in vals):
         return
     shares = [
         max(shared_samples(_sampled_dataset(train), _sampled_dataset(val)) for train in trains) for val, _ in vals
     ]
     if not min(shares)[0]:
-        finding = _of_windows(subject, trains, vals, most)
+        finding = _overlapping_windows(subject, trains, vals, most)
         sizes = [dataset_size(loader.dataset) or 0 for loader in (*trains, *(val for val, _ in vals))]
         if finding is not None:
             yield finding
@@ -97,7 +97,7 @@ def _copied(
     subject: Subject, trains: list[DataLoader], others: list[tuple[DataLoader, list[Place]]], kind: str
 ) -> Finding | None:
     """Samples of every loader of a kind that are copies of training samples."""
-    if not trains or not others or any(_is_switched(train, other) for train in trains for other, _ in others):
+    if not trains or not others or any(_is_one_dataset(train, other) for train in trains for other, _ in others):
         return None
     nothing = Copies(0, 1, "", "")
     copies = [
@@ -119,7 +119,7 @@ def _copied(
     return Finding(COPIED_SAMPLES, place, f"{how}, such as {least.example}", fix)
 
 
-def _is_switched(train: DataLoader, val: DataLoader) -> bool:
+def _is_one_dataset(train: DataLoader, val: DataLoader) -> bool:
     """Whether both have one data set, of which a method sets what it gives, as `set_mode("train")` does."""
     dataset = underlying_dataset(train.dataset)
     if dataset is not underlying_dataset(val.dataset):
@@ -138,7 +138,7 @@ def _set_by(method: ast.FunctionDef) -> set[str]:
     return {ast.unparse(node.targets[0]) for node in assigned if ast.unparse(node.value) in names}
 
 
-def _of_windows(
+def _overlapping_windows(
     subject: Subject, trains: list[DataLoader], vals: list[tuple[DataLoader, list[Place]]], most: float
 ) -> Finding | None:
     """What nearly all validation windows of a series share with training windows."""

@@ -60,9 +60,9 @@ def shuffling(
         else:
             yield "the training loader has an order of the program's own, which is not that of the data"
         return
-    yield from _of_stretches(subject, stretch)
+    yield from _correlated_batches(subject, stretch)
     leaf = class_leaf(subject)
-    path = leaf[0] if leaf is not None else _used(subject)
+    path = leaf[0] if leaf is not None else _handwritten_labels(subject)
     batches = [labels.flatten() for labels in read_leaf(subject, path, _SECONDS)] if path is not None else []
     labels = torch.cat(batches) if batches else torch.empty(0)
     _, counts = labels.unique(return_counts=True)
@@ -70,7 +70,7 @@ def shuffling(
         return
     differ = 1 - (counts / len(labels)).square().sum().item()
     changes = (labels[1:] != labels[:-1]).double().mean().item() / differ
-    within = statistics.mean(_mixed(batch) for batch in batches if len(batch) > 1) / differ
+    within = statistics.mean(_share_of_unequal_pairs(batch) for batch in batches if len(batch) > 1) / differ
     if (changes >= ordered or within >= 0.9) and (changes >= partly or within >= partly):
         yield f"classes are mixed in the training data's order ({changes:.0%} of the changes of a random order)"
         return
@@ -92,7 +92,7 @@ def _place(subject: Subject, option: str) -> Place | None:
     return next((origins.option(places, option)[0] for _, places in origins.loaders(subject, "train")), None)
 
 
-def _of_stretches(subject: Subject, stretch: float) -> Iterator[Finding]:
+def _correlated_batches(subject: Subject, stretch: float) -> Iterator[Finding]:
     """A finding if each batch has a stretch of a series, whose values are alike, and the step has no state."""
     targets = [loss for loss in subject.attempt().losses if loss.kind == "regression"]
     path = next((path for loss in targets for path in target_paths(loss, subject.batches[0])), None)
@@ -132,14 +132,14 @@ def _is_in_order(loader: DataLoader, neighbours: float) -> bool:
     return len(steps) > 0 and steps.count(1) > neighbours * len(steps)
 
 
-def _mixed(labels: Tensor) -> float:
+def _share_of_unequal_pairs(labels: Tensor) -> float:
     """How often two samples of a batch differ."""
     _, counts = labels.unique(return_counts=True)
     number = len(labels)
     return 1 - (counts * (counts - 1)).sum().item() / (number * (number - 1))
 
 
-def _used(subject: Subject) -> str | None:
+def _handwritten_labels(subject: Subject) -> str | None:
     """For losses that are written by hand: whole numbers of few values, one a sample, that the step computes with."""
     step = subject.attempt()
     if any(step.is_from_data(loss.target) for loss in step.losses):

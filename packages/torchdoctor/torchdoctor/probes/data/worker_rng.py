@@ -50,7 +50,7 @@ def worker_rng(subject: Subject, chance: float = 1e-4) -> Iterator[Finding | str
     """
     for loader, places in origins.loaders(subject, "train"):
         if loader.num_workers:
-            outcome = _compared(loader, chance)
+            outcome = _compare_workers(loader, chance)
             if isinstance(outcome, Finding):
                 outcome = replace(outcome, place=outcome.place or next(iter(places), None))
             yield outcome
@@ -59,7 +59,7 @@ def worker_rng(subject: Subject, chance: float = 1e-4) -> Iterator[Finding | str
 PROBE = Probe(look=worker_rng, defects=(DUPLICATE_WORKER_RNG,))
 
 
-def _compared(loader: DataLoader, chance: float) -> Finding | str | NotLookedAt:
+def _compare_workers(loader: DataLoader, chance: float) -> Finding | str | NotLookedAt:
     """What the draws of two workers show."""
     first, second = _draws(loader, loader.worker_init_fn)
     if all(map(_is_equal, first, second)):  # as coins may fall
@@ -67,7 +67,7 @@ def _compared(loader: DataLoader, chance: float) -> Finding | str | NotLookedAt:
     if len(second) < 2:
         return NotLookedAt(DUPLICATE_WORKER_RNG, "the workers' data set has too few samples, or no length")
     is_stream = isinstance(loader.dataset, IterableDataset)
-    if not is_stream and not any(len(_unequal(draws)) > 1 for draws in _by_item(first)):
+    if not is_stream and not any(len(_unequal(draws)) > 1 for draws in _draws_by_sample(first)):
         return "samples are not random in the workers"
     if all(map(_is_equal, first, second)):
         if _chance(first) >= chance:
@@ -98,7 +98,7 @@ def _finding(loader: DataLoader, number: int, is_fixed: bool = False) -> Finding
     return Finding(DUPLICATE_WORKER_RNG, place, message, fix)
 
 
-def _by_item(samples: Samples) -> list[Samples]:
+def _draws_by_sample(samples: Samples) -> list[Samples]:
     """The draws of each sample, of a worker that has read one after another in turns."""
     return [samples[number::_ITEMS] for number in range(_ITEMS)]
 
@@ -115,7 +115,7 @@ def _unequal(samples: Samples) -> Samples:
 def _chance(samples: Samples) -> float:
     """How likely as many independent draws of two workers are all equal, by how often these are equal to each other."""
     chance = 1.0
-    for draws in filter(None, _by_item(samples)):
+    for draws in filter(None, _draws_by_sample(samples)):
         num_equal = sum(_is_equal(one, two) for one in draws for two in draws)
         chance *= (num_equal / len(draws) ** 2) ** len(draws)
     return chance

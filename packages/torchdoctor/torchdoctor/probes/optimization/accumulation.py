@@ -40,7 +40,7 @@ def accumulation(subject: Subject, tolerance: float = 0.05) -> Iterator[Finding 
     if together < 2 or len(batches) < 2:
         return
     subject.model.eval()  # without dropout, halves and wholes compare
-    parts = [part for batch in batches if (part := _measured(subject, batch))]
+    parts = [part for batch in batches if (part := _measure(subject, batch))]
     counts = [part.count for part in parts]
     if len(parts) < len(batches) or not _is_mean(subject, batches[0], parts[0]) or _weighs(subject, batches, counts):
         return
@@ -86,7 +86,7 @@ def _accumulated_batches(subject: Subject) -> int:
     return number if stepped else 0
 
 
-def _measured(subject: Subject, batch: Any) -> _MicroBatch | None:
+def _measure(subject: Subject, batch: Any) -> _MicroBatch | None:
     step = subject.backward(batch)
     if step.loss is None:
         return None
@@ -103,7 +103,7 @@ def _is_mean(subject: Subject, batch: Any, whole: _MicroBatch) -> bool:
     number = num_samples(batch) or 0
     if number < 2:
         return False
-    one, two = (_measured(subject, half) for half in split_batch(batch, number // 2))
+    one, two = (_measure(subject, half) for half in split_batch(batch, number // 2))
     if one is None or two is None or one.count + two.count != whole.count:
         return False
     mean = (one.loss * one.count + two.loss * two.count) / whole.count

@@ -64,14 +64,14 @@ def gradients(subject: Subject, vanished: float = 1e-5, exploded: float = 1e3) -
     groups = [weights_of(optimizer) for optimizer in subject.trainer.optimizers]
     if len(groups) < 2:
         groups = [{id(weight) for weight in subject.model.parameters()}]
-    results = [result for weights in groups if (result := _judged(subject, weights, vanished, exploded))]
+    results = [result for weights in groups if (result := _judge(subject, weights, vanished, exploded))]
     yield from sorted(results, key=lambda result: isinstance(result, str))[:1]
 
 
 PROBE = Probe(look=gradients, defects=(VANISHING_GRADIENT, EXPLODING_GRADIENT), needs=(Need.BATCHES, Need.WEIGHTS))
 
 
-def _judged(subject: Subject, weights: set[int], vanished: float, exploded: float) -> Finding | str | None:
+def _judge(subject: Subject, weights: set[int], vanished: float, exploded: float) -> Finding | str | None:
     """What the gradients of these weights, given by identity, say."""
     at_start = [_norms(subject, batch, weights) for batch in subject.batches[:3]]
     at_start = [norms for norms in at_start if len(norms.layers) > 1 and math.isfinite(norms.total)]
@@ -90,10 +90,10 @@ def _judged(subject: Subject, weights: set[int], vanished: float, exploded: floa
         if _learns(subject):
             defect = replace(defect, severity="advice", impact="Steps that are no multiple of the gradient hide it.")
             message += f"; {type(subject.trainer.optimizers[0]).__name__} trains all the same"
-        return Finding(defect, _stretching(subject), message, fix)
+        return Finding(defect, _amplifying_line(subject), message, fix)
     if is_deep and 0 < ratio < vanished and _is_lasting(subject, weights, vanished):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}, {depth - 1} layers later"
-        place, reason, fix = _shrinking(subject, first)
+        place, reason, fix = _attenuation(subject, first)
         return Finding(VANISHING_GRADIENT, place, message + reason, fix)
     return f"the gradients' norm is {total:.2g}"
 
@@ -205,7 +205,7 @@ def _clips(subject: Subject) -> bool:
     return own_hook or subject.settings.get("gradient_clip_val") is not None or by_hand is not None
 
 
-def _stretching(subject: Subject) -> Place | None:
+def _amplifying_line(subject: Subject) -> Place | None:
     """A loop that calls one layer many times, or the initialisation of the weight that stretches a vector the most."""
     matrices = [
         (rms_gain(weight), module, name)
@@ -214,12 +214,12 @@ def _stretching(subject: Subject) -> Place | None:
         if weight.dim() > 1 and not isinstance(module, nn.Embedding)
     ]
     most, layer, name = max(matrices, key=lambda item: item[0], default=(0.0, subject.model, ""))
-    looped = _looped(subject) if most < _STRETCH else None
+    looped = _repeated_layer_line(subject) if most < _STRETCH else None
     own = source.assignment(layer, name) if source.definition(type(layer)) is not None else None
     return looped or own or initialisation_line(subject.model, layer)
 
 
-def _looped(subject: Subject) -> Place | None:
+def _repeated_layer_line(subject: Subject) -> Place | None:
     """The line in a loop of the user's that calls the same layer many times."""
     layers = [op for op in subject.step().record.named("linear") if op.module is not None]
     for module, count in Counter(op.module for op in layers).most_common(1):
@@ -228,7 +228,7 @@ def _looped(subject: Subject) -> Place | None:
     return None
 
 
-def _shrinking(subject: Subject, first: str) -> tuple[Place | None, str, str]:
+def _attenuation(subject: Subject, first: str) -> tuple[Place | None, str, str]:
     """The line, the reason and the fix: weights that shrink what passes, or activations that saturate."""
     for module in subject.model.modules():
         if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and (factor := rms_gain(module.weight)) < _SHRINK:

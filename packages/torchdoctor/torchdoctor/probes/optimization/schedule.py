@@ -63,7 +63,7 @@ def schedule(subject: Subject, low: float = 0.05) -> Iterator[Finding | str | No
     if wrong:
         yield wrong
         return
-    per_epoch = _updates(subject)
+    per_epoch = _updates_per_epoch(subject)
     stepped = _stepped(subject)
     problems = [
         (scheduler, by, text) for scheduler, by in stepped if (text := _problem(subject, scheduler, by, per_epoch, low))
@@ -106,7 +106,7 @@ PROBE = Probe(
 def _wrong_rates(subject: Subject, schedulers: list[Any]) -> Iterator[Finding]:
     """Lowest rates that are above the optimizer's, and functions that return a rate where a factor is meant."""
     for scheduler in schedulers:
-        least, rates = getattr(scheduler, "eta_min", 0.0), _full(scheduler)
+        least, rates = getattr(scheduler, "eta_min", 0.0), _initial_rates(scheduler)
         if least > max(rates):
             message = f"eta_min={least:g} is above the rate of {max(rates):g} that {type(scheduler).__name__} lowers"
             yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, "eta_min=0.0  # below the rate")
@@ -150,7 +150,7 @@ def _key(subject: Subject, key: str) -> Place | None:
     return next(named, None)
 
 
-def _updates(subject: Subject) -> int:
+def _updates_per_epoch(subject: Subject) -> int:
     """Batches of an epoch."""
     batches = subject.trainer.num_training_batches
     return int(batches) if batches != float("inf") else 10**6
@@ -187,7 +187,7 @@ def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int, lo
     return made_for_epochs(scheduler, per_epoch, subject.settings.get("max_epochs")) if is_told else None
 
 
-def _full(scheduler: Any) -> list[float]:
+def _initial_rates(scheduler: Any) -> list[float]:
     """The rates that a schedule starts from."""
     return [float(group.get("initial_lr", 0.0)) for group in scheduler.optimizer.param_groups]
 
@@ -199,7 +199,7 @@ def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int, low: float) -> s
         return f"a cycle takes {scheduler.total_size:g} epochs"
     if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
         return f"the rate is 0 in all {per_epoch} batches of the first epoch"
-    rates, full = next_rates(scheduler, 10), _full(scheduler)[0]
+    rates, full = next_rates(scheduler, 10), _initial_rates(scheduler)[0]
     if 0 < rates[0] < rates[-1] < low * full:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {full:.2g}"
     length = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_iters", 0)

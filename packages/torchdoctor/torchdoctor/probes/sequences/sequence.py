@@ -54,7 +54,7 @@ def sequence(subject: Subject, least_change: float = 1e-5) -> Iterator[Finding |
         if later_by is None:
             continue
         half = read.shape[axis] // 2
-        changes, records = _with_others(subject, call, read, axis, later=True)
+        changes, records = _perturbed(subject, call, read, axis, later=True)
         if not changes:
             continue
         leak = max(part[:half].max().item() for part in changes)
@@ -65,11 +65,11 @@ def sequence(subject: Subject, least_change: float = 1e-5) -> Iterator[Finding |
         elif later_by == 1:
             yield "predictions of the next element do not depend on later ones"
         elif leak <= least_change and any(part[half].max() > least_change for part in changes):
-            earlier = [] if not read.is_floating_point() else _with_others(subject, call, read, axis, later=False)[0]
+            earlier = [] if not read.is_floating_point() else _perturbed(subject, call, read, axis, later=False)[0]
             if not read.is_floating_point() or any(part[half:].max() > least_change for part in earlier):
                 message = "the target at each position is the input at that position, and the model is causal"
                 fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
-                yield Finding(UNSHIFTED_TARGETS, _made_twice(subject, loss) or loss.op.place, message, fix)
+                yield Finding(UNSHIFTED_TARGETS, _target_line(subject, loss) or loss.op.place, message, fix)
         return
 
 
@@ -92,7 +92,7 @@ def _pairs(step: Step) -> Iterator[tuple[Loss, Call, Tensor]]:
                     yield loss, (module, arguments, lead), read
 
 
-def _made_twice(subject: Subject, loss: Loss) -> Place | None:
+def _target_line(subject: Subject, loss: Loss) -> Place | None:
     """Where a sample's target is made, if the data has what is read and the target as two things."""
     paths = target_paths(loss, subject.batches[0])
     loaders = [loader for loader in train_loaders(subject) if dataset_size(loader.dataset)]
@@ -102,9 +102,7 @@ def _made_twice(subject: Subject, loss: Loss) -> Place | None:
     return replay.first_line(subject, lambda array, _: array.size > 0 and np.array_equal(array, target))
 
 
-def _with_others(
-    subject: Subject, call: Call, read: Tensor, axis: int, later: bool
-) -> tuple[list[Tensor], list[Record]]:
+def _perturbed(subject: Subject, call: Call, read: Tensor, axis: int, later: bool) -> tuple[list[Tensor], list[Record]]:
     """How results (T, …) of a module change if the later or earlier half of what it reads is that of other samples."""
     (module, arguments, lead), length = call, read.shape[axis]
     mixed = read.roll(1, 0)
@@ -124,10 +122,10 @@ def _with_others(
             results.append([outputs[number] for number in lead] or outputs)
             records.append(record)
     pairs = zip(*results, strict=True)
-    return [part for one, two in pairs for part in _over_time(one, two, len(read), length, axis)], records
+    return [part for one, two in pairs for part in _change_over_time(one, two, len(read), length, axis)], records
 
 
-def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) -> Iterator[Tensor]:
+def _change_over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) -> Iterator[Tensor]:
     """The change of a result (T, …) that has the dimension of time, perhaps in one with that of samples.
 
     In one they are in either order, B · T or T · B; it is the one in which earlier results change less, as it is where
