@@ -1,8 +1,11 @@
 """Probes and defects: what their files declare is all that the machine knows of them."""
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -34,16 +37,15 @@ ODD_WIDTH = Defect("odd-width", "advice", "Kernels are written for even numbers.
 DEEP = Defect(
     "deep", "warning", "Far too many.", section="Code quality", explains=("odd-width", "double-softmax"), long=True
 )
-_MOST = 3
 
 
-def width(subject: Subject) -> Iterator[Finding | str]:
+def width(subject: Subject, most: int = 3) -> Iterator[Finding | str]:
     """Looks at every linear layer."""
     layers = [module for module in subject.model.modules() if isinstance(module, nn.Linear)]
     place = source.definition(type(subject.model))
     if any(layer.out_features % 2 for layer in layers):
         yield Finding(ODD_WIDTH, place, "a layer has an odd width", "nn.Linear(8, 4)")
-    if len(layers) >= _MOST:
+    if len(layers) >= most:
         yield Finding(DEEP, place, f"{len(layers)} layers", "")
     else:
         yield "the model is not deep"
@@ -66,6 +68,7 @@ def add_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         names.append(name)
 
     yield add
+    set_thresholds({})
     for name in names:
         sys.modules.pop(f"{probes.__name__}.{name}", None)
         probes.__dict__.pop(name, None)
@@ -93,9 +96,21 @@ def test_a_new_probe_is_one_file(add_probe: Callable[[str, str], None]) -> None:
     assert all_probes()["width"].is_light
     assert select_ids(only="odd-width,deep", severity="warning") == {"deep"}
     assert {"odd-width", "deep"} & quick_ids() == {"odd-width"}
-    set_thresholds({"width.most": 3})
     with pytest.raises(ReviewError, match=r"--only odd-widht: no such defect. Nearest: odd-width"):
         select_ids(only="odd-widht")
+
+
+def test_thresholds_are_arguments_of_probes(add_probe: Callable[[str, str], None]) -> None:
+    add_probe("width", WIDTH)
+    set_thresholds({"width.most": 2.0, "dead_units.most": 0.7})
+    subject: Any = SimpleNamespace(model=_Softmax())
+    assert [str(said) for said in all_probes()["width"].look(subject) if not isinstance(said, Finding)] == []
+    assert inspect.signature(all_probes()["dead_units"].look).parameters["most"].default == 0.7
+    set_thresholds({"width.most": 4})
+    assert "the model is not deep" in list(all_probes()["width"].look(subject))
+    assert inspect.signature(all_probes()["dead_units"].look).parameters["most"].default == 0.6
+    with pytest.raises(ReviewError, match=r"width.mots: no such threshold. Nearest: width.most"):
+        set_thresholds({"width.mots": 2})
 
 
 @needs_fork

@@ -78,8 +78,8 @@ class Code:
         """The calls that made the layer that is called: `nn.Tanh()` for `self.act(x)`."""
         assigned = [node for node in ast.walk(self.class_around(call) or self.tree) if isinstance(node, ast.Assign)]
         name = ast.unparse(call.func)
-        made = [node.value for node in assigned if name in map(ast.unparse, node.targets)]
-        return [value for value in made if isinstance(value, ast.Call)] if "." in name else []
+        values = [node.value for node in assigned if name in map(ast.unparse, node.targets)]
+        return [value for value in values if isinstance(value, ast.Call)] if "." in name else []
 
     def arguments(self, call: ast.Call, start: int) -> str:
         """The arguments of a call from one on, as they are written."""
@@ -125,9 +125,9 @@ class Code:
 
     def set_keyword(self, call: ast.Call, name: str, value: str) -> list[Edit]:
         """Sets an option of a call, or adds it behind the last argument."""
-        given = keyword(call, name)
-        if given is not None:
-            return [Edit(*self.span(given), value)]
+        value_node = keyword(call, name)
+        if value_node is not None:
+            return [Edit(*self.span(value_node), value)]
         if any(item.arg is None for item in call.keywords):  # a **dict may hold it
             return []
         arguments = [*call.args, *call.keywords]

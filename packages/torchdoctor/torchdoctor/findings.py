@@ -1,4 +1,4 @@
-"""What a review reports: kinds of defects, and findings of them."""
+"""Defects, findings and what could not be checked."""
 
 import linecache
 import os
@@ -14,7 +14,7 @@ POOR_START = ("bad-initial-loss", "loss-not-decreasing", "learning-rate-too-high
 
 
 class Evidence(NamedTuple):
-    """What stands behind a finding.
+    """The kind of evidence behind a finding.
 
     Args:
         kind: measured in the program as it runs, shown by an experiment (one thing was changed, the effect compared),
@@ -34,7 +34,7 @@ LOADER = Evidence("measured", "the samples of an epoch were read and counted")
 
 @dataclass(frozen=True)
 class Defect:
-    """One kind of defect; the file that looks for it declares it.
+    """A kind of defect, declared by the file that looks for it.
 
     Args:
         id: what users write in `--only`, `--skip` and `# doctor: ignore[id] reason`.
@@ -69,13 +69,13 @@ class Place(NamedTuple):
         return linecache.getline(self.file, self.line).strip()
 
     def seen_from(self, other: "Place") -> str:
-        """What a text about another line calls this one: `line 5` in the same file, `train.py:5` elsewhere."""
+        """A short reference from another line: `line 5` in the same file, `train.py:5` elsewhere."""
         return f"line {self.line}" if self.file == other.file else f"{os.path.basename(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect that was found.
+    """A defect found at a line.
 
     Args:
         defect: its kind.
@@ -107,7 +107,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class NotLookedAt:
-    """A defect that a probe could not have found here.
+    """A defect that a probe could not check for here.
 
     Args:
         defect: its kind.

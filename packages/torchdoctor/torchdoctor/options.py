@@ -1,11 +1,12 @@
 """Options of a review: which defects it looks for, and the thresholds of its probes."""
 
-import sys
-from typing import Any
+import inspect
+from collections.abc import Iterator
 
 from torchdoctor.errors import ReviewError, nearest
 from torchdoctor.findings import SEVERITIES
-from torchdoctor.registry import all_defects, all_probes
+from torchdoctor.probe import Look
+from torchdoctor.registry import all_defects, all_probes, choose_thresholds
 
 
 def select_ids(only: str | None = None, skip: str | None = None, severity: str = "advice") -> frozenset[str]:
@@ -41,21 +42,25 @@ def _split(option: str, text: str | None) -> frozenset[str]:
 
 
 def set_thresholds(thresholds: dict[str, float]) -> None:
-    """Sets constants of probes for this process, as {"dead_units.most": 0.7}.
+    """Sets thresholds of probes for this process, as {"dead_units.most": 0.7}; all others get their defaults.
 
     Raises:
-        ReviewError: no probe has such a constant.
+        ReviewError: no probe has such a threshold.
     """
-    known: dict[str, tuple[Any, str]] = {}
-    for probe, declared in all_probes().items():
-        module = sys.modules[declared.look.__module__]
-        for name, value in vars(module).items():
-            if name.isupper() and isinstance(value, int | float):
-                known[f"{probe}.{name.strip('_').lower()}"] = (module, name)
+    known = {f"{probe}.{name}": kind for probe, each in all_probes().items() for name, kind in _thresholds(each.look)}
+    chosen: dict[str, dict[str, float]] = {}
     for option, value in thresholds.items():
         if option not in known:
             raise ReviewError(
                 f"--thresholds {option}: no such threshold{nearest(option, known)}; all: {', '.join(known)}"
             )
-        module, name = known[option]
-        setattr(module, name, type(getattr(module, name))(value))
+        probe, _, name = option.partition(".")
+        chosen.setdefault(probe, {})[name] = known[option](value)
+    choose_thresholds(chosen)
+
+
+def _thresholds(look: Look) -> Iterator[tuple[str, type[int] | type[float]]]:
+    """The arguments of a probe's function with a number as their default, and its type."""
+    for name, parameter in inspect.signature(look).parameters.items():
+        if type(parameter.default) in (int, float):
+            yield name, type(parameter.default)

@@ -1,4 +1,4 @@
-"""What each file of probes/ declares: one `PROBE`."""
+"""The declaration that each file of probes/ makes: one `PROBE`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Look = Callable[[Subject], Iterable[Finding | str | NotLookedAt]]
 
 
 class Need(Enum):
-    """What the step of a script must have for a probe to look at it; a LightningModule has everything."""
+    """Requirements of probes that a script's step may not meet; a LightningModule meets all."""
 
     BATCHES = auto()  # it takes batches
     SAMPLES = auto()  # a loader gives them, so that their dimension of samples is known
@@ -27,7 +27,7 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Probe:
-    """One file of probes/.
+    """The declaration of one probe.
 
     Args:
         look: yields findings, a sentence for each thing that is as it should be, and what could not have been found.
@@ -51,5 +51,5 @@ class Probe:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Of its defects."""
+        """The ids of its defects."""
         return frozenset(defect.id for defect in self.defects)

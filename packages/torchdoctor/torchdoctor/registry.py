@@ -1,7 +1,8 @@
 """All probes and all defects, as the files of probes/ declare them."""
 
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -11,10 +12,23 @@ from torchdoctor.evidence.failure import MISSING_SUPER_INIT
 from torchdoctor.findings import Defect
 from torchdoctor.probe import Probe
 
+_chosen: dict[str, dict[str, float]] = {}  # thresholds of this process, by probe and by name
+
 
 def all_probes() -> dict[str, Probe]:
     """The probes by the names of their files, in alphabetical order; all of them are imported."""
-    return _probes(tuple(probes.__path__))
+    declared = _probes(tuple(probes.__path__))
+    return declared | {
+        name: replace(declared[name], look=partial(declared[name].look, **thresholds))
+        for name, thresholds in _chosen.items()
+        if name in declared
+    }
+
+
+def choose_thresholds(chosen: dict[str, dict[str, float]]) -> None:
+    """Sets the thresholds of the probes that this process gets from here on, by probe and by name."""
+    _chosen.clear()
+    _chosen.update(chosen)
 
 
 def all_defects() -> dict[str, Defect]:

@@ -1,4 +1,4 @@
-"""The report of a review: what stays of the findings when consequences and accepted ones are left out."""
+"""The report of a review, without consequences of other findings and accepted ones."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The review: runs a program until its first training step, in a copy of the process, and lets every probe look."""
+"""Reviews a program: runs it to its first training step in a forked process and runs the probes there."""
 
 import gc
 import os
@@ -22,8 +22,8 @@ from torchdoctor.report import Report, select_findings
 from torchdoctor.running import sandbox
 from torchdoctor.running.logger import make_folders_below
 from torchdoctor.running.machine import num_cores
-from torchdoctor.running.opening import look_later, open_subject
-from torchdoctor.running.pretended_device import keep_on_cpu, sends_to_cuda
+from torchdoctor.running.opening import look_in_second_epoch, open_subject
+from torchdoctor.running.pretended_device import redirect_cuda_to_cpu, sends_to_cuda
 from torchdoctor.running.rehearsal import rehearse
 from torchdoctor.running.subject import Subject
 
@@ -40,7 +40,7 @@ Result = dict[str, Any]  # of a probe, as it comes from its process: findings, c
 def review_module(
     build: Build, settings: dict[str, Any] | None = None, ids: frozenset[str] | None = None, limit_s: float = LIMIT_S
 ) -> Report:
-    """Reviews one program in copies of this process: whatever it does, the caller goes on.
+    """Reviews a program in forked processes, isolated from the caller.
 
     Args:
         build: makes the module and its data.
@@ -73,7 +73,7 @@ def review_module(
 
 
 def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_s: float) -> dict[str, Any]:
-    """All that the probes say of a program, consequences and all, as Report's fields."""
+    """The results of all probes on a program, as the fields of a Report, with consequences."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": [], "ruled_out": []}
     deadline, share_s = time.monotonic() + limit_s, _PROBE_SHARE * limit_s
 
@@ -95,7 +95,7 @@ def _examine(build: Build, settings: dict[str, Any], ids: frozenset[str], limit_
         pl.seed_everything(0, verbose=False)
         model, data = build()
         if sends_to_cuda(model):
-            keep_on_cpu()
+            redirect_cuda_to_cpu()
         open_subject(model, data, settings, look)
     except Exception as error:  # the user's program fails before there is anything to probe
         if "max_steps" not in settings and failure.takes_max_steps(error):
@@ -124,38 +124,38 @@ def run_probes(todo: dict[str, Probe], begun: Subject, deadline: float, share_s:
     results = {
         name: results.get(name) or _run_in_own_process(probe, begun, deadline, share_s) for name, probe in todo.items()
     }
-    for name, ids in _found_later(todo, results, begun, deadline, share_s).items():
-        kept = [item for item in results[name]["findings"] if item["id"] in ids or not is_grave(item)]
-        results[name]["findings"] = kept
+    for name, ids in _ids_found_again(todo, results, begun, deadline, share_s).items():
+        remaining = [item for item in results[name]["findings"] if item["id"] in ids or not is_grave(item)]
+        results[name]["findings"] = remaining
     return results
 
 
-def _found_later(
+def _ids_found_again(
     todo: dict[str, Probe], results: dict[str, Result], begun: Subject, deadline: float, share_s: float
 ) -> dict[str, list[str]]:
-    """Ids that probes with warnings or criticals find again as the second epoch begins, as far as they run there.
+    """Ids of grave findings that are found again at the second epoch, by probe.
 
     What is wrong at the first batch alone is a part of the beginning: a layer that fades in, a bank that fills.
     """
     grave = [name for name, result in results.items() if any(map(is_grave, result.get("findings", [])))]
-    found = {name: todo[name] for name in grave if not todo[name].at_start and todo[name].watch is None}
+    repeated = {name: todo[name] for name in grave if not todo[name].at_start and todo[name].watch is None}
     again: dict[str, Result] = {}
 
     def look(later: Subject) -> None:
-        again.update((name, _run_in_own_process(probe, later, deadline, share_s)) for name, probe in found.items())
+        again.update((name, _run_in_own_process(probe, later, deadline, share_s)) for name, probe in repeated.items())
 
     def run() -> Iterator[tuple[str, list[str]]]:
-        look_later(begun, look)
+        look_in_second_epoch(begun, look)
         for name, result in again.items():
             if "error" not in result:
                 yield name, [item["id"] for item in result["findings"]]
 
-    items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if found else []
+    items = sandbox.gather([run], min(share_s, deadline - time.monotonic()))[0] if repeated else []
     return dict(item for item in items if not isinstance(item, sandbox.SandboxError))
 
 
 def add_results(answer: Result, todo: dict[str, Probe], results: dict[str, Result], ids: frozenset[str]) -> None:
-    """Adds to an answer what the probes say that ran to their end, the gravest first.
+    """Adds the results of completed probes to an answer, gravest first.
 
     Args:
         answer: Report's fields.
@@ -191,7 +191,7 @@ def looked_for(probe: Probe, result: Result, ids: frozenset[str]) -> list[str]:
 
 
 def notes_of(results: dict[str, Result], ids: frozenset[str]) -> list[str]:
-    """What probes that ran could not have found, each once, of the defects with these ids."""
+    """Notes on what the completed probes could not check, each once."""
     lines = [note for result in results.values() for note in result.get("notes", [])]
     return [note for note in dict.fromkeys(lines) if note.partition(": ")[0] in ids]
 
@@ -267,11 +267,11 @@ def _run_together(
 
 
 def _run_in_own_process(probe: Probe, begun: Subject, deadline: float, share_s: float) -> Result:
-    left = deadline - time.monotonic()
-    if left < 1:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s < 1:
         return {"error": "no time was left"}
     try:
-        return sandbox.call(lambda: _collect_findings(probe.look(begun)), min(share_s, left))
+        return sandbox.call(lambda: _collect_findings(probe.look(begun)), min(share_s, remaining_s))
     except sandbox.SandboxError as error:
         return {"error": str(error)}
 

@@ -1,4 +1,4 @@
-"""The user's source: which files are theirs, which frame of a stack, which line of a function."""
+"""Locates the user's source: their files, frames, lines and syntax trees."""
 
 import ast
 import inspect
@@ -241,18 +241,18 @@ def without_gradients(places: tuple[Place, ...]) -> Place | None:
 
 def calls(node: ast.AST, *names: str) -> Iterator[ast.Call]:
     """Calls whose last name is one of these: `optim.Adam(…)` and `Adam(…)` for Adam."""
-    for found in ast.walk(node):
-        if isinstance(found, ast.Call) and ast.unparse(found.func).rpartition(".")[2] in names:
-            yield found
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in names:
+            yield call
 
 
 def statements(*functions: Callable[..., Any] | type | None) -> Iterator[tuple[Place, ast.AST]]:
     """Everything with a line in functions or classes of the user's, one after another, from the outside in."""
     for function in functions:
-        found = body(function) if function is not None else None
-        for node in ast.walk(found[1]) if found is not None else ():
-            if found is not None and hasattr(node, "lineno"):
-                yield Place(found[0], node.lineno), node  # type: ignore[attr-defined]  # asked above
+        parsed = body(function) if function is not None else None
+        for node in ast.walk(parsed[1]) if parsed is not None else ():
+            if parsed is not None and hasattr(node, "lineno"):
+                yield Place(parsed[0], node.lineno), node  # type: ignore[attr-defined]  # asked above
 
 
 def in_methods(owner: object) -> Iterator[tuple[Place, ast.AST]]:
@@ -284,9 +284,9 @@ def assignment(owner: object, name: str) -> Place | None:
 
 def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:
     """Statements that assign an attribute in the innermost class that does, in order, also `self.a, self.b = …`."""
-    found = []
+    assignments = []
     for cls in classes_of(owner):
-        if found:
+        if assignments:
             break
         file, node = body(cls) or ("", ast.Module([], []))
         for statement in ast.walk(node):
@@ -295,8 +295,8 @@ def assigned(owner: object, name: str) -> list[tuple[Place, ast.stmt]]:
                 targets = [statement.target]
             flat = [part for target in targets for part in getattr(target, "elts", [target])]
             if isinstance(statement, ast.stmt) and any(ast.unparse(part) == f"self.{name}" for part in flat):
-                found.append((Place(file, statement.lineno), statement))
-    return sorted(found, key=lambda item: item[0].line)
+                assignments.append((Place(file, statement.lineno), statement))
+    return sorted(assignments, key=lambda item: item[0].line)
 
 
 def feeding(file: str, statement: ast.stmt) -> list[ast.stmt]:
@@ -304,14 +304,14 @@ def feeding(file: str, statement: ast.stmt) -> list[ast.stmt]:
     function = function_at(Place(file, statement.lineno))
     steps = ast.walk(function) if function else ()
     before = [item for item in steps if isinstance(item, ast.Assign | ast.AugAssign)]
-    found, wanted = [statement], _names(statement)
+    nearest, wanted = [statement], _names(statement)
     for item in sorted(before, key=lambda item: -item.lineno):
         targets = item.targets if isinstance(item, ast.Assign) else [item.target]
-        made = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-        if item.lineno < statement.lineno and made & wanted:
-            found.append(item)
+        names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        if item.lineno < statement.lineno and names & wanted:
+            nearest.append(item)
             wanted |= _names(item)
-    return found
+    return nearest
 
 
 def _names(node: ast.AST) -> set[str]:

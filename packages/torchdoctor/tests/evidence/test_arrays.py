@@ -27,7 +27,7 @@ from torchdoctor.evidence import arrays
     ],
 )
 def test_array(value: Any, expected: np.ndarray | None) -> None:
-    found = arrays.array(value)
+    found = arrays.as_array(value)
     if expected is None:
         assert found is None
     else:
@@ -36,4 +36,4 @@ def test_array(value: Any, expected: np.ndarray | None) -> None:
 
 
 def test_small_tuples_and_dicts_are_looked_into() -> None:
-    assert list(arrays.parts([(1, 2), {"a": 3}, [4]])) == [(1, 2), 1, 2, {"a": 3}, 3, [4]]
+    assert list(arrays.nested_values([(1, 2), {"a": 3}, [4]])) == [(1, 2), 1, 2, {"a": 3}, 3, [4]]

@@ -27,11 +27,11 @@ def test_labels_in_another_order_are_not_told_by_their_inputs() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 5))
     classes, numbers = (x[:, 0] > 0).astype(int), x @ rng.normal(size=5)
-    assert association.association(x, classes) > association.STRONG
-    assert association.association(x, numbers) > association.STRONG
-    assert association.association(x, rng.permutation(classes)) < 6
-    assert association.association(x, rng.permutation(numbers)) < 6
-    assert association.association(x, np.ones(300)) == np.inf
+    assert association.association_strength(x, classes) > association.STRONG_ASSOCIATION
+    assert association.association_strength(x, numbers) > association.STRONG_ASSOCIATION
+    assert association.association_strength(x, rng.permutation(classes)) < 6
+    assert association.association_strength(x, rng.permutation(numbers)) < 6
+    assert association.association_strength(x, np.ones(300)) == np.inf
 
 
 def test_tokens_are_counted_and_many_columns_are_thinned_out() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from torchdoctor.evidence.copies import Copies, copies
+from torchdoctor.evidence.copies import Copies, find_copies
 
 NUM = 12
 
@@ -65,8 +65,8 @@ class Drawn:
 
 def test_what_holds_the_samples_is_no_transform() -> None:
     train, val = (Items(list(range(NUM)), change=Drawn(seed)) for seed in (0, 1))
-    assert copies(train, val, "validation") is None
-    assert copies(train, Items(list(range(NUM)), change=Drawn(0)), "validation") is not None
+    assert find_copies(train, val, "validation") is None
+    assert find_copies(train, Items(list(range(NUM)), change=Drawn(0)), "validation") is not None
 
 
 def noisy(sample: Any) -> Any:
@@ -89,30 +89,30 @@ def test_samples_are_read_without_augmentation() -> None:
     """stefyste/RIAWELC#2, tqwei05/PlantSeg#11."""
     train, test = images(), images(seed=1)[:4] + images()[3:9]
     expected = Copies(6, 10, "copies", "test sample 4 = training sample 3")
-    assert copies(Items(train, change=noisy), Items(test), "test") == expected
-    assert copies(Wrapped(Items(train)), Items(test), "test") == expected
+    assert find_copies(Items(train, change=noisy), Items(test), "test") == expected
+    assert find_copies(Wrapped(Items(train)), Items(test), "test") == expected
     part = Wrapped(Subset(Items(train), range(4, NUM)))
-    assert copies(part, Items(test), "test") == Copies(5, 10, "copies", "test sample 5 = training sample 4")
-    assert copies(Items(train, change=noisy), Items(images(seed=1)), "test") is None
-    assert copies(Items(train, change=noisy), Items(images(seed=1)[:9] + train[:1]), "test") is None  # public data
+    assert find_copies(part, Items(test), "test") == Copies(5, 10, "copies", "test sample 5 = training sample 4")
+    assert find_copies(Items(train, change=noisy), Items(images(seed=1)), "test") is None
+    assert find_copies(Items(train, change=noisy), Items(images(seed=1)[:9] + train[:1]), "test") is None  # public data
 
 
 def test_parts_of_one_data_set_share_numbers() -> None:
     whole = Items(images())
-    found = copies(Wrapped(Subset(whole, range(8))), Subset(whole, range(6, NUM)), "test")
+    found = find_copies(Wrapped(Subset(whole, range(8))), Subset(whole, range(6, NUM)), "test")
     assert found == Copies(2, 6, "copies", "test sample 6 = training sample 6")
-    assert copies(Subset(whole, range(6)), Subset(whole, range(6, NUM)), "test") is None
-    assert copies(Wrapped(whole), whole, "test") is None  # such as a graph with other nodes, or other ratings
+    assert find_copies(Subset(whole, range(6)), Subset(whole, range(6, NUM)), "test") is None
+    assert find_copies(Wrapped(whole), whole, "test") is None  # such as a graph with other nodes, or other ratings
 
 
 def test_near_copies_of_images() -> None:
     train = images()
     near, far = (Others(changed(train[2:], by)) for by in (0.02, 0.5))
     expected = Copies(10, 10, "near copies", "validation sample 0 = training sample 2")
-    assert copies(Items(train), near, "validation") == expected
+    assert find_copies(Items(train), near, "validation") == expected
     last = [{**sample, "image": sample["image"].permute(1, 2, 0)} for sample in changed(train[2:], 0.02)]
-    assert copies(Items(train), Others(last), "validation") == expected
-    assert copies(Items(train), far, "validation") is None
+    assert find_copies(Items(train), Others(last), "validation") == expected
+    assert find_copies(Items(train), far, "validation") is None
 
 
 @pytest.mark.parametrize("kind", ["prototypes", "small", "drawings", "faint"])
@@ -130,7 +130,7 @@ def test_images_that_are_alike_by_their_nature(kind: str) -> None:
             {**sample, "image": (1 if number else 1e-3) * sample["image"]} for number, sample in enumerate(images())
         ]
     test = changed(train, 1e-5)[: 1 if kind == "faint" else NUM]
-    assert copies(Items(train), Others(test * (4 if kind == "faint" else 1)), "test") is None
+    assert find_copies(Items(train), Others(test * (4 if kind == "faint" else 1)), "test") is None
 
 
 def written(folder: Path, contents: list[bytes]) -> list[Path]:
@@ -157,19 +157,19 @@ def test_files_with_the_same_bytes(tmp_path: Path, way: str) -> None:
         return Items(images(len(files), seed), **known)
 
     expected = Copies(3, 4, "copies", "test/1.bin = train/3.bin")
-    assert copies(made(train, 1), made(test, 2), "test") == expected
-    assert copies(made(train[6:], 1), made(test, 2), "test") is None
+    assert find_copies(made(train, 1), made(test, 2), "test") == expected
+    assert find_copies(made(train[6:], 1), made(test, 2), "test") is None
 
 
 def test_of_several_samples_in_a_file_nothing_is_said(tmp_path: Path) -> None:
     files = written(tmp_path / "all", [bytes([number]) for number in range(NUM)])
-    assert copies(Items(images(24, 1), files=files * 2), Items(images(NUM, 2), files=files), "test") is None
+    assert find_copies(Items(images(24, 1), files=files * 2), Items(images(NUM, 2), files=files), "test") is None
 
 
 def test_equal_blank_files_are_chance(tmp_path: Path) -> None:
     train = written(tmp_path / "train", [b"blank"] * 8)
     test = written(tmp_path / "test", [b"blank"] * 4)
-    assert copies(Items(images(8), files=train), Items(images(4, 1), files=test), "test") is None
+    assert find_copies(Items(images(8), files=train), Items(images(4, 1), files=test), "test") is None
 
 
 def rows(texts: list[list[int]], **known: Any) -> Items:
@@ -180,11 +180,11 @@ def test_rows_of_a_file() -> None:
     """huggingface/datasets#4261."""
     texts = [[1, 2, 3, number] for number in range(3)] * 5
     names = [f"list.csv:{number}" for number in range(2, 17)]
-    found = copies(rows(texts, names=names), rows(texts[:4], names=names[:4]), "validation")
+    found = find_copies(rows(texts, names=names), rows(texts[:4], names=names[:4]), "validation")
     assert found == Copies(4, 4, "copies", "list.csv:2 = list.csv:2")
-    assert copies(rows(texts), rows(texts[:4]), "validation") is None  # made-up patterns
+    assert find_copies(rows(texts), rows(texts[:4]), "validation") is None  # made-up patterns
     short = [text[:2] for text in texts]
-    assert copies(rows(short, names=names), rows(short[:4], names=names[:4]), "validation") is None
+    assert find_copies(rows(short, names=names), rows(short[:4], names=names[:4]), "validation") is None
 
 
 def test_what_cannot_be_read_is_left_out() -> None:
@@ -192,8 +192,8 @@ def test_what_cannot_be_read_is_left_out() -> None:
         def __getitem__(self, index: int) -> Tensor:
             raise OSError("gone")
 
-    assert copies(Broken(images()), Broken(images()), "test") is None
-    assert copies(iter([]), TensorDataset(torch.rand(4, 2)), "test") is None
+    assert find_copies(Broken(images()), Broken(images()), "test") is None
+    assert find_copies(iter([]), TensorDataset(torch.rand(4, 2)), "test") is None
 
 
 class Table(Dataset):
@@ -213,6 +213,6 @@ class Table(Dataset):
 def test_rows_with_the_same_categories_are_no_copies() -> None:
     generator = torch.Generator().manual_seed(0)
     train, test = Table(torch.randn(60, 2, generator=generator)), Table(torch.randn(30, 2, generator=generator))
-    assert copies(train, test, "test") is None
+    assert find_copies(train, test, "test") is None
     test.numbers[:10] = train.numbers[30:40]  # of the same categories
-    assert copies(train, test, "test") is not None
+    assert find_copies(train, test, "test") is not None

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from torchdoctor.evidence.overlapping_windows import overlapping
+from torchdoctor.evidence.overlapping_windows import count_overlapping_windows
 
 LENGTH, NUM = 20, 300
 
@@ -31,39 +31,39 @@ def at_random(samples: Tensor) -> tuple[TensorDataset, TensorDataset]:
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_a_random_split_of_overlapping_windows(stride: int, channels_first: bool) -> None:
     samples = windows(stride)
-    number, of = overlapping(*at_random(samples.transpose(1, 2) if channels_first else samples))
+    number, of = count_overlapping_windows(*at_random(samples.transpose(1, 2) if channels_first else samples))
     assert of == 64
     assert number >= 0.8 * of
 
 
 def test_one_value_a_step() -> None:
-    assert overlapping(*at_random(windows()[..., 0]))[0] == 64
+    assert count_overlapping_windows(*at_random(windows()[..., 0]))[0] == 64
 
 
 def test_a_split_by_time_shares_the_border_alone() -> None:
     samples = windows()
-    number, of = overlapping(TensorDataset(samples[:200]), TensorDataset(samples[200:]))
+    number, of = count_overlapping_windows(TensorDataset(samples[:200]), TensorDataset(samples[200:]))
     assert number / of < 0.2
 
 
 def test_windows_that_follow_each_other_share_nothing() -> None:
-    assert overlapping(*at_random(windows(LENGTH)))[0] == 0
+    assert count_overlapping_windows(*at_random(windows(LENGTH)))[0] == 0
 
 
 def test_places_that_all_samples_have_are_no_windows() -> None:
     places = torch.linspace(0, 1, 2 * LENGTH).reshape(LENGTH, 2).expand(NUM, -1, -1)
-    assert overlapping(*at_random(places))[0] == 0
+    assert count_overlapping_windows(*at_random(places))[0] == 0
 
 
 def test_tokens() -> None:
     stream = torch.randint(50, (NUM + 40,), generator=torch.Generator().manual_seed(0))
-    assert overlapping(*at_random(stream.unfold(0, 40, 1)[:NUM]))[0] == 64
+    assert count_overlapping_windows(*at_random(stream.unfold(0, 40, 1)[:NUM]))[0] == 64
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
 def test_whole_numbers_may_be_the_same_by_chance(dtype: torch.dtype) -> None:
     tokens = torch.randint(5, (NUM, 2 * LENGTH), generator=torch.Generator().manual_seed(0))
-    assert overlapping(*at_random(tokens.to(dtype)))[0] <= 3
+    assert count_overlapping_windows(*at_random(tokens.to(dtype)))[0] <= 3
 
 
 @pytest.mark.parametrize("is_split", [True, False])
@@ -74,4 +74,4 @@ def test_forecasts_from_what_was_trained_on(is_split: bool) -> None:
     pairs = [(series[:, s : s + LENGTH], series[:, s + LENGTH : s + LENGTH + 6]) for s in starts]
     train = TensorDataset(*(torch.cat(parts) for parts in zip(*pairs, strict=True)))
     val = TensorDataset(series[:, -6 - LENGTH : -6], series[:, -6:])
-    assert overlapping(train, val) == ((0 if is_split else 40), 40)
+    assert count_overlapping_windows(train, val) == ((0 if is_split else 40), 40)

@@ -30,17 +30,17 @@ def test_each_line_is_seen_with_what_is_known_after_it() -> None:
         seen[place.line] = dict(values)
         return False
 
-    replay.lines(_made, see)  # the error is the user's own
+    replay.trace_lines(_made, see)  # the error is the user's own
     assert seen[_line("first =")] == {"first": [1, 2]}
     assert seen[_line("second =")] == {"first": [1, 2], "second": [1, 2, 3]}
 
 
 def test_it_ends_when_what_was_looked_for_is_found_or_looking_fails() -> None:
     seen: list[int] = []
-    replay.lines(_made, lambda place, values: seen.append(place.line) or "first" in values)
+    replay.trace_lines(_made, lambda place, values: seen.append(place.line) or "first" in values)
     assert seen[-1] == _line("first =")
     with pytest.raises(ZeroDivisionError):  # ours, not the user's
-        replay.lines(_made, lambda place, values: 1 // 0 > 0)
+        replay.trace_lines(_made, lambda place, values: 1 // 0 > 0)
 
 
 def _drawn() -> list[int]:

@@ -63,18 +63,18 @@ def test_leaves(sample: Any, expected: dict[str, Any]) -> None:
 
 def test_sizes() -> None:
     data = TensorDataset(torch.arange(10), torch.arange(10) * 2)
-    assert samples.size(data) == 10
-    assert samples.size(Endless()) is None
-    assert samples.size(Unsized()) is None
-    assert samples.indices(data, 4) == [0, 3, 6, 9]
-    assert samples.indices(data, 99) == list(range(10))
+    assert samples.dataset_size(data) == 10
+    assert samples.dataset_size(Endless()) is None
+    assert samples.dataset_size(Unsized()) is None
+    assert samples.spread_indices(data, 4) == [0, 3, 6, 9]
+    assert samples.spread_indices(data, 99) == list(range(10))
 
 
 def test_whole_data_sets_and_what_they_are_parts_of() -> None:
     data = TensorDataset(torch.arange(10), torch.arange(10) * 2)
     part = Subset(data, [1, 3])
-    found = samples.whole(part)
+    found = samples.all_samples(part)
     assert found is not None
     assert {path: values.tolist() for path, values in found.items()} == {"0": [1, 3], "1": [2, 6]}
-    assert samples.whole(Unsized()) is None
-    assert samples.base(ConcatDataset([part, data])) is data
+    assert samples.all_samples(Unsized()) is None
+    assert samples.underlying_dataset(ConcatDataset([part, data])) is data

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torchdoctor.running.batches import first, first_positions, num_samples
+from torchdoctor.running.batches import first_positions, first_samples, num_samples
 
 
 @dataclass
@@ -45,11 +45,11 @@ def shape(batch: Any) -> Any:
     ],
 )
 def test_first(batch: Any, expected: Any) -> None:
-    assert shape(first(batch, 2)) == expected
+    assert shape(first_samples(batch, 2)) == expected
 
 
 def test_first_of_a_dataclass() -> None:
-    cut = first(Pair(X, list("abcdefgh")), 2)
+    cut = first_samples(Pair(X, list("abcdefgh")), 2)
     assert cut.x.shape == (2, 3)
     assert cut.names == ["a", "b"]
 

@@ -8,7 +8,7 @@ import torch
 import wandb
 from torch import Tensor, nn
 
-from torchdoctor.running.pretended_device import FAR, FarTensor, elsewhere
+from torchdoctor.running.pretended_device import PRETENDED, PretendedTensor, pretend_device
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def met() -> list[str]:
 
 
 def _far(met: list[str]):
-    return elsewhere(lambda name, strangers: met.append(name), lambda tensor, args: None)
+    return pretend_device(lambda name, strangers: met.append(name), lambda tensor, args: None)
 
 
 def test_values_and_gradients_are_those_of_the_cpu(met: list[str]) -> None:
@@ -26,21 +26,21 @@ def test_values_and_gradients_are_those_of_the_cpu(met: list[str]) -> None:
     expected = near(x).sum()
     expected.backward()
     with _far(met):
-        moved = copy.deepcopy(near).to(FAR)
+        moved = copy.deepcopy(near).to(PRETENDED)
         moved.zero_grad()
-        out = moved(x.to(FAR)).sum()
-        assert isinstance(out, FarTensor)
+        out = moved(x.to(PRETENDED)).sum()
+        assert isinstance(out, PretendedTensor)
         out.backward()
         grad = moved[0].weight.grad
-        assert isinstance(grad, FarTensor)
+        assert isinstance(grad, PretendedTensor)
         assert out.item() == pytest.approx(expected.item())
-        torch.testing.assert_close(grad.near, near[0].weight.grad)
+        torch.testing.assert_close(grad.cpu_values, near[0].weight.grad)
     assert not met
 
 
 def test_what_is_read_on_the_host_is_a_value(met: list[str]) -> None:
     with _far(met):
-        x = torch.tensor([1.0, 2.0], device=FAR)
+        x = torch.tensor([1.0, 2.0], device=PRETENDED)
         assert x.tolist() == [1.0, 2.0]
         assert x.numpy().sum() == 3.0
         assert f"{x[0]:.1f}" == "1.0"
@@ -49,14 +49,14 @@ def test_what_is_read_on_the_host_is_a_value(met: list[str]) -> None:
         assert bool(x.sum() > 2)
         x.unsqueeze_(0)
         assert x.shape == (1, 2)
-        assert torch.as_tensor(x, device=FAR) is x
+        assert torch.as_tensor(x, device=PRETENDED) is x
         made = x.new_tensor([3, 4])
-        assert (made.device, made.dtype, made.tolist()) == (FAR, torch.float32, [3.0, 4.0])
+        assert (made.device, made.dtype, made.tolist()) == (PRETENDED, torch.float32, [3.0, 4.0])
         assert x.new_tensor([3], device="cpu").device.type == "cpu"
         assert x[:, [-1]].tolist() == [[2.0]]
         made[np.array([1])] = 5
         assert made.tolist() == [3.0, 5.0]
-        with torch.autocast(FAR.type, torch.bfloat16):
+        with torch.autocast(PRETENDED.type, torch.bfloat16):
             assert (x @ x.T).tolist() == [[5.0]]
 
 
@@ -64,17 +64,17 @@ def test_a_list_of_slices_is_an_index(met: list[str]) -> None:
     values = torch.arange(12.0).view(3, 4)
     index: list[slice] = [slice(None), slice(-2, None)]
     with _far(met):
-        part = values.to(FAR)[index]
-        assert isinstance(part, FarTensor)
-        torch.testing.assert_close(part.near, values[:, -2:])
+        part = values.to(PRETENDED)[index]
+        assert isinstance(part, PretendedTensor)
+        torch.testing.assert_close(part.cpu_values, values[:, -2:])
     assert not met
 
 
 def test_meetings_are_told(met: list[str]) -> None:
     with _far(met):
-        x = torch.zeros(3, device=FAR)
-        assert (x + 1).device == FAR
-        assert (x + torch.tensor(1.0)).device == FAR, "a number may stay on the CPU"
+        x = torch.zeros(3, device=PRETENDED)
+        assert (x + 1).device == PRETENDED
+        assert (x + torch.tensor(1.0)).device == PRETENDED, "a number may stay on the CPU"
         assert x[torch.tensor([0, 1])].shape == (2,), "indices may"
         assert not met
         assert (x + torch.ones(3)).tolist() == [1.0, 1.0, 1.0]
@@ -95,10 +95,10 @@ def test_afterwards_nothing_is_left(met: list[str]) -> None:
 def test_a_copy_of_a_net_learns(met: list[str]) -> None:
     net = nn.Linear(3, 1)
     with _far(met):
-        net.to(FAR)
+        net.to(PRETENDED)
         local = copy.deepcopy(net)
         assert [type(weight) for weight in local.parameters()] == [type(weight) for weight in net.parameters()]
-        local(torch.randn(5, 3).to(FAR)).sum().backward()
+        local(torch.randn(5, 3).to(PRETENDED)).sum().backward()
         gradient = torch.zeros_like(net.bias)
         assert local.bias.grad is not None
         gradient += local.bias.grad
@@ -108,6 +108,6 @@ def test_a_copy_of_a_net_learns(met: list[str]) -> None:
 
 def test_libraries_take_it_for_a_tensor_of_torch(met: list[str]) -> None:
     with _far(met):
-        image = wandb.Image(torch.rand(3, 4, 6).to(FAR))
+        image = wandb.Image(torch.rand(3, 4, 6).to(PRETENDED))
     assert image.image is not None
     assert image.image.size == (6, 4)

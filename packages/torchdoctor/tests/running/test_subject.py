@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from programs import Blobs, Classifier
 from torchdoctor.evidence import replay
-from torchdoctor.evidence.samples import owner
+from torchdoctor.evidence.samples import loader_owner
 from torchdoctor.running import rehearsal, subject
 from torchdoctor.running.opening import open_subject
 from torchdoctor.running.subject import Subject
@@ -75,7 +75,7 @@ def test_slow_steps_see_fewer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     step = seen.model.training_step
     seen.model.training_step = lambda batch, batch_idx: sizes.append(len(batch[0])) or step(batch, batch_idx)
-    rehearsal.watched(seen, rehearsal.Watch)
+    rehearsal.rehearsal_notes(seen, rehearsal.Watch)
     assert sizes == [seen.samples] * 6  # in two epochs
 
 
@@ -102,15 +102,15 @@ def test_slow_steps_on_bare_tensors_see_fewer_samples(monkeypatch: pytest.Monkey
     assert seen.samples is not None
     monkeypatch.setattr(_Slow, "seconds", 0.0)
     sizes.clear()
-    rehearsal.watched(seen, rehearsal.Watch)
+    rehearsal.rehearsal_notes(seen, rehearsal.Watch)
     assert set(sizes) == {seen.samples}
 
 
 def test_data_are_made_again() -> None:
     seen = looked(Classifier(), Blobs())
-    before = owner(seen)
-    replay.remake(seen)()
-    assert owner(seen) is before
+    before = loader_owner(seen)
+    replay.rebuild_data(seen)()
+    assert loader_owner(seen) is before
 
 
 @pytest.mark.filterwarnings("ignore:Total length")

@@ -19,13 +19,13 @@ from torch.utils.data import DataLoader
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import leaves, size, train_loaders
+from torchdoctor.evidence.samples import dataset_size, leaves, train_loaders
 from torchdoctor.findings import Place
 from torchdoctor.registry import all_defects
 from torchdoctor.report import is_accepted
 from torchdoctor.running import sandbox
 from torchdoctor.running.comparison import LEAST, RUN_S, Gain, Side, Timer, compare, gain, is_image, measure
-from torchdoctor.running.machine import crowding, num_cores
+from torchdoctor.running.machine import load_factor, num_cores
 from torchdoctor.running.record import Record, tensors
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import parameters_of
@@ -62,7 +62,7 @@ def try_gains(subject: Subject, limit_s: float, timer: Timer = measure) -> tuple
         items += [_untried(subject.seconds)] if _fusible(subject) else []
     elif subject.seconds:  # else the step fails
         for trial in _trials(subject, timer):
-            left = min(_LIMIT_S * crowding(), deadline - time.monotonic())
+            left = min(_LIMIT_S * load_factor(), deadline - time.monotonic())
             items += sandbox.gather([trial], left)[0] if left > _LEAST_S else ["no time was left to try changes"]
     advice = [item for item in items if isinstance(item, dict)]
     return advice, list(dict.fromkeys(f"a faster step: {item}" for item in items if not isinstance(item, dict)))
@@ -220,7 +220,11 @@ def _loader_line(subject: Subject) -> Place | None:
 
 def _takes_workers(loader: DataLoader) -> bool:
     """Whether a loader could have workers, and has none."""
-    return type(loader) is DataLoader and not loader.num_workers and bool(loader.batch_sampler and size(loader.dataset))
+    return (
+        type(loader) is DataLoader
+        and not loader.num_workers
+        and bool(loader.batch_sampler and dataset_size(loader.dataset))
+    )
 
 
 def _try_workers(subject: Subject, loader: DataLoader, place: Place, timer: Timer) -> Iterator[Item]:

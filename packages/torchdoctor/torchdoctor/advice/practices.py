@@ -91,16 +91,16 @@ def advise(files: Sequence[str], is_script: bool) -> list[dict[str, Any]]:
 
 def program_files(script: Path) -> list[str]:
     """A script, and the files beside it that it imports, directly or through one another."""
-    found, todo = [], [script.resolve()]
+    files, todo = [], [script.resolve()]
     while todo:
         file = todo.pop()
-        if str(file) in found or not file.is_file():
+        if str(file) in files or not file.is_file():
             continue
-        found.append(str(file))
+        files.append(str(file))
         for name in _imports(file):
             path = script.resolve().parent.joinpath(*name.split("."))
             todo += [path.with_suffix(".py"), path / "__init__.py"]
-    return found
+    return files
 
 
 def _imports(file: Path) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""What runs of a program show: what depends on what, which data are alike, what an error means."""
+"""Evidence from runs of a program: dependences between tensors, copies in data, causes of errors."""

@@ -1,4 +1,4 @@
-"""Values of the user's variables as arrays of numbers."""
+"""Converts values of the user's variables to numeric arrays."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,8 +13,8 @@ _LONGEST, _NUM_ALIKE = 5000, 50  # items of a list that are taken; that are comp
 _MOST_PARTS, _MOST_NAMES, _DEPTH = 8, 32, 4
 
 
-def array(value: Any) -> np.ndarray | None:
-    """A value as an array of numbers, if it is one, a table or a list of such, and neither empty nor very large."""
+def as_array(value: Any) -> np.ndarray | None:
+    """A tensor, table or list as a numeric array; None if it is something else, empty or very large."""
     kind = type(value).__name__
     if kind in ("DataFrame", "Series"):
         value = (value.select_dtypes("number") if kind == "DataFrame" else value).to_numpy()
@@ -39,15 +39,15 @@ def _stacked(items: list[Any] | tuple[Any, ...]) -> np.ndarray | None:
         return None
 
 
-def parts(values: Iterable[Any], depth: int = _DEPTH) -> Iterator[Any]:
-    """The values, and what small tuples and dicts, loaders and data sets of tensors among them hold."""
+def nested_values(values: Iterable[Any], depth: int = _DEPTH) -> Iterator[Any]:
+    """The values, and the contents of small tuples and dicts, loaders and data sets of tensors among them."""
     for value in values:
         yield value
         if depth:
-            yield from parts(_held(value), depth - 1)
+            yield from nested_values(_direct_contents(value), depth - 1)
 
 
-def _held(value: Any) -> Iterable[Any]:
+def _direct_contents(value: Any) -> Iterable[Any]:
     match value:
         case TensorDataset():
             return value.tensors

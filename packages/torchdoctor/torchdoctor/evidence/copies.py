@@ -1,4 +1,4 @@
-"""Samples of another split that are copies of training samples: the same file, content or picture."""
+"""Finds samples of another split that copy training samples: the same file, content or image."""
 
 import copy
 import hashlib
@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 from torch.utils.data import Dataset, Subset
 
-from torchdoctor.evidence.contents import common, key
-from torchdoctor.evidence.samples import in_time, indices, leaves, size
+from torchdoctor.evidence.contents import sample_key, shared_keys
+from torchdoctor.evidence.samples import dataset_size, leaves, spread_indices, until_deadline
 
 _SAMPLES, _SECONDS = 1000, 0.6  # of a split that are read
 _FILES, _BYTES = 20_000, 2**27  # of all splits that are compared; of files of equal size, which are read
@@ -50,20 +50,24 @@ class Copies(NamedTuple):
         return self.number / self.of
 
 
-def copies(train: Any, other: Any, kind: str) -> Copies | None:
-    """The copies in another data set, unless so many may be chance.
+def find_copies(train: Any, other: Any, kind: str) -> Copies | None:
+    """The copies in another data set; None if so many may be chance.
 
     Args:
         train: map-style training data.
         other: map-style data of another split.
         kind: of that split, such as "test".
     """
-    if not size(train) or not size(other):
+    if not dataset_size(train) or not dataset_size(other):
         return None
-    (ours, our_numbers), (theirs, their_numbers) = _beneath(train), _beneath(other)
+    (ours, our_numbers), (theirs, their_numbers) = _underlying_samples(train), _underlying_samples(other)
     known, others = _files(ours), _files(theirs)
-    if known and others and (found := _of_files([known[i] for i in our_numbers], [others[i] for i in their_numbers])):
-        return found
+    if (
+        known
+        and others
+        and (copies := _copies_by_file([known[i] for i in our_numbers], [others[i] for i in their_numbers]))
+    ):
+        return copies
     if ours is theirs:
         are_parts = isinstance(our_numbers, list) and isinstance(their_numbers, list)
         set_of = set(our_numbers)
@@ -75,14 +79,17 @@ def copies(train: Any, other: Any, kind: str) -> Copies | None:
         ours, read = train, _read(train, range(len(train)))
     compared = _read(theirs, their_numbers) if plain is not None else _read(other, range(len(other)))
     theirs = theirs if plain is not None else other
-    for how, pairs in (("copies", _of_content(read, compared, theirs)), ("near copies", _of_pictures(read, compared))):
+    for how, pairs in (
+        ("copies", _copies_by_content(read, compared, theirs)),
+        ("near copies", _copies_by_image(read, compared)),
+    ):
         if pairs:
             return _copies(pairs, len(compared), how, (ours, theirs), kind)
     return None
 
 
 def _copies(pairs: list[tuple[int, int]], of: int, how: str, datasets: tuple[Any, Any], kind: str) -> Copies:
-    """Named by files or rows, where the data sets list them."""
+    """Names copies by their files or rows, where the data sets list them."""
     (theirs, ours), (train, other) = pairs[0], datasets
     known, others = _files(train), _files(other)
     if known and others:
@@ -94,15 +101,15 @@ def _copies(pairs: list[tuple[int, int]], of: int, how: str, datasets: tuple[Any
     return Copies(len(pairs), of, how, " = ".join(names))
 
 
-def _beneath(dataset: Any) -> tuple[Any, Sequence[int]]:
-    """The data set that others are parts of, or change the samples of, with the numbers of the samples in it."""
-    numbers: Sequence[int] = range(size(dataset) or 0)
+def _underlying_samples(dataset: Any) -> tuple[Any, Sequence[int]]:
+    """The innermost data set below subsets and wrappers, and the indices of the samples in it."""
+    numbers: Sequence[int] = range(dataset_size(dataset) or 0)
     while True:
         if isinstance(dataset, Subset):
             numbers, dataset = [int(dataset.indices[number]) for number in numbers], dataset.dataset
             continue
         inner = [value for value in getattr(dataset, "__dict__", {}).values() if isinstance(value, Dataset)]
-        if len(inner) != 1 or size(inner[0]) != size(dataset):
+        if len(inner) != 1 or dataset_size(inner[0]) != dataset_size(dataset):
             return dataset, numbers
         dataset = inner[0]
 
@@ -126,29 +133,29 @@ def _holds_samples(value: Any) -> bool:
 
 
 def _read(dataset: Any, numbers: Sequence[int]) -> Read:
-    """Samples, evenly over the numbers; nothing if the data set raises something."""
-    chosen = [numbers[place] for place in indices(range(len(numbers)), _SAMPLES)]
+    """Reads samples evenly over the indices; nothing if the data set raises an error."""
+    chosen = [numbers[place] for place in spread_indices(range(len(numbers)), _SAMPLES)]
     order = torch.randperm(len(chosen), generator=torch.Generator().manual_seed(0)).tolist()  # as time may be short
     try:
-        read = {chosen[i]: leaves(dataset[chosen[i]]) for i in in_time(order, _SECONDS)}
+        read = {chosen[i]: leaves(dataset[chosen[i]]) for i in until_deadline(order, _SECONDS)}
     except Exception:  # of any kind: without its own transform, or with other transforms
         return {}
     return {number: read[number] for number in sorted(read)}
 
 
 def _are_chance(number: int, of: int, distinct: int, trained: int) -> bool:
-    """Whether other samples coincide with training samples hardly more often than these with each other."""
+    """Whether samples coincide with training samples hardly more often than training samples among themselves."""
     repeated = 1 - distinct / max(1, trained)
     return number < _FEWEST or repeated > 0.5 or number <= (_LEAST + 5 * repeated) * of
 
 
-def _of_content(ours: Read, theirs: Read, dataset: Any) -> list[tuple[int, int]]:
-    """Samples of other data and of the training whose largest leaves are equal."""
-    known = {number: key(sample) for number, sample in ours.items()}
-    others = {number: key(sample) for number, sample in theirs.items()}
+def _copies_by_content(ours: Read, theirs: Read, dataset: Any) -> list[tuple[int, int]]:
+    """Pairs of samples whose largest tensors are equal."""
+    known = {number: sample_key(sample) for number, sample in ours.items()}
+    others = {number: sample_key(sample) for number, sample in theirs.items()}
     first = {content: number for number, content in reversed(known.items())}
     pairs = [(number, first[content]) for number, content in others.items() if content in first]
-    if len(pairs) < _FEWEST or common([*known.values()], [*others.values()])[0]:
+    if len(pairs) < _FEWEST or shared_keys([*known.values()], [*others.values()])[0]:
         return pairs if len(pairs) >= _FEWEST else []
     rows = [max((leaf.numel() for leaf in theirs[number].values()), default=0) for number, _ in pairs]
     are_rows = _names(dataset) is not None and min(rows, default=0) >= _VALUES
@@ -156,9 +163,9 @@ def _of_content(ours: Read, theirs: Read, dataset: Any) -> list[tuple[int, int]]
 
 
 def _names(dataset: Any) -> list[str] | None:
-    """Places of the samples in a file, such as list.csv:17, where a data set keeps them."""
+    """The rows of the samples in a file, such as list.csv:17, where a data set keeps them."""
     for value in getattr(dataset, "__dict__", {}).values():
-        if not isinstance(value, list) or not value or len(value) != size(dataset):
+        if not isinstance(value, list) or not value or len(value) != dataset_size(dataset):
             continue
         if all(isinstance(name, str) and re.search(r"\S:\d+$", name) for name in value):
             return value
@@ -167,25 +174,25 @@ def _names(dataset: Any) -> list[str] | None:
 
 def _files(dataset: Any) -> list[str] | None:
     """The file of each sample, where a data set keeps their paths: of several lists, that of the largest first file."""
-    found: list[list[str]] = []
+    path_lists: list[list[str]] = []
     attributes = getattr(dataset, "__dict__", {})
     folders = ["", *(str(value) for value in attributes.values() if isinstance(value, str | os.PathLike))]
     for value in attributes.values():
         columns = [value[name] for name in value] if type(value).__name__ == "DataFrame" else [value]
         for column in columns:
             is_list = isinstance(column, Sequence | np.ndarray) or type(column).__name__ == "Series"
-            if not is_list or isinstance(column, str) or len(column) != size(dataset):
+            if not is_list or isinstance(column, str) or len(column) != dataset_size(dataset):
                 continue
             paths: Any = [item[0] if isinstance(item, tuple | list) and item else item for item in column]
             if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
                 continue
             joined = ([os.path.join(folder, path) for path in paths] for folder in folders)
-            found += [files for files in joined if os.path.isfile(files[0])][:1]
-    return max(found, key=lambda files: os.path.getsize(files[0]), default=None)
+            path_lists += [files for files in joined if os.path.isfile(files[0])][:1]
+    return max(path_lists, key=lambda files: os.path.getsize(files[0]), default=None)
 
 
-def _of_files(ours: list[str], theirs: list[str]) -> Copies | None:
-    """Files of which another has the same bytes; of several samples in one file nothing is said."""
+def _copies_by_file(ours: list[str], theirs: list[str]) -> Copies | None:
+    """Pairs of files with the same bytes; files that hold several samples are left out."""
     paths = {path for part in (ours, theirs) for path, number in Counter(part).items() if number == 1}
     if len(paths) > _FILES:
         return None
@@ -204,15 +211,15 @@ def _of_files(ours: list[str], theirs: list[str]) -> Copies | None:
 
 
 def _example(ours: str, theirs: str) -> str:
-    """Two files, from the folder that both are in."""
+    """Two files, relative to their common folder."""
     paths = [os.path.abspath(path) for path in (theirs, ours)]
     folder = os.path.commonpath([os.path.dirname(path) for path in paths])
     return " = ".join(Path(os.path.relpath(path, folder)).as_posix() for path in paths)
 
 
-def _of_pictures(ours: Read, theirs: Read) -> list[tuple[int, int]]:
-    """Images that look the same after another compression or size."""
-    known, others = _pictures(ours), _pictures(theirs)
+def _copies_by_image(ours: Read, theirs: Read) -> list[tuple[int, int]]:
+    """Pairs of images that differ by compression or size alone."""
+    known, others = _grey_images(ours), _grey_images(theirs)
     if min(len(known), len(others)) < _FEWEST:
         return []
     trained = torch.stack([*known.values()])
@@ -235,9 +242,9 @@ def _are_near(one: Tensor, two: Tensor, least: Tensor) -> Tensor:
     return is_near & (deviation >= least)
 
 
-def _pictures(read: Read) -> dict[int, Tensor]:
+def _grey_images(read: Read) -> dict[int, Tensor]:
     """Samples with an image of at least 32 × 32 pixels that is no drawing: its grey values (1024,)."""
-    found = {}
+    images = {}
     for number, sample in read.items():
         image = max(sample.values(), key=Tensor.numel, default=torch.zeros(0))
         if image.dim() == 3 and image.shape[-1] in (1, 3, 4) and image.shape[0] not in (1, 3, 4):
@@ -247,5 +254,5 @@ def _pictures(read: Read) -> dict[int, Tensor]:
         grey = image.float().reshape(-1, *image.shape[-2:]).mean(0)
         pixels = adaptive_avg_pool2d(grey[None], _SIDE).flatten()
         if pixels.isfinite().all() and len(pixels.unique()) >= _GREYS * len(pixels):
-            found[number] = pixels
-    return found
+            images[number] = pixels
+    return images

@@ -1,4 +1,4 @@
-"""What depends on what: the same step on a changed batch, compared call by call."""
+"""Finds dependences by running a step on a changed batch and comparing the two runs call by call."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,40 +14,42 @@ from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.unchanged import unchanged
 
-COPY = 1
+DUPLICATE = 1
 NOT_NUMBERS = "the results are NaN, which nothing changes"
-SMALL = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
+BATCH_SIZES = (6, 5, 7, 4, 3, 9, 11, 13)  # numbers of samples to look at, the first that no other dimension has
 
 
-def mapped(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The batch with every tensor changed."""
+def map_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Applies a function to every tensor of a batch."""
     return pytree.tree_map_only(Tensor, change, batch)
 
 
-def cut(batch: Any, number: int) -> tuple[Any, Any]:
-    """The first samples of a batch, and the others."""
-    return mapped(batch, lambda leaf: leaf[:number]), mapped(batch, lambda leaf: leaf[number:])
+def split_batch(batch: Any, number: int) -> tuple[Any, Any]:
+    """Splits a batch into its first samples and the others."""
+    return map_tensors(batch, lambda leaf: leaf[:number]), map_tensors(batch, lambda leaf: leaf[number:])
 
 
-def with_a_copy(batch: Any, source: int = 0) -> Any:
-    """The batch with another sample in the place of sample COPY."""
-    return mapped(batch, lambda leaf: torch.cat([leaf[:COPY], leaf[source : source + 1], leaf[COPY + 1 :]]))
+def with_duplicate(batch: Any, source: int = 0) -> Any:
+    """The batch with sample DUPLICATE replaced by another one."""
+    return map_tensors(
+        batch, lambda leaf: torch.cat([leaf[:DUPLICATE], leaf[source : source + 1], leaf[DUPLICATE + 1 :]])
+    )
 
 
-def few(batch: Any) -> Any:
-    """The first samples of a batch, so many that their number tells their dimension from the others."""
+def distinguishable_batch(batch: Any) -> Any:
+    """The first samples of a batch, so many that no other dimension is as long as the batch dimension."""
     size = num_samples(batch)
     if size is None:
         return None
     taken = {length for leaf in tensors(batch) for length in leaf.shape[1:]}
-    count = next((n for n in SMALL if n <= size and n not in taken), None)
+    count = next((n for n in BATCH_SIZES if n <= size and n not in taken), None)
     if count is None or any(isinstance(leaf, str) for leaf in pytree.tree_leaves(batch)):
         return batch if size not in taken else None
-    return mapped(batch, lambda leaf: leaf[:count].clone())
+    return map_tensors(batch, lambda leaf: leaf[:count].clone())
 
 
-def row_alone(values: Any, row: int, num: int, total: int, time: slice, copies: int = 2) -> Any:
-    """One of B samples, twice or more so that nothing is squeezed away, and a part of the time in tensors (B, T, …)."""
+def repeat_row(values: Any, row: int, num: int, total: int, time: slice, copies: int = 2) -> Any:
+    """Repeats one of B samples, so that nothing is squeezed away, and cuts a part of the time of tensors (B, T, …)."""
 
     def cut(leaf: Tensor) -> Tensor:
         if not leaf.dim() or len(leaf) != num:
@@ -55,11 +57,11 @@ def row_alone(values: Any, row: int, num: int, total: int, time: slice, copies: 
         alone = leaf[[row] * copies]
         return alone[:, time] if leaf.shape[1:2] == (total,) else alone
 
-    return mapped(values, cut)
+    return map_tensors(values, cut)
 
 
-def evaluated(subject: Subject, batch: Any, training: bool = False, index: int = 0) -> Step:
-    """A step in evaluation mode, always with the same random numbers; the validation step unless there is none.
+def evaluation_step(subject: Subject, batch: Any, training: bool = False, index: int = 0) -> Step:
+    """Records a step in evaluation mode with a fixed seed: the validation step, if there is one.
 
     What it keeps for the next step, as a recurrent state, is forgotten. A training step has the gradients that it may
     ask for, but no optimizer moves a weight.
@@ -70,30 +72,30 @@ def evaluated(subject: Subject, batch: Any, training: bool = False, index: int =
         return subject.record(batch, training, index).checked()
 
 
-def results(step: Step) -> list[Tensor]:
-    """What modules with parameters gave to the step that called them."""
+def module_outputs(step: Step) -> list[Tensor]:
+    """The outputs of the modules with parameters that a step calls."""
     calls = step.record.calls  # `parameters` may be the user's own
-    given = [output for module, _, output in calls if next(nn.Module.parameters(module), None) is not None]
-    return [leaf for leaf in tensors(given) if leaf.dim() and leaf.is_floating_point()]
+    results = [output for module, _, output in calls if next(nn.Module.parameters(module), None) is not None]
+    return [leaf for leaf in tensors(results) if leaf.dim() and leaf.is_floating_point()]
 
 
-def outputs(step: Step, size: int) -> list[Tensor]:
-    """Those of them that have a row a sample."""
-    return [leaf for leaf in results(step) if len(leaf) == size]
+def sample_outputs(step: Step, size: int) -> list[Tensor]:
+    """Those outputs with one row a sample."""
+    return [leaf for leaf in module_outputs(step) if len(leaf) == size]
 
 
-def are_lost(leaves: list[Tensor]) -> bool:
-    """Whether results are NaN throughout, so that a change of what they depend on is not seen in them."""
+def are_all_nan(leaves: list[Tensor]) -> bool:
+    """Whether some result is NaN throughout, so that no change shows in it."""
     return any(leaf.numel() > 0 and bool(leaf.isnan().all()) for leaf in leaves)
 
 
 def predictions(step: Step) -> list[Tensor]:
-    """What the losses of a step compare with targets."""
+    """The predictions of a step's losses."""
     return [loss.prediction for loss in step.losses]
 
 
-def change(before: Tensor, after: Tensor) -> Tensor:
-    """Where two tensors of one shape differ, as a share of the scale of the first."""
+def relative_change(before: Tensor, after: Tensor) -> Tensor:
+    """The elementwise difference of two tensors, relative to the mean magnitude of the first."""
     if not before.is_floating_point():
         return (before != after).double()
     scale = before.detach().double().abs().mean().clamp(min=1e-12)
@@ -101,8 +103,8 @@ def change(before: Tensor, after: Tensor) -> Tensor:
     return difference.nan_to_num(0.0)  # −inf − −inf of masks
 
 
-def first_where(before: Record, after: Record, breaks: Callable[[Op, Op], bool]) -> Op | None:
-    """The first call from the user's lines that breaks a rule, in two runs of the same calls.
+def first_violation(before: Record, after: Record, breaks: Callable[[Op, Op], bool]) -> Op | None:
+    """The first call from the user's lines that breaks a rule, in two runs of one sequence of calls.
 
     What later calls write into is left out, as it is no more what the call made.
     """
@@ -121,6 +123,6 @@ def _is_in_place(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.startswith("_"))
 
 
-def owner_of(model: nn.Module, part: nn.Module) -> str:
-    """The name of a part of the model."""
+def module_name(model: nn.Module, part: nn.Module) -> str:
+    """The name of a submodule."""
     return next((name for name, module in model.named_modules() if module is part), "") or type(part).__name__

@@ -1,4 +1,4 @@
-"""What evaluation mode changes."""
+"""Tells which modules behave differently in evaluation mode."""
 
 import ast
 
@@ -16,18 +16,18 @@ GRAPH_IN_EVAL = Defect(
 )
 
 
-def matters(part: nn.Module) -> bool:
-    """Whether a part has trainable weights, and evaluation mode changes what it does."""
-    return any(p.requires_grad for p in part.parameters()) and any(map(depends, part.modules()))
+def is_trained_and_mode_dependent(part: nn.Module) -> bool:
+    """Whether a module has trainable weights and behaves differently in evaluation mode."""
+    return any(p.requires_grad for p in part.parameters()) and any(map(depends_on_mode, part.modules()))
 
 
-def depends(part: nn.Module) -> bool:
-    """Whether a module itself does something else in evaluation mode."""
+def depends_on_mode(part: nn.Module) -> bool:
+    """Whether the module itself, not a submodule, behaves differently in evaluation mode."""
     if isinstance(part, nn.modules.batchnorm._NormBase):
         return part.track_running_stats
     if isinstance(part, nn.modules.dropout._DropoutNd):
         return part.p > 0
     if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
         return part.dropout > 0
-    found = source.body(type(part).forward) if source.definition(type(part)) else None
-    return found is not None and "self.training" in ast.unparse(found[1])
+    forward = source.body(type(part).forward) if source.definition(type(part)) else None
+    return forward is not None and "self.training" in ast.unparse(forward[1])

@@ -1,4 +1,4 @@
-"""What torch's most frequent errors mean in the program at hand: the cause, and the line to change.
+"""Explains torch's most frequent errors in terms of the program: the cause and the change.
 
 Each row of `_CAUSES` is a pattern of torch's message, in its wordings since 2.6, and a function that gets what the
 pattern has found and the scene of the error. It may return nothing where the scene does not fit.
@@ -26,7 +26,7 @@ _LONGEST = 60  # characters of the user's code that a text repeats
 
 
 class Explanation(NamedTuple):
-    """What an error means.
+    """The cause of an error, and the fix.
 
     Args:
         cause: in the program's own names, as far as they are known.
@@ -38,7 +38,7 @@ class Explanation(NamedTuple):
 
 
 class Scene:
-    """Where an error was raised, and what was there.
+    """The frames, modules and variables at an error.
 
     Args:
         error: with its traceback.
@@ -56,7 +56,7 @@ class Scene:
         self.parents = [module for module in modules if module is not self.module]
 
     def value(self, name: str) -> Any:
-        """Of a variable of torch's own innermost function, or of the user's if torch has no such variable."""
+        """The value of a variable of torch's innermost function, or of the user's if torch has no such variable."""
         for frame, _ in reversed(self.frames):
             if name in frame.f_locals:
                 return frame.f_locals[name]
@@ -64,12 +64,12 @@ class Scene:
 
     @property
     def name(self) -> str:
-        """What the program calls the innermost module: `self.net[2]`, `model[0]`, or its type."""
+        """The program's name of the innermost module: `self.net[2]`, `model[0]`, or its type."""
         for frame in reversed(self.own_frames):
             for variable, value in frame.f_locals.items():
-                found = self._path(value) if isinstance(value, nn.Module) else None
-                if found is not None and "_modules" in vars(value):
-                    return f"{variable}{found}"
+                path = self._path(value) if isinstance(value, nn.Module) else None
+                if path is not None and "_modules" in vars(value):
+                    return f"{variable}{path}"
         return f"the {type(self.module).__name__}"
 
     def _path(self, owner: nn.Module) -> str | None:
@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def made_at(self) -> str:
-        """After a piece of code: `  # line 12`, where the innermost module is made."""
+        """A comment to append to code, `  # line 12`: where the innermost module is constructed."""
         place = origins.maker(self.module) if self.module is not None else None
         if place is None and self.module is not None:
             roots = [parent for parent in self.parents if source.classes_of(parent)]
@@ -98,9 +98,9 @@ class Scene:
     def argument(self, position: int, name: str, *functions: str) -> str:
         """The source of an argument of the user's call at the line; the name alone if it is not there."""
         call = self.call(*functions)
-        given = [option.value for option in call.keywords if option.arg == name] if call is not None else []
-        given += call.args[position : position + 1] if call is not None else []
-        text = ast.unparse(given[0]) if given else name
+        arguments = [option.value for option in call.keywords if option.arg == name] if call is not None else []
+        arguments += call.args[position : position + 1] if call is not None else []
+        text = ast.unparse(arguments[0]) if arguments else name
         return text if len(text) <= _LONGEST else name
 
     def named(self, node: ast.expr) -> Any:
@@ -115,14 +115,14 @@ class Scene:
         return {**self.frame.f_globals, **self.frame.f_locals}.get(node.id)
 
     def variables(self) -> dict[str, Any]:
-        """What the user's innermost function holds, and the attributes of its `self`."""
+        """The variables of the user's innermost function, and the attributes of its `self`."""
         known = dict(self.frame.f_locals) if self.frame is not None else {}
         attributes = vars(known["self"]) if hasattr(known.get("self"), "__dict__") else {}
         return known | {f"self.{name}": value for name, value in attributes.items()}
 
 
-def explained(error: BaseException, text: str, fix: str = "") -> tuple[str, str]:
-    """The text and the fix of a finding of an error: torch's own words, followed by what they mean here.
+def with_explanation(error: BaseException, text: str, fix: str = "") -> tuple[str, str]:
+    """The message and the fix for an error: torch's own words, followed by the cause.
 
     Args:
         error: with its traceback.
@@ -138,16 +138,16 @@ def explained(error: BaseException, text: str, fix: str = "") -> tuple[str, str]
 
 
 def explain(error: BaseException) -> Explanation | None:
-    """The cause of an error of torch's and the change, or None for any other error.
+    """The cause of a known torch error and its fix; None for any other.
 
     Args:
         error: with its traceback.
     """
     text = " ".join(str(error).split())
     for pattern, describe in _CAUSES:
-        found = re.search(pattern, text)
+        match = re.search(pattern, text)
         try:
-            explanation = describe(found, Scene(error)) if found is not None else None
+            explanation = describe(match, Scene(error)) if match is not None else None
         except Exception:  # what a program has in its variables may be anything, and its error is told in any case
             explanation = None
         if explanation is not None:
@@ -155,57 +155,57 @@ def explain(error: BaseException) -> Explanation | None:
     return None
 
 
-def _matrices(found: re.Match[str], scene: Scene) -> Explanation | None:
-    rows, columns, expected, outputs = map(int, found.groups())
-    layer, given = scene.module, scene.value("input")
-    if not isinstance(layer, nn.Linear) or not isinstance(given, Tensor):
+def _matrices(match: re.Match[str], scene: Scene) -> Explanation | None:
+    rows, columns, expected, outputs = map(int, match.groups())
+    layer, layer_input = scene.module, scene.value("input")
+    if not isinstance(layer, nn.Linear) or not isinstance(layer_input, Tensor):
         cause = f"a matrix product needs equal inner sizes, and these are {columns} and {expected}"
         return Explanation(cause, "x @ weight.T  # or whichever of the two is the wrong way round")
-    got = "×".join(map(str, given.shape))
+    got = "×".join(map(str, layer_input.shape))
     cause = f"{scene.name} takes {expected} features, and the last dimension of what it gets ({got}) has {columns}"
-    if given.dim() > 2 and math.prod(given.shape[1:]) == expected:
+    if layer_input.dim() > 2 and math.prod(layer_input.shape[1:]) == expected:
         fix = f"{scene.argument(0, 'x')}.flatten(1)" if scene.call() is not None else "nn.Flatten()"
         return Explanation(f"{cause}: the samples are not flattened", f"{fix}  # before {scene.name}")
-    if given.dim() == 1 or rows == 1:
+    if layer_input.dim() == 1 or rows == 1:
         cause += "; if that is one sample that was flattened with its batch, use flatten(1)"
-    elif given.dim() == 2:
+    elif layer_input.dim() == 2:
         cause += ", which is what the layers before it leave of a sample"
     options = "" if layer.bias is not None else ", bias=False"
     return Explanation(cause, f"nn.Linear({columns}, {outputs}{options}){scene.made_at}")
 
 
-def _classes_wanted(found: re.Match[str], scene: Scene) -> Explanation:
+def _classes_wanted(match: re.Match[str], scene: Scene) -> Explanation:
     name = scene.argument(1, "target", *_LOSSES)
-    cause = f"a loss over classes takes their numbers as int64 (Long), and {name} is {found[1].lower()}"
+    cause = f"a loss over classes takes their numbers as int64 (Long), and {name} is {match[1].lower()}"
     return Explanation(cause, f"{name}.long()")
 
 
-def _probabilities(found: re.Match[str], scene: Scene) -> Explanation:
+def _probabilities(match: re.Match[str], scene: Scene) -> Explanation:
     name = scene.argument(1, "target", *_LOSSES)
     cause = f"{name} has the shape of the scores, so that it stands for probabilities, but it holds integers"
     return Explanation(cause, f"{name}.argmax(1)  # of one-hot rows; or {name}.float()")
 
 
-def _floats_wanted(found: re.Match[str], scene: Scene) -> Explanation:
+def _floats_wanted(match: re.Match[str], scene: Scene) -> Explanation:
     name = scene.argument(1, "target", *_LOSSES)
     cause = f"this loss compares floats, and {name} holds integers (Long)"
     return Explanation(cause, f"{name}.float()  # as the loss gets it")
 
 
-def _backward_type(found: re.Match[str], scene: Scene) -> Explanation:
-    cause = f"the loss was computed of {found[1].lower()} numbers beside {found[2].lower()} ones, as targets often are"
+def _backward_type(match: re.Match[str], scene: Scene) -> Explanation:
+    cause = f"the loss was computed of {match[1].lower()} numbers beside {match[2].lower()} ones, as targets often are"
     return Explanation(cause, "target.float()  # where the loss gets it")
 
 
-def _input_type(found: re.Match[str], scene: Scene) -> Explanation:
+def _input_type(match: re.Match[str], scene: Scene) -> Explanation:
     name = scene.argument(0, "x")
-    cause = f"{scene.name} gets {found[1].lower()} numbers, and its weights are {found[2].lower()}"
-    if found[1].lower() in ("double", "torch.float64"):
+    cause = f"{scene.name} gets {match[1].lower()} numbers, and its weights are {match[2].lower()}"
+    if match[1].lower() in ("double", "torch.float64"):
         cause += ": arrays of NumPy are float64 unless told otherwise"
     return Explanation(cause, f"{name}.float()  # or dtype=torch.float32 where it is made")
 
 
-def _devices(found: re.Match[str], scene: Scene) -> Explanation:
+def _devices(match: re.Match[str], scene: Scene) -> Explanation:
     weight = getattr(scene.module, "weight", None)
     wanted = weight.device if isinstance(weight, Tensor) else None
     places: dict[str, list[str]] = {}
@@ -215,16 +215,16 @@ def _devices(found: re.Match[str], scene: Scene) -> Explanation:
             places.setdefault(str(leaves[0].device), []).append(name)
     known = "; ".join(f"{', '.join(names[:4])} on {device}" for device, names in places.items())
     cause = "a call gets tensors of two devices" + (f": {known}" if len(places) > 1 else "")
-    given = next((names for device, names in places.items() if device != str(wanted)), ["x"])
-    first = next((name for name in given if name != "self"), "x")
+    others = next((names for device, names in places.items() if device != str(wanted)), ["x"])
+    first = next((name for name in others if name != "self"), "x")
     target = "self.device" if "self" in scene.variables() else "device"
     return Explanation(cause, f"{first} = {first}.to({target})  # or register_buffer, or device= where it is made")
 
 
-def _in_place(found: re.Match[str], scene: Scene) -> Explanation:
-    shape, maker = found[1], re.sub(r"Backward\d*$", "", found[2] or "")
-    made = f"what {maker.lower()} gave" if maker else "a weight or an input"
-    cause = f"backward needs {made} ({shape}) as it was, and a line has changed it in place since"
+def _in_place(match: re.Match[str], scene: Scene) -> Explanation:
+    shape, maker = match[1], re.sub(r"Backward\d*$", "", match[2] or "")
+    needed = f"what {maker.lower()} gave" if maker else "a weight or an input"
+    cause = f"backward needs {needed} ({shape}) as it was, and a line has changed it in place since"
     files = dict.fromkeys(frame.f_code.co_filename for frame in scene.own_frames[-1:])
     files |= dict.fromkeys(source.files_of(*_modules(scene)))
     places = [place for file in files for place in _in_place_lines(file)]
@@ -234,7 +234,7 @@ def _in_place(found: re.Match[str], scene: Scene) -> Explanation:
 
 
 def _in_place_lines(file: str) -> list[Place]:
-    """Lines of a file's functions that change a tensor in place, as far as the source tells."""
+    """Lines that change a tensor in place, as far as the source shows."""
     lines = set()
     for function in ast.walk(source.tree(file)):
         if not isinstance(function, ast.FunctionDef):
@@ -253,7 +253,7 @@ def _in_place_lines(file: str) -> list[Place]:
 
 
 def _out_of_place(place: Place) -> str:
-    """The same statement without the change in place, where it is a simple one."""
+    """The statement rewritten out of place, if it is simple."""
     for node in source.around(place, ast.AugAssign):
         if isinstance(node.target, ast.Name | ast.Attribute):
             target = ast.unparse(node.target)
@@ -261,24 +261,24 @@ def _out_of_place(place: Place) -> str:
     return re.sub(r"\.([a-z]\w*)_\(", r".\1(", place.code) + "  # a new tensor"
 
 
-def _leaf_in_place(found: re.Match[str], scene: Scene) -> Explanation:
+def _leaf_in_place(match: re.Match[str], scene: Scene) -> Explanation:
     cause = "a weight is changed in place while autograd follows it"
     return Explanation(cause, "with torch.no_grad():  # around the line that writes into the weight")
 
 
-def _second_backward(found: re.Match[str], scene: Scene) -> Explanation:
-    kept = _state(scene)
-    if kept is None:
+def _second_backward(match: re.Match[str], scene: Scene) -> Explanation:
+    state = _state(scene)
+    if state is None:
         cause = "the graph of an earlier backward is in this loss: a tensor outlives its step, or one loss goes twice"
         return Explanation(cause, "loss = first + second  # one backward; and tensor.detach() for what a step leaves")
-    name, line, is_tuple = kept
+    name, line, is_tuple = state
     cause = f"{name}, which {line} hands on from batch to batch, still holds the graph of the batch before"
     value = f"tuple(part.detach() for part in {name})" if is_tuple else f"{name}.detach()"
     return Explanation(cause, f"{name} = {value}  # before the step on the next batch")
 
 
 def _state(scene: Scene) -> tuple[str, str, bool] | None:
-    """A state that a recurrent network gives and gets: its name, the line, and whether it is a tuple."""
+    """The state that is returned by a recurrent network and fed back: its name, the line, and whether it is a tuple."""
     scopes = [vars(part) for part in _modules(scene)] + [frame.f_locals for frame in reversed(scene.own_frames)]
     files = [frame.f_code.co_filename for frame in reversed(scene.own_frames)]
     files += source.files_of(*_modules(scene))
@@ -286,9 +286,9 @@ def _state(scene: Scene) -> tuple[str, str, bool] | None:
         for node in ast.walk(source.tree(file)):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
                 continue
-            given = {ast.unparse(part) for part in (*node.value.args, *(key.value for key in node.value.keywords))}
-            made = [part for target in node.targets for part in getattr(target, "elts", [target])]
-            for name in (ast.unparse(part) for part in made if ast.unparse(part) in given):
+            arguments = {ast.unparse(part) for part in (*node.value.args, *(key.value for key in node.value.keywords))}
+            targets = [part for target in node.targets for part in getattr(target, "elts", [target])]
+            for name in (ast.unparse(part) for part in targets if ast.unparse(part) in arguments):
                 value = next((scope[key] for scope in scopes if (key := name.removeprefix("self.")) in scope), None)
                 has_graph = any(leaf.grad_fn is not None for leaf in tensors(value))
                 if has_graph and scene.place is not None:
@@ -298,12 +298,12 @@ def _state(scene: Scene) -> tuple[str, str, bool] | None:
 
 def _modules(scene: Scene) -> list[nn.Module]:
     values = [value for frame in scene.own_frames for value in frame.f_locals.values()]
-    found = [*scene.parents, *filter(None, [scene.module]), *values]
-    return [part for part in found if isinstance(part, nn.Module) and "_modules" in vars(part)]
+    parts = [*scene.parents, *filter(None, [scene.module]), *values]
+    return [part for part in parts if isinstance(part, nn.Module) and "_modules" in vars(part)]
 
 
-def _class_range(found: re.Match[str], scene: Scene) -> Explanation | None:
-    label, scores, target = int(found[1]), scene.value("input"), scene.value("target")
+def _class_range(match: re.Match[str], scene: Scene) -> Explanation | None:
+    label, scores, target = int(match[1]), scene.value("input"), scene.value("target")
     name = scene.argument(1, "target", *_LOSSES)
     if not isinstance(scores, Tensor) or not isinstance(target, Tensor):
         return None
@@ -319,24 +319,24 @@ def _class_range(found: re.Match[str], scene: Scene) -> Explanation | None:
     return Explanation(cause, f"{most + 1}  # outputs of the last layer, or fewer labels")
 
 
-def _index_range(found: re.Match[str], scene: Scene) -> Explanation | None:
-    weight, given = scene.value("weight"), scene.value("input")
-    if not isinstance(weight, Tensor) or not isinstance(given, Tensor) or not isinstance(scene.module, nn.Embedding):
+def _index_range(match: re.Match[str], scene: Scene) -> Explanation | None:
+    weight, indices = scene.value("weight"), scene.value("input")
+    if not isinstance(weight, Tensor) or not isinstance(indices, Tensor) or not isinstance(scene.module, nn.Embedding):
         return None
-    least, most = int(given.min()), int(given.max())
+    least, most = int(indices.min()), int(indices.max())
     cause = f"{scene.name} has {len(weight)} entries, 0 to {len(weight) - 1}, and gets {least} to {most}"
     return Explanation(cause, f"nn.Embedding({most + 1}, {weight.shape[1]}){scene.made_at}")
 
 
-def _channels(found: re.Match[str], scene: Scene) -> Explanation:
-    shape = [int(size) for size in found[1].split(",")]
-    expected, got = int(found[2]), int(found[3])
-    name, given = scene.argument(0, "x"), scene.value("input")
+def _channels(match: re.Match[str], scene: Scene) -> Explanation:
+    shape = [int(size) for size in match[1].split(",")]
+    expected, got = int(match[2]), int(match[3])
+    name, layer_input = scene.argument(0, "x"), scene.value("input")
     cause = (
         f"{scene.name} takes {expected} channels, and dimension 1 of its input ({'×'.join(map(str, shape))}) has {got}"
     )
     dims = len(shape)
-    if isinstance(given, Tensor) and given.dim() == dims - 1 and expected == 1:
+    if isinstance(layer_input, Tensor) and layer_input.dim() == dims - 1 and expected == 1:
         return Explanation(f"{cause}: the channel is missing", f"{name}.unsqueeze(1)")
     if shape[-1] == expected != got:
         order = ", ".join(map(str, [0, dims - 1, *range(1, dims - 1)]))
@@ -348,10 +348,10 @@ def _channels(found: re.Match[str], scene: Scene) -> Explanation:
     return Explanation(cause, f"nn.{kind}({got}, {outputs}, {kernel}, …){scene.made_at}")
 
 
-def _view(found: re.Match[str], scene: Scene) -> Explanation:
+def _view(match: re.Match[str], scene: Scene) -> Explanation:
     if (number := getattr(scene.module, "num_classes", None)) is not None and not source.classes_of(scene.module):
         return _metric(scene, number)
-    wanted, total = [int(size) for size in found[1].split(",") if size.strip()], int(found[2])
+    wanted, total = [int(size) for size in match[1].split(",") if size.strip()], int(match[2])
     rest = math.prod(size for size in wanted[1:] if size > 0)
     call = scene.call("view", "reshape")
     owner = ast.unparse(call.func.value) if call is not None and isinstance(call.func, ast.Attribute) else "x"
@@ -365,14 +365,14 @@ def _view(found: re.Match[str], scene: Scene) -> Explanation:
     return Explanation(cause, f"{owner}.flatten(1)  # which keeps the samples, and counts the rest itself")
 
 
-def _stride(found: re.Match[str], scene: Scene) -> Explanation:
+def _stride(match: re.Match[str], scene: Scene) -> Explanation:
     call = scene.call("view")
     text = ast.unparse(call) if call is not None else "x.view(…)"
     cause = "view needs numbers that lie in this order in memory, which they do not after transpose or permute"
     return Explanation(cause, re.sub(r"\.view\(", ".reshape(", text))
 
 
-def _one_hot(found: re.Match[str], scene: Scene) -> Explanation:
+def _one_hot(match: re.Match[str], scene: Scene) -> Explanation:
     name = scene.argument(0, "labels", "one_hot")
     number = scene.argument(1, "num_classes", "one_hot")
     call = scene.call("one_hot")
@@ -383,30 +383,30 @@ def _one_hot(found: re.Match[str], scene: Scene) -> Explanation:
     return Explanation(f"one_hot makes {number} classes, and {name} {holds}", fix)
 
 
-def _more_classes(found: re.Match[str], scene: Scene) -> Explanation:
-    return _metric(scene, int(found[1]))
+def _more_classes(match: re.Match[str], scene: Scene) -> Explanation:
+    return _metric(scene, int(match[1]))
 
 
 def _metric(scene: Scene, number: int) -> Explanation:
-    """Labels that a metric has no class for."""
+    """Explains labels that exceed the number of classes of a metric."""
     labels, kind = scene.value("target"), type(scene.module).__name__
     most = int(labels.max()) if isinstance(labels, Tensor) and labels.numel() else None
     cause = f"{kind} is made for num_classes={number}, and a label is {most if most is not None else 'larger'}"
     return Explanation(cause, f"num_classes={most + 1 if most is not None else '…'}{scene.made_at}")
 
 
-def _one_value(found: re.Match[str], scene: Scene) -> Explanation:
-    cause = f"{scene.name} takes the mean and variance of the batch, and gets one value for each channel ({found[1]})"
-    if found[1].replace(" ", "").startswith("1,"):
+def _one_value(match: re.Match[str], scene: Scene) -> Explanation:
+    cause = f"{scene.name} takes the mean and variance of the batch, and gets one value for each channel ({match[1]})"
+    if match[1].replace(" ", "").startswith("1,"):
         return Explanation(
             f"{cause}: a batch of one sample", "DataLoader(…, drop_last=True)  # or model.eval() to predict"
         )
     return Explanation(cause, "nn.GroupNorm(…)  # has no need of a batch")
 
 
-def _sizes_of_batches(found: re.Match[str], scene: Scene) -> Explanation:
+def _sizes_of_batches(match: re.Match[str], scene: Scene) -> Explanation:
     scores, name = scene.argument(0, "input", *_LOSSES), scene.argument(1, "target", *_LOSSES)
-    cause = f"{scores} has {found[1]} rows and {name} {found[2]}: a reshape before has moved samples into features"
+    cause = f"{scores} has {match[1]} rows and {name} {match[2]}: a reshape before has moved samples into features"
     return Explanation(cause, f"{scores}.flatten(1)  # in place of view(-1, …), which keeps no samples apart")
 
 

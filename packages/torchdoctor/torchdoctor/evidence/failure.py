@@ -1,4 +1,4 @@
-"""What an error means that a program raises before its first training step."""
+"""Turns an error before the first training step into a finding."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from types import FunctionType
 from torch import nn
 
 from torchdoctor import source
-from torchdoctor.evidence.explanation import explained
+from torchdoctor.evidence.explanation import with_explanation
 from torchdoctor.findings import RUN, Defect, Finding
 
 CRASH = Defect(
@@ -27,7 +27,7 @@ MISSING_SUPER_INIT = Defect(
 
 
 def as_finding(error: BaseException) -> Finding:
-    """The defect behind an error that the program raised while it was built or started.
+    """The finding for an error that the program raised while it was built or started.
 
     An attribute is missing or cannot be set in a module without `_parameters`, which nn.Module.__init__ makes.
 
@@ -41,7 +41,7 @@ def as_finding(error: BaseException) -> Finding:
     owners = [getattr(error, "obj", None), *(frame.f_locals.get("self") for frame in frames)]
     modules = [owner for owner in owners if isinstance(owner, nn.Module) and "_parameters" not in vars(owner)]
     if not modules or not isinstance(error, AttributeError):
-        return Finding(CRASH, place, *explained(error, text))
+        return Finding(CRASH, place, *with_explanation(error, text))
     end = _last_init(type(modules[0]))
     if end is None or end.__code__ in [frame.f_code for frame in frames]:
         return Finding(MISSING_SUPER_INIT, place, text, "super().__init__()  # the first line of __init__")
@@ -50,7 +50,7 @@ def as_finding(error: BaseException) -> Finding:
 
 
 def takes_max_steps(error: BaseException) -> bool:
-    """Whether an error comes from a function of the user's that takes the Trainer's number of steps.
+    """Whether an error comes from user code that needs the Trainer's number of steps.
 
     Args:
         error: with its traceback.
@@ -61,7 +61,7 @@ def takes_max_steps(error: BaseException) -> bool:
 
 
 def _last_init(kind: type) -> FunctionType | None:
-    """The __init__ of the user's that the chain of `super().__init__()` ends in: the first that does not call it."""
+    """The first of the user's constructors that does not call `super().__init__()`."""
     inits = [vars(base).get("__init__") for base in kind.__mro__ if base is not nn.Module]
     own = [function for function in inits if source.definition(function) is not None]
     return next((function for function in own if source.first_call([function], "__init__") is None), None)

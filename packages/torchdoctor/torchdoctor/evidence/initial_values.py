@@ -1,4 +1,4 @@
-"""Where the user's source gives a layer its first values, and how far these stretch what passes."""
+"""Finds the lines that initialise a layer, and measures the gain of its weights."""
 
 import ast
 import inspect
@@ -10,26 +10,26 @@ from torch import Tensor, nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.dependence import owner_of
+from torchdoctor.evidence.dependence import module_name
 from torchdoctor.findings import Place
 
 _FILL = ("normal_", "uniform_", "fill_", "zero_", "mul_", "copy_", "constant_", "zeros_", "ones_", "trunc_normal_")
 
 
-def gain(weight: Tensor) -> float:
-    """The length of what a matrix makes of a vector of independent values, over that of the vector."""
+def rms_gain(weight: Tensor) -> float:
+    """The RMS gain of a weight matrix on independent inputs."""
     return float(weight.detach().square().mean().sqrt()) * math.sqrt(weight[0].numel())
 
 
-def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
-    """The call of nn.init, or the change by hand, that a layer's values come from; else where the layer is made.
+def initialisation_line(model: nn.Module, part: nn.Module, kind: str = "weight") -> Place | None:
+    """The line that initialises a layer, by nn.init or by hand; else the line that constructs it.
 
     Args:
         model: the whole.
         part: the layer.
         kind: weight or bias.
     """
-    names, best = owner_of(model, part).split("."), (0, None)
+    names, best = module_name(model, part).split("."), (0, None)
     for depth in reversed(range(len(names))):
         owner, below = model.get_submodule(".".join(names[:depth])), names[depth:]
         for place, text, filled in (item for cls in source.classes_of(owner) for item in _statements(cls)):
@@ -42,7 +42,7 @@ def initialisation(model: nn.Module, part: nn.Module, kind: str = "weight") -> P
 
 
 def _is_within(filled: str, owner: nn.Module, below: list[str]) -> bool:
-    """Whether an expression as `self.net[0].bias` is a part of the owner on the way to the layer below."""
+    """Whether an expression such as `self.net[0].bias` leads from its owner to the layer below."""
     own = f"self.{below[0]}"
     if not f"{filled}.".startswith((f"{own}.", f"{own}[")):
         return False
@@ -51,7 +51,7 @@ def _is_within(filled: str, owner: nn.Module, below: list[str]) -> bool:
 
 
 def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
-    """Statements of a class, and of the functions beside it, that fill a layer's values: each whole, and what it fills.
+    """The statements of a class and of the functions beside it that initialise tensors: line, source and target.
 
     In a loop over `self.named_parameters()` that is the loop's variable, which may be any layer.
     """
@@ -60,12 +60,12 @@ def _statements(cls: type) -> Iterator[tuple[Place, str, str]]:
     scopes = [source.body(cls), *((file, node) for node in beside if isinstance(node, ast.FunctionDef))]
     for scope in scopes:
         for node in ast.walk(scope[1]) if scope else ():
-            if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and (filled := _filled(node)):
+            if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign) and (filled := _filled_attribute(node)):
                 yield Place(str(file), node.lineno), ast.unparse(node), filled
 
 
-def _filled(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
-    """What a statement fills, empty if nothing: the first argument of nn.init, the owner of an in-place call."""
+def _filled_attribute(node: ast.Expr | ast.Assign | ast.AugAssign) -> str:
+    """The target that a statement fills, or "": the first argument of nn.init, the owner of an in-place call."""
     if not isinstance(node, ast.Expr):
         targets = map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
         return next((text for text in targets if text.endswith((".data", ".weight", ".bias"))), "")

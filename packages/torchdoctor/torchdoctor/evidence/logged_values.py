@@ -1,4 +1,4 @@
-"""Validations that are run for what they log."""
+"""Runs a validation and collects what it logs."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,7 +18,7 @@ Log = Callable[..., None]
 
 
 def run_validation(subject: Subject, batches: Iterable[Any], log: Log) -> None:
-    """Runs the steps and the hooks of one validation.
+    """Runs the steps and hooks of one validation.
 
     Args:
         subject: within its `unchanged` and `evaluating`; all its metrics begin anew.
@@ -54,5 +54,5 @@ def run_validation(subject: Subject, batches: Iterable[Any], log: Log) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is logged as it is."""
+    """Whether a logged value is a plain number."""
     return value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, Real)

@@ -1,4 +1,4 @@
-"""Who made it: the user's lines behind layers, optimizers, schedules, loaders and data sets, and their options."""
+"""Finds the user's lines that construct layers, optimizers, schedules, loaders and data sets, and their options."""
 
 import ast
 import weakref
@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from torchdoctor import source
-from torchdoctor.evidence.samples import base, owner
+from torchdoctor.evidence.samples import loader_owner, underlying_dataset
 from torchdoctor.findings import Place
 from torchdoctor.running.record import Op
 from torchdoctor.running.subject import Subject
@@ -25,7 +25,7 @@ _stacks: dict[int, tuple[Callable[[], Any], tuple[Place, ...]]] = {}  # by ident
 
 
 def note_makers() -> None:
-    """From now on in this process, keeps the user's lines that make layers, optimizers, schedules, loaders, scalers."""
+    """Records where layers, optimizers, schedules, loaders and scalers are constructed, from now on in this process."""
     for kind in _NOTED:
         if not hasattr(kind.__init__, "notes_maker"):
             kind.__init__ = _noting(kind.__init__)
@@ -48,32 +48,32 @@ def _noting(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def makers(thing: Any) -> tuple[Place, ...]:
-    """The user's lines that made a layer, optimizer, schedule or loader, the innermost first; none of a copy."""
+    """The user's lines that constructed an object, innermost first; none for a copy."""
     known, places = _stacks.get(id(thing), (lambda: None, ()))
     return places if known() is thing else ()
 
 
 def maker(thing: Any) -> Place | None:
-    """The innermost of them that decides what is made: not a helper that calls a class which it got as an argument."""
+    """The innermost of them that names the class, not a helper that got the class as an argument."""
     places = makers(thing)
     return next((place for place in places if not _calls_parameter(place, type(thing).__name__)), None)
 
 
 def _calls_parameter(place: Place, name: str) -> bool:
-    """Whether a line calls a parameter of its function, and nothing of this name."""
+    """Whether a line calls a parameter of its function instead of anything of this name."""
     nodes = ast.walk(source.tree(place.file))
     called = [node.func for node in nodes if isinstance(node, ast.Call) and node.lineno == place.line]
     is_named = any(ast.unparse(function).rpartition(".")[2] == name for function in called)
     return not is_named and any(_is_parameter(function, place) for function in called)
 
 
-def living(kind: type[Thing]) -> list[Thing]:
-    """Layers, optimizers, schedules or loaders that were made and still exist, in their order."""
+def living_objects(kind: type[Thing]) -> list[Thing]:
+    """The existing layers, optimizers, schedules or loaders, in order of construction."""
     return [thing for known, _ in list(_stacks.values()) if isinstance(thing := known(), kind)]
 
 
 def layer(model: nn.Module, part: nn.Module) -> Place | None:
-    """The line that made a part of a model; of a copy, the line that made or assigned what it is in."""
+    """The line that constructed a submodule; for a copy, the line that constructed or assigned its parent."""
     names = next((name for name, module in model.named_modules() if module is part), "").split(".")
     for depth in range(len(names), 0, -1):
         around, inner = (model.get_submodule(".".join(names[:end])) for end in (depth - 1, depth))
@@ -83,38 +83,38 @@ def layer(model: nn.Module, part: nn.Module) -> Place | None:
     return source.definition(type(model))
 
 
-def called(model: nn.Module, op: Op) -> Place | None:
-    """Where a layer of torch's is made that makes a call, as no line may name it; else the line of the call."""
+def called_layer_line(model: nn.Module, op: Op) -> Place | None:
+    """The line that constructed the torch layer behind a call; else the line of the call."""
     is_own = op.module is None or source.definition(type(op.module)) is not None
     return op.place if is_own or op.module is None else layer(model, op.module)
 
 
 def optimizer(subject: Subject, number: int = 0) -> tuple[Place | None, ast.Call | None]:
-    """The line that made the optimizer of this number, at its `lr=`, and the call."""
-    made = subject.trainer.optimizers[number]
-    place = maker(made)
+    """The line of the `lr=` of the optimizer with this index, and its constructor call."""
+    chosen = subject.trainer.optimizers[number]
+    place = maker(chosen)
     if place is None:
         return source.definition(type(subject.model).configure_optimizers), None
-    call = call_at(place, type(made).__name__)
+    call = call_at(place, type(chosen).__name__)
     rates = [keyword.value for keyword in call.keywords if keyword.arg == "lr"] if call is not None else []
     return Place(place.file, rates[0].lineno) if rates else place, call
 
 
 def loaders(subject: Subject, kind: str) -> list[tuple[DataLoader, list[Place]]]:
-    """The loaders of a kind, each with the lines that made it, innermost first, or with the method that returns it."""
-    method = source.definition(getattr(type(owner(subject)), f"{kind}_dataloader", None))
+    """The loaders of a kind, each with the lines that constructed it, innermost first, or its method."""
+    method = source.definition(getattr(type(loader_owner(subject)), f"{kind}_dataloader", None))
     returned = [method] if method else []
     return [(loader, list(makers(loader)) or returned) for loader in subject.loaders(kind)]
 
 
 def call_at(place: Place, name: str = "") -> ast.Call | None:
-    """The outermost call that begins on a line, or spans it."""
-    found = [call for call in source.around(place, ast.Call) if name in ast.unparse(call.func)]
-    return max(found, key=lambda call: call.lineno, default=None)
+    """The outermost call of a name that begins on a line, or spans it."""
+    calls = [call for call in source.around(place, ast.Call) if name in ast.unparse(call.func)]
+    return max(calls, key=lambda call: call.lineno, default=None)
 
 
 def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | None]:
-    """The line and value of an option in the calls that made a loader; the innermost call's line if it is not given."""
+    """The line and value of a loader's option; the line of the innermost constructor call if it is not set."""
     for place, caller in zip(places, [*places[1:], None], strict=True):
         call = call_at(place, "DataLoader") or call_at(place)
         keywords = call.keywords if call else []
@@ -129,7 +129,7 @@ def option(places: list[Place], name: str) -> tuple[Place | None, ast.expr | Non
 
 
 def _in_dict(file: str, name: str) -> ast.expr | None:
-    """A value under this name in a dict of the file, for calls with `**options`."""
+    """The value of this key in a dict of the file, for calls with `**options`."""
     for node in ast.walk(source.tree(file)):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -147,9 +147,9 @@ def _is_parameter(value: ast.expr, place: Place) -> bool:
 
 
 def dataset_line(subject: Subject, dataset: Any) -> tuple[Place, ast.stmt] | None:
-    """The statement that made a data set that is kept as an attribute of the data module; the last, if several do."""
-    keeper = owner(subject)
-    for wanted in (dataset, base(dataset)):
+    """The last statement that constructed a data set kept in an attribute of the data module."""
+    keeper = loader_owner(subject)
+    for wanted in (dataset, underlying_dataset(dataset)):
         for name, value in list(vars(keeper).items()):
             if value is wanted:
                 for place, statement in reversed(source.assigned(keeper, name)):

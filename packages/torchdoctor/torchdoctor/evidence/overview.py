@@ -1,4 +1,4 @@
-"""What a program trains, on what and with what, in sentences made of what was measured."""
+"""Summarises model, data, optimizer and validation of a program in measured sentences."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def describe(subject: Subject) -> list[str]:
 
 
 def name_of_model(subject: Subject) -> str:
-    """What the program calls its largest model."""
+    """The program's name of its largest model."""
     parts = list(subject.model.named_children()) if subject.script is not None else []
     return max(parts, key=lambda part: _size(part[1]))[0] if parts else "model"
 
@@ -57,7 +57,7 @@ def _shape(tensor: Tensor) -> str:
 
 
 def _number(subject: Subject) -> int:
-    """Batches of an epoch; 0 where that is not known."""
+    """The number of batches of an epoch; 0 if unknown."""
     loaders: list[Any] = []
     if subject.script is not None:
         loaders = subject.script.loaders

@@ -1,4 +1,4 @@
-"""Pairs of inputs and labels among the variables of a line."""
+"""Finds pairs of inputs and labels among local variables."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from torchdoctor.evidence.arrays import array, parts
+from torchdoctor.evidence.arrays import as_array, nested_values
 
 FEWEST = 60  # samples that tell anything
 _ROWS, _OTHERS = 200, 3000  # of the training, and of other inputs, that are compared
@@ -19,7 +19,7 @@ _SAME_CLASSES = 0.9  # of the labels beside the same inputs
 
 
 class Training(NamedTuple):
-    """What the step gets.
+    """The inputs and labels that the step gets.
 
     Args:
         inputs: of some samples, a row each.
@@ -36,10 +36,10 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def pairs_by_name(variables: dict[str, Any], training: Training) -> Iterator[Pair]:
-    """Inputs and labels that stand under the same names in two dicts, or came one by one; words as numbers."""
+    """Inputs and labels from two dicts, matched by key or else by order; words as numbers."""
     dicts = [thing for thing in variables.values() if isinstance(thing, dict) and len(thing) >= FEWEST]
     for one, other in itertools.permutations(dicts, 2):
-        rows = array(list(one.values())) if len(one) == len(other) else None
+        rows = as_array(list(one.values())) if len(one) == len(other) else None
         if rows is None or rows.ndim < 2:
             continue
         named = [other[name] for name in one] if one.keys() == other.keys() else list(other.values())
@@ -48,33 +48,33 @@ def pairs_by_name(variables: dict[str, Any], training: Training) -> Iterator[Pai
 
 
 def pairs_together(variables: dict[str, Any], training: Training) -> Iterator[Pair]:
-    """The first inputs and labels in each tuple and data set of tensors."""
-    for part in parts(variables.values()):
+    """The first inputs and labels of each tuple and data set of tensors."""
+    for part in nested_values(variables.values()):
         if isinstance(part, TensorDataset | tuple):
             inputs, labels = candidates({"": getattr(part, "tensors", part)}, training)
             yield from zip(inputs[:1], labels[:1], strict=False)
 
 
 def candidates(variables: dict[str, Any], training: Training) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Arrays with a row a sample, and arrays with the labels' values, perhaps scaled."""
+    """Arrays with one row a sample, and arrays with the labels' values, perhaps rescaled."""
     inputs, labels, values = [], [], set(np.unique(training.labels).tolist())
     is_continuous = any(value % 1 for value in values)
-    for rows in map(array, parts(variables.values())):
+    for rows in map(as_array, nested_values(variables.values())):
         if rows is None or not rows.ndim or len(rows) < FEWEST:
             continue
         if rows[0].size > 1:
             inputs.append(rows)
             continue
-        found, others = rows.reshape(-1), set(np.unique(rows).tolist())
+        column, others = rows.reshape(-1), set(np.unique(rows).tolist())
         if others >= values and (is_continuous or len(others) <= 1.2 * len(values) + 2):
-            labels.append(found)
-        elif training.all_labels is not None and (scaled := _rescaled(found, training.all_labels)) is not None:
+            labels.append(column)
+        elif training.all_labels is not None and (scaled := _rescaled(column, training.all_labels)) is not None:
             labels.append(scaled)
     return inputs[:_MOST], labels[:_MOST]
 
 
 def _rescaled(values: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """Values on the scale of the labels, if these are the same but for scale, shift, order and some left out."""
+    """Values on the scale of the labels, if they are the same up to scale, shift, order and a few missing ones."""
     if not len(labels) <= len(values) <= 2 * len(labels) or len(np.unique(labels)) < FEWEST:
         return None
     ours, theirs = np.sort(labels).astype(np.float64), np.sort(values).astype(np.float64)
@@ -89,7 +89,7 @@ def _rescaled(values: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
 
 
 def share_of_kept_labels(inputs: np.ndarray, labels: np.ndarray, training: Training) -> float | None:
-    """The share of the training inputs among others, as they are, scaled as a whole or by column, with equal labels.
+    """The share of training inputs with unchanged labels among others, which may be rescaled.
 
     None if less than four fifths are among them, or if the labels are others.
     """

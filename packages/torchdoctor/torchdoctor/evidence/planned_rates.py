@@ -1,4 +1,4 @@
-"""The learning rates that a schedule is going to give, and whether they show that it was made for epochs."""
+"""Steps a schedule ahead to tell whether its length is meant in epochs."""
 
 from copy import deepcopy
 from typing import Any
@@ -11,7 +11,7 @@ _GONE = 1e-2  # of the first rate: what a schedule for epochs falls to within on
 
 
 def next_rates(scheduler: LRScheduler, steps: int) -> list[float]:
-    """The rates of the first group over some steps, which use the schedule up.
+    """The first group's rates over the next steps; the schedule is consumed.
 
     Raises:
         Exception: of a rule of the user's, or of torch's, that has no such step.
@@ -24,7 +24,7 @@ def next_rates(scheduler: LRScheduler, steps: int) -> list[float]:
 
 
 def made_for_epochs(scheduler: Any, per_epoch: int, epochs: int | None) -> str | None:
-    """What a schedule does, stepped at every update, that it cannot have been made for; it is used up.
+    """Describes how a schedule stepped at every update goes wrong; None if it does not. The schedule is consumed.
 
     A cosine comes to its end within an epoch, or amid the second; any other rate has fallen to a hundredth after the
     first epoch, and stays there in the second.
@@ -53,8 +53,8 @@ def made_for_epochs(scheduler: Any, per_epoch: int, epochs: int | None) -> str |
     return None
 
 
-def is_followed(scheduler: Any, per_epoch: int) -> bool:
-    """Whether `made_for_epochs` can tell: not for rates that depend on what is measured, nor for very long epochs."""
+def can_be_followed(scheduler: Any, per_epoch: int) -> bool:
+    """Whether `made_for_epochs` applies: not to rates that depend on metrics, nor to very long epochs."""
     return isinstance(scheduler, LRScheduler) and not _waits(scheduler) and 1 < per_epoch <= LONGEST // 2
 
 
@@ -62,15 +62,15 @@ def _waits(scheduler: Any) -> bool:
     return isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
 
 
-class Beginning:
-    """The state of a schedule before its first step, to which it can be set back."""
+class InitialState:
+    """A schedule's initial state, to which it can be restored."""
 
     def __init__(self, scheduler: LRScheduler) -> None:
         self.scheduler, self.state = scheduler, deepcopy(scheduler.state_dict())
         self.rates = [float(group["lr"]) for group in scheduler.optimizer.param_groups]
 
     def restore(self) -> None:
-        """Sets the schedule and the rates of its optimizer back."""
+        """Restores the schedule and its optimizer's rates."""
         self.scheduler.load_state_dict(self.state)
         for group, rate in zip(self.scheduler.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate

@@ -1,4 +1,4 @@
-"""Makes the data again, line by line, to see from which line of the user's on something holds of its values."""
+"""Re-runs the data setup line by line to find the first line after which a condition holds."""
 
 import inspect
 import random
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.arrays import array, parts
-from torchdoctor.evidence.samples import owner
+from torchdoctor.evidence.arrays import as_array, nested_values
+from torchdoctor.evidence.samples import loader_owner
 from torchdoctor.findings import Place
 from torchdoctor.running.subject import Subject
 from torchdoctor.source import callers, is_user
@@ -25,11 +25,11 @@ See = Callable[[Place, dict[str, Any]], bool]
 
 
 class _Stop(BaseException):
-    """Leaves the user's code."""
+    """Raised to leave the user's code."""
 
 
-def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _TIMES) -> None:
-    """Runs a function and calls `see` after every line of the user's in it, with the values that are known there.
+def trace_lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _TIMES) -> None:
+    """Runs a function and calls `see` after each of the user's lines with the variables there.
 
     Args:
         run: may raise what it likes.
@@ -82,7 +82,7 @@ def lines(run: Callable[[], Any], see: See, limit_s: float = 3.0, times: int = _
 
 
 def first_draw(run: Callable[[], Any]) -> tuple[Place, ...]:
-    """The first line of a function's run that moves a random state, and the lines that called it, outwards."""
+    """The first line that draws random numbers, and its callers, innermost first."""
 
     def states() -> tuple[Any, ...]:
         return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
@@ -94,24 +94,24 @@ def first_draw(run: Callable[[], Any]) -> tuple[Place, ...]:
             stack.extend([place, *callers(sys._getframe(1))[0][1:]])
         return bool(stack)
 
-    lines(run, see)
+    trace_lines(run, see)
     return tuple(stack)
 
 
 def _values(frame: FrameType) -> dict[str, Any]:  # pragma: no cover - a tracer is not traced
-    found = {name: value for name, value in frame.f_locals.items() if name != "self"}
+    values = {name: value for name, value in frame.f_locals.items() if name != "self"}
     own = frame.f_locals.get("self")
     if own is not None and not isinstance(own, nn.Module) and hasattr(own, "__dict__"):
-        found |= {f"self.{name}": value for name, value in vars(own).items() if name[0] != "_"}
-    return found
+        values |= {f"self.{name}": value for name, value in vars(own).items() if name[0] != "_"}
+    return values
 
 
-def remake(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
-    """A function that builds the data module anew where that takes no argument, sets it up and asks for one sample."""
+def rebuild_data(subject: Subject, index: int | None = 0) -> Callable[[], Any]:
+    """A function that rebuilds the data module if it needs no arguments, sets it up and reads one sample."""
 
     def run() -> None:
         pl.seed_everything(0, verbose=False)
-        data = owner(subject)
+        data = loader_owner(subject)
         if isinstance(data, pl.LightningDataModule):
             if _needs_nothing(type(data)):
                 fresh = type(data)()
@@ -140,7 +140,7 @@ def first_line(
     index: int | None = 0,
     run: Callable[[], Any] | None = None,
 ) -> Place | None:
-    """The first line after which some value fulfils a condition, as the data is made and one sample is taken.
+    """The first line after which a value satisfies a condition, while the data are built and one sample is read.
 
     Args:
         subject: whose data it is.
@@ -148,22 +148,22 @@ def first_line(
         index: of the sample.
         run: what to look at instead of making the data.
     """
-    found: list[Place] = []
+    places: list[Place] = []
 
     def see(place: Place, values: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
-        for value in parts(values.values()):
-            seen = array(value)
+        for value in nested_values(values.values()):
+            seen = as_array(value)
             if seen is not None and holds(seen, value):
-                found.append(place)
+                places.append(place)
                 return True
         return False
 
-    lines(run or remake(subject, index), see)
-    return found[0] if found else None
+    trace_lines(run or rebuild_data(subject, index), see)
+    return places[0] if places else None
 
 
 def first_tensor_line(subject: Subject, holds: Callable[[np.ndarray, Any], bool]) -> Place | None:
-    """The first line after which a tensor fulfils a condition; if none does, another array."""
+    """The first line after which a tensor, or else another array, satisfies a condition."""
     return first_line(subject, lambda array, value: isinstance(value, Tensor) and holds(array, value)) or first_line(
         subject, holds
     )

@@ -1,4 +1,4 @@
-"""The program's data as tensors: the leaves of a sample or batch, an epoch of batches, and where they reach a loss."""
+"""Reads the program's data as tensors: samples, batches, epochs, and the tensors that reach a loss."""
 
 import dataclasses
 import operator
@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from torchdoctor.running.losses import Loss
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.transfer import arrive, batches_of
+from torchdoctor.running.transfer import apply_transfer_hooks, batches_of
 
 Item = TypeVar("Item")
 
@@ -48,10 +48,10 @@ def leaves(thing: Any, path: str = "") -> dict[str, Tensor]:
     else:
         known = vars(thing).items() if hasattr(thing, "__dict__") and not isinstance(thing, type) else ()
         inner = [(name, value) for name, value in known if isinstance(value, Tensor | np.ndarray)]
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in inner:
-        found |= leaves(value, f"{path}.{name}" if path else str(name))
-    return found
+        tensors |= leaves(value, f"{path}.{name}" if path else str(name))
+    return tensors
 
 
 def _array(array: np.ndarray, path: str) -> dict[str, Tensor]:
@@ -59,21 +59,21 @@ def _array(array: np.ndarray, path: str) -> dict[str, Tensor]:
 
 
 def train_loaders(subject: Subject) -> list[DataLoader]:
-    """The loaders of the training that runs, as the Trainer holds them."""
-    found = []
+    """The Trainer's training loaders."""
+    loaders = []
     for leaf in tree_leaves(subject.trainer.train_dataloader):
-        found += leaf.flattened if isinstance(leaf, CombinedLoader) else [leaf]
-    return [loader for loader in found if isinstance(loader, DataLoader)]
+        loaders += leaf.flattened if isinstance(leaf, CombinedLoader) else [leaf]
+    return [loader for loader in loaders if isinstance(loader, DataLoader)]
 
 
-def alone(loader: DataLoader) -> DataLoader:
-    """The loader without worker processes, which the copy of the process that a probe is has no need of."""
+def without_workers(loader: DataLoader) -> DataLoader:
+    """The loader without worker processes, which a forked probe does not need."""
     loader.num_workers, loader.timeout = 0, 0
     return loader
 
 
-def in_time(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
-    """The items, until time is up; one at least."""
+def until_deadline(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
+    """Yields items until time is up, at least one."""
     deadline = time.monotonic() + limit_s
     for item in items:
         yield item
@@ -81,71 +81,71 @@ def in_time(items: Iterable[Item], limit_s: float) -> Iterator[Item]:
             return
 
 
-def epoch(subject: Subject, limit_s: float) -> Iterator[Any]:
-    """Training batches as the step gets them, from the start of an epoch until its end or until time is up."""
+def epoch_batches(subject: Subject, limit_s: float) -> Iterator[Any]:
+    """The training batches of an epoch as the step gets them, until time is up."""
     for loader in train_loaders(subject):
-        alone(loader)
+        without_workers(loader)
     batches = batches_of(subject.trainer.train_dataloader)
-    return in_time((arrive(subject.trainer, batch) for batch in batches), limit_s)
+    return until_deadline((apply_transfer_hooks(subject.trainer, batch) for batch in batches), limit_s)
 
 
-def column(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
-    """A leaf of the training data, batch by batch in their order: of all of them, or of those that time allows."""
+def read_leaf(subject: Subject, path: str, limit_s: float) -> Iterator[Tensor]:
+    """One tensor of the training batches, in order, until time is up."""
     loaders = train_loaders(subject)
-    tensors = whole(loaders[0].dataset) or {} if len(loaders) == 1 else {}
+    tensors = all_samples(loaders[0].dataset) or {} if len(loaders) == 1 else {}
     if path in tensors and tensors[path].dim() and loaders[0].batch_size:
         yield from tensors[path].split(loaders[0].batch_size)
     else:
-        yield from (batch[path] for batch in map(leaves, epoch(subject, limit_s)) if path in batch)
+        yield from (batch[path] for batch in map(leaves, epoch_batches(subject, limit_s)) if path in batch)
 
 
-def size(dataset: Any) -> int | None:
-    """The number of samples, if there is one and they can be asked for by index."""
+def dataset_size(dataset: Any) -> int | None:
+    """The number of samples of a map-style data set, else None."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return None
     return sized_len(dataset)
 
 
 def plain_numbers(batch: Any) -> list[int] | None:
-    """The samples of a batch that a sampler draws, by their numbers; None if it gives the data set something else."""
+    """The sample indices of a sampler's batch; None if the sampler gives something else."""
     try:
         return [operator.index(number) for number in batch]
     except TypeError:
         return None
 
 
-def remainder(loader: DataLoader) -> int:
-    """The number of samples in the last batch of an epoch, where that is a shorter one and is not dropped; else 0."""
+def short_batch_size(loader: DataLoader) -> int:
+    """The size of an epoch's last batch if it is shorter and not dropped; else 0."""
     number, batch_size = sized_len(loader.sampler) or 0, loader.batch_size or 0
     return number % batch_size if number > batch_size > 0 and not loader.drop_last else 0
 
 
-def indices(dataset: Any, limit: int) -> list[int]:
-    """Up to so many indices, evenly over the data set."""
-    number = size(dataset) or 0
+def spread_indices(dataset: Any, limit: int) -> list[int]:
+    """Up to `limit` indices, spread evenly over the data set."""
+    number = dataset_size(dataset) or 0
     return [round(step) for step in np.linspace(0, number - 1, min(limit, number))]
 
 
-def whole(dataset: Any) -> dict[str, Tensor] | None:
-    """All samples at once, where a data set is made of tensors (or is a part of such a one)."""
+def all_samples(dataset: Any) -> dict[str, Tensor] | None:
+    """All samples at once for a data set of tensors or a subset of one; else None."""
     if isinstance(dataset, TensorDataset):
         return {str(number): tensor.detach() for number, tensor in enumerate(dataset.tensors)}
     if isinstance(dataset, Subset):
-        inner = whole(dataset.dataset)
+        inner = all_samples(dataset.dataset)
         index = torch.as_tensor(list(dataset.indices), dtype=torch.long)
         return None if inner is None else {path: tensor[index] for path, tensor in inner.items()}
     return None
 
 
-def base(dataset: Any) -> Dataset:
-    """The data set that others are parts of."""
+def underlying_dataset(dataset: Any) -> Dataset:
+    """The data set below any subsets and concatenations."""
     while isinstance(dataset, Subset | ConcatDataset):
         dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.datasets[0]
     return dataset
 
 
-def copies(loss: Loss, batch: Any) -> list[str]:
-    """Paths of the batch's leaves that the loss gets as its target, in another shape or type at most."""
+def target_paths(loss: Loss, batch: Any) -> list[str]:
+    """Paths of the batch's tensors that the loss gets as its target, up to shape and type."""
     target = loss.target.detach().flatten()
     same = []
     for path, leaf in leaves(batch).items():
@@ -156,7 +156,7 @@ def copies(loss: Loss, batch: Any) -> list[str]:
 
 
 def class_leaf(subject: Subject) -> tuple[str, int] | None:
-    """The leaf that holds one class a sample for a loss of the first step, and the number of classes."""
+    """The path of the batch's class labels in the first step, and the number of classes."""
     if not subject.batches:
         return None
     for loss in subject.attempt().losses:
@@ -165,11 +165,11 @@ def class_leaf(subject: Subject) -> tuple[str, int] | None:
             continue  # several labels a sample
         if loss.target.numel() != loss.prediction.shape[:1].numel() or classes < 2:
             continue
-        for path in copies(loss, subject.batches[0]):
+        for path in target_paths(loss, subject.batches[0]):
             return path, classes
     return None
 
 
-def owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:
-    """Whose loaders are used."""
+def loader_owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:
+    """The module or data module whose loaders are used."""
     return subject.data if subject.data is not None else subject.model

@@ -1,4 +1,4 @@
-"""Which gradients are those of a scaled loss: what GradScaler has multiplied, and not yet divided again."""
+"""Tracks gradients that GradScaler has scaled and not yet unscaled."""
 
 import ast
 from collections.abc import Callable, Iterable
@@ -15,25 +15,26 @@ _LATER = ("cuda", "device", "gpu")  # in an option that is off here for want of 
 
 
 class Scaling:
-    """Notes of what the program's scalers do, also where there is no accelerator and they are off."""
+    """Tracks the program's gradient scalers, also without an accelerator, where they are disabled."""
 
     def __init__(self) -> None:
         self.scalers: dict[int, GradScaler] = {}  # by which a loss is scaled, since their last update
         self.unscaled: dict[int, Tensor] = {}  # weights whose gradients are no longer scaled, since then
 
     def begin(self) -> None:
-        """Takes notes in this process, for good."""
+        """Starts tracking, for the rest of this process."""
         acts: dict[str, Callable[..., None]] = {
             "scale": lambda scaler, *_: self.scalers.update({id(scaler): scaler}),
             "unscale_": lambda _, optimizer: self._unscale([optimizer]),
-            "get_scale": lambda _: self._unscale(origins.living(Optimizer)),  # to divide by it, or to scale the limit
+            # to divide by it, or to scale the limit
+            "get_scale": lambda _: self._unscale(origins.living_objects(Optimizer)),
             "update": lambda *_: self._forget(),
         }
         for name, act in acts.items():
             setattr(GradScaler, name, _noting(getattr(GradScaler, name), act))
 
     def scaler_of(self, weights: Iterable[int]) -> GradScaler | None:
-        """The scaler whose factor is still in the gradients of these weights, by identity."""
+        """The scaler whose factor is still in the gradients of these weights, given by id."""
         is_scaled = any(weight not in self.unscaled for weight in weights)
         scalers = [scaler for scaler in self.scalers.values() if may_scale(scaler) is not False]
         return scalers[0] if scalers and is_scaled else None
@@ -47,7 +48,7 @@ class Scaling:
 
 
 def may_scale(scaler: GradScaler) -> bool | None:
-    """Whether a scaler of the program's scales on an accelerator; None where an option decides, which is off here."""
+    """Whether a scaler would scale on an accelerator; None where an option decides."""
     if scaler.is_enabled():
         return True
     place = origins.maker(scaler)

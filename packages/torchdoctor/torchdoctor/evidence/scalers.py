@@ -1,4 +1,4 @@
-"""What the scalers of scikit-learn are fitted to."""
+"""Records what scikit-learn's scalers are fitted to."""
 
 import sys
 from collections.abc import Callable
@@ -21,14 +21,14 @@ _LAST, _LARGEST = 20, 4_000_000  # fits that are remembered; numbers of each
 
 
 class Fit(NamedTuple):
-    """A scaler, the line that fitted it, and the table (rows, columns) that it was given."""
+    """A fitted scaler, the line of the fit, and the fitted table (rows, columns)."""
 
     place: Place
     scaler: Any
     table: np.ndarray
 
     def scaled(self) -> np.ndarray:
-        """The table as the scaler gives it back, in single precision."""
+        """The scaled table, in single precision."""
         return np.asarray(self.scaler.transform(self.table), dtype=np.float32)
 
 
@@ -36,7 +36,7 @@ fits: list[Fit] = []
 
 
 def note_fits() -> None:
-    """From now on in this process, keeps what scalers are fitted to, once the program imports scikit-learn's."""
+    """Records fits from now on in this process, once the program imports scikit-learn."""
     if _MODULE in sys.modules:
         _change(sys.modules[_MODULE])
     else:
@@ -44,7 +44,7 @@ def note_fits() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Changes the scalers as they are imported."""
+    """An import hook that patches the scalers."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name != _MODULE:

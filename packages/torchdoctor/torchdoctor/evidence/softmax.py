@@ -1,4 +1,4 @@
-"""A softmax in a recorded step: its axis, where its scores come from, and the sums that it weighs."""
+"""Describes a softmax in a recorded step: its axis, its scores, and the sums that it weighs."""
 
 from functools import cached_property
 
@@ -35,12 +35,12 @@ class Softmax:
 
     @cached_property
     def sums(self) -> list[WeightedSum]:
-        """The sums of values that the result weighs."""
+        """The weighted sums of values that use the result."""
         return [item for item in self._all_sums if item.values]
 
     @property
     def own_sums(self) -> list[WeightedSum]:
-        """The sums of the result itself."""
+        """The plain sums of the result."""
         return [item for item in self._all_sums if not item.values]
 
     @cached_property
@@ -48,13 +48,13 @@ class Softmax:
         return list(weighted_sums(self.step.record, self.op.out))
 
     def adds_up(self, item: WeightedSum, axis: int) -> bool:
-        """Whether weights add up to 1 in a sum if the softmax goes over this axis, whatever the scores."""
+        """Whether the weights of a sum add up to 1 with the softmax over this axis, for any scores."""
         scores = torch.randn(self.shape, generator=torch.Generator().manual_seed(0))
         totals = item.of_ones(scores.softmax(axis))
         return totals is not None and bool(((totals - 1).abs() < _EXACT).all())
 
     def compares(self) -> bool:
-        """Whether the scores compare things from data in pairs, as q · k, or come from a layer with one output.
+        """Whether the scores compare pairs from data, as q · k, or come from a layer with one output.
 
         None of their axes is made of a layer's outputs then: they are samples, heads, queries or keys.
         """

@@ -1,4 +1,4 @@
-"""What `state_dict()` has returned to a program, as long as it is held, and the steps that changed weights since."""
+"""Tracks live state dicts and the optimizer steps that follow them."""
 
 import sys
 import weakref
@@ -20,26 +20,26 @@ from torchdoctor.findings import Place
 _MOST = 20  # states that are remembered; a program that keeps its best weights holds one or two
 OnLoad = Callable[[nn.Module, Mapping[str, Any], Place], None]
 OnSave = Callable[[Any, Place], None]
-Weights = frozenset[tuple[str, float, float]]  # name, sum and sum of squares of each
+Fingerprint = frozenset[tuple[str, float, float]]  # name, sum and sum of squares of each
 
 
-class Entry(NamedTuple):
-    """A tensor of a state, the weight whose memory it shares, and how many steps had changed that weight before."""
+class SharedTensor(NamedTuple):
+    """A tensor of a state dict, the weight that it shares memory with, and the number of steps before."""
 
     tensor: Callable[[], Tensor | None]
     weight: Callable[[], Tensor | None]
     num_steps: int
 
     def is_loaded_by(self, tensor: Any, weight: Tensor | None) -> bool:
-        """Whether loading this tensor into this weight copies it onto itself."""
+        """Whether loading this tensor into this weight copies the weight onto itself."""
         if weight is None or self.weight() is not weight or self.tensor() is not tensor:
             return False
         return tensor.data_ptr() == weight.data_ptr()
 
 
 @dataclass(eq=False)
-class State:
-    """What one call of `state_dict` returned.
+class StateDict:
+    """The result of one call of `state_dict`.
 
     Args:
         places: the user's lines that called it, the innermost first.
@@ -49,18 +49,18 @@ class State:
     """
 
     places: tuple[Place, ...]
-    entries: dict[int, Entry]
+    entries: dict[int, SharedTensor]
     is_loaded: bool = False
     is_saved: bool = False
 
     @property
-    def is_held(self) -> bool:
-        """Whether the program still holds some of it."""
+    def is_referenced(self) -> bool:
+        """Whether the program still refers to some of it."""
         return any(entry.tensor() is not None for entry in self.entries.values())
 
 
-class KeptStates:
-    """Notes of kept and loaded weights and of optimizers' steps.
+class StateDictTracker:
+    """Tracks state dicts, loads, saves and optimizer steps.
 
     What a real accelerator would copy counts as copied here, where all is on the CPU: tensors that `.cpu()` or `.to()`
     have taken, and weights of a model that was sent to its device since.
@@ -72,17 +72,17 @@ class KeptStates:
 
     def __init__(self, on_load: OnLoad, on_save: OnSave) -> None:
         self.on_load, self.on_save = on_load, on_save
-        self.states: list[State] = []
-        self.outlived: dict[Place, int] = {}  # steps that changed what a line kept, until it kept weights anew
+        self.states: list[StateDict] = []
+        self.overwritten: dict[Place, int] = {}  # steps that changed what a line kept, until it kept weights anew
         self.unsaved: dict[Place, int] = {}  # the same, of what was not saved until then
         self.num_steps = 0  # of all optimizers
-        self.first: set[Weights] = set()  # what `state_dict` returned before the first of them
+        self.initial: set[Fingerprint] = set()  # what `state_dict` returned before the first of them
         self._steps: Any = WeakIdKeyDictionary()  # of each weight: how many changed it, its version after the last
         self._is_sent: Any = WeakIdKeyDictionary()  # of each module: whether it was sent to a device, not brought back
         self._depth = 0  # of calls of state_dict in each other
 
     def begin(self) -> None:
-        """Takes notes in this process, for good."""
+        """Starts tracking, for the rest of this process."""
         give, load, save = nn.Module.state_dict, nn.Module.load_state_dict, torch.save
 
         @wraps(give)
@@ -120,13 +120,13 @@ class KeptStates:
             setattr(Tensor, name, self._copying(getattr(Tensor, name)))
         register_optimizer_step_post_hook(self._after_step)
 
-    def steps_since(self, entry: Entry) -> int:
-        """Steps that have changed a weight since it was kept."""
+    def steps_since(self, entry: SharedTensor) -> int:
+        """The number of steps that changed a weight since it was kept."""
         weight = entry.weight()
         return self._num_steps(weight) - entry.num_steps if weight is not None else 0
 
     def is_as_stepped(self, weight: Tensor | None) -> bool:
-        """Whether a step was the last to change a weight: the program itself may write into it, also by the state."""
+        """Whether an optimizer step, and no write of the program, changed a weight last."""
         return weight is not None and weight in self._steps and self._steps[weight][1] == weight._version
 
     def _num_steps(self, weight: Tensor) -> int:
@@ -143,21 +143,21 @@ class KeptStates:
         function = source.function_at(places[0])
         if function is not None and function.name == "state_dict":  # a wrapper's own, which passes the call on
             places = places[1:] or places
-        self.states = [former for former in self.states if former.is_held][-_MOST:]
+        self.states = [former for former in self.states if former.is_referenced][-_MOST:]
         for former in self.states:
             num_steps = max(map(self.steps_since, former.entries.values()), default=0)
             if num_steps and former.places[0] == places[0] and not former.is_loaded:
-                self.outlived[places[0]] = num_steps
+                self.overwritten[places[0]] = num_steps
                 self.unsaved |= {} if former.is_saved else {places[0]: num_steps}
-        own = own_weights(module)
+        own = named_weights(module)
         if not self.num_steps:
-            self.first.add(contents(own))
+            self.initial.add(fingerprint(own))
         entries = {
-            id(tensor): Entry(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))
+            id(tensor): SharedTensor(weakref.ref(tensor), weakref.ref(own[name]), self._num_steps(own[name]))
             for name, tensor in state.items()
             if name in own and tensor is not own[name] and isinstance(tensor, Tensor) and tensor.layout == torch.strided
         }
-        self.states.append(State(places, entries))
+        self.states.append(StateDict(places, entries))
 
     def _copying(self, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(original)
@@ -184,13 +184,13 @@ class KeptStates:
             state.entries = {key: entry for key, entry in state.entries.items() if id(entry.weight()) not in moved}
 
 
-def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights of a module by name, those that have several names under each."""
+def named_weights(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of a module by name; shared ones appear under each name."""
     return dict(nn.Module.named_parameters(module, remove_duplicate=False))
 
 
-def contents(weights: Mapping[str, Tensor]) -> Weights:
-    """What tells the values of some weights from others."""
+def fingerprint(weights: Mapping[str, Tensor]) -> Fingerprint:
+    """A fingerprint of the values of some weights."""
     known = {name: value for name, value in weights.items() if value.device.type == "cpu" and not is_lazy(value)}
     exact = {name: value.detach().double() for name, value in known.items()}
     return frozenset((name, float(value.sum()), float(value.square().sum())) for name, value in exact.items())

@@ -1,4 +1,4 @@
-"""What a supervised step is after: a prediction, and the plain loss that says how far it is from the batch's labels."""
+"""Finds the prediction, the labels and the standard loss of a recorded training step."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,77 +18,77 @@ _SIZES, _PRODUCTS = ("pow", "__pow__", "square", "abs", "norm", "cosh", "huber_l
 
 
 @dataclass
-class Goal:
-    """A prediction and its labels.
+class SupervisedLoss:
+    """A prediction, its labels, and the standard loss between them.
 
     Args:
         kind: classes, binary or regression.
         prediction: logits, log-probabilities, probabilities or values, as the step has them.
         target: the labels, computed from the batch alone.
         op: the call of the step that compares, or prepares to.
-        plain: the standard loss, from such a prediction.
-        ignorant: a prediction that knows nothing: equal logits, or the labels' mean.
+        standard: computes torch's loss of such a prediction.
+        baseline: an uninformed prediction: equal logits, or the mean of the labels.
     """
 
     kind: str
     prediction: Tensor
     target: Tensor
     op: Op
-    plain: Callable[[Tensor], Tensor]
-    ignorant: Tensor
+    standard: Callable[[Tensor], Tensor]
+    baseline: Tensor
 
 
-def goals(step: Step) -> list[Goal]:
-    """The goals of a recorded step, whether its losses are torch's or written by hand."""
-    labels = _of_batch(step)
-    given = [_of_loss(loss) for loss in step.losses if id(loss.target) in labels and loss.prediction.dim()]
-    return list(filter(None, given)) or list(_by_hand(step.record, labels))
+def supervised_losses(step: Step) -> list[SupervisedLoss]:
+    """The supervised losses of a recorded step, whether of torch or written by hand."""
+    labels = _label_tensors(step)
+    losses = [_from_torch_loss(loss) for loss in step.losses if id(loss.target) in labels and loss.prediction.dim()]
+    return list(filter(None, losses)) or list(_handwritten_losses(step.record, labels))
 
 
-def _of_batch(step: Step) -> dict[int, Tensor]:
-    """Tensors computed from the batch without weights and without chance, by identity."""
-    found = {id(leaf): leaf for leaf in tensors(step.batch)}
+def _label_tensors(step: Step) -> dict[int, Tensor]:
+    """Tensors computed from the batch without weights or random numbers, by id."""
+    labels = {id(leaf): leaf for leaf in tensors(step.batch)}
     for op in step.record.ops:
-        known = [id(leaf) in found for leaf in op.inputs if leaf.dim() or id(leaf) in found]
+        known = [id(leaf) in labels for leaf in op.inputs if leaf.dim() or id(leaf) in labels]
         if any(known) and all(known) and op.name not in _FIXED:
-            found |= {id(leaf): leaf for leaf in op.outputs if not leaf.requires_grad}
-    return found
+            labels |= {id(leaf): leaf for leaf in op.outputs if not leaf.requires_grad}
+    return labels
 
 
-def _of_loss(loss: Loss) -> Goal | None:
-    op, target, ignorant = loss.op, loss.target.detach(), torch.zeros_like(loss.prediction)
+def _from_torch_loss(loss: Loss) -> SupervisedLoss | None:
+    op, target, baseline = loss.op, loss.target.detach(), torch.zeros_like(loss.prediction)
     if op.name == "nll_loss":
-        ignorant = ignorant.log_softmax(1 if ignorant.dim() > 1 else 0)
+        baseline = baseline.log_softmax(1 if baseline.dim() > 1 else 0)
     elif op.name == "binary_cross_entropy":
-        ignorant = ignorant + 0.5
+        baseline = baseline + 0.5
     elif loss.kind == "regression":
-        if target.shape != ignorant.shape:
+        if target.shape != baseline.shape:
             return None
-        ignorant = ignorant + target.to(ignorant.dtype).mean()
+        baseline = baseline + target.to(baseline.dtype).mean()
 
-    def plain(value: Tensor) -> Tensor:
+    def standard(value: Tensor) -> Tensor:
         options = {name: option for name, option in op.kwargs.items() if name not in ("input", "target")}
         return getattr(F, op.name)(value, target, *op.args[2:], **options)
 
-    return Goal(loss.kind, loss.prediction, target, op, plain, ignorant)
+    return SupervisedLoss(loss.kind, loss.prediction, target, op, standard, baseline)
 
 
-def _by_hand(record: Record, labels: dict[int, Tensor]) -> Iterator[Goal]:
+def _handwritten_losses(record: Record, labels: dict[int, Tensor]) -> Iterator[SupervisedLoss]:
     for op in record.ops:
         if op.inputs and op.inputs[0].requires_grad and op.outputs and op.direct:
-            goal = None
+            loss = None
             if op.name in ("log_softmax", "softmax") and op.outputs[0].dim() > 1:
-                goal = _classes(record, op, list(labels.values()))
+                loss = _handwritten_cross_entropy(record, op, list(labels.values()))
             elif op.name in ("sigmoid", "logsigmoid"):
-                goal = _binary(record, op, list(labels.values()))
+                loss = _handwritten_binary(record, op, list(labels.values()))
             elif op.name in ("sub", "__sub__", "rsub", "__rsub__"):
-                goal = _difference(record, op, labels)
-            if goal is not None:
-                yield goal
+                loss = _handwritten_regression(record, op, labels)
+            if loss is not None:
+                yield loss
 
 
-def _classes(record: Record, op: Op, labels: list[Tensor]) -> Goal | None:
-    """(Log-)softmax over K classes, out of which the class of each sample is picked."""
+def _handwritten_cross_entropy(record: Record, op: Op, labels: list[Tensor]) -> SupervisedLoss | None:
+    """A (log-)softmax over K classes from which each sample's class is picked."""
     out, dim = op.outputs[0], op.argument(1, "dim")
     dim = -1 if dim is None else dim
     shape, num_classes = out.select(dim, 0).shape, out.shape[dim]
@@ -97,10 +97,10 @@ def _classes(record: Record, op: Op, labels: list[Tensor]) -> Goal | None:
         is_index = not label.is_floating_point() and label.dtype != torch.bool
         if not alike or not is_index or not 0 <= int(label.min()) <= int(label.max()) < num_classes:
             continue
-        if _meet(record, out, label):
+        if _are_combined(record, out, label):
             target = label.detach().reshape(shape).long()
-            plain = partial(_cross_entropy, target=target, dim=dim)
-            return Goal("classes", op.inputs[0], target, op, plain, torch.zeros_like(out))
+            standard = partial(_cross_entropy, target=target, dim=dim)
+            return SupervisedLoss("classes", op.inputs[0], target, op, standard, torch.zeros_like(out))
     return None
 
 
@@ -108,18 +108,18 @@ def _cross_entropy(value: Tensor, target: Tensor, dim: int) -> Tensor:
     return F.cross_entropy(value.movedim(dim, 1), target)
 
 
-def _binary(record: Record, op: Op, labels: list[Tensor]) -> Goal | None:
+def _handwritten_binary(record: Record, op: Op, labels: list[Tensor]) -> SupervisedLoss | None:
     out = op.outputs[0]
     for label in labels:
         alike = label.numel() == out.numel() > 1 and label.shape[:1] == out.shape[:1]  # (B,) and (B, 1) are
-        if alike and bool(((label == 0) | (label == 1)).all()) and _meet(record, out, label):
+        if alike and bool(((label == 0) | (label == 1)).all()) and _are_combined(record, out, label):
             target = label.detach().to(out.dtype).reshape(out.shape)
-            plain = partial(F.binary_cross_entropy_with_logits, target=target)
-            return Goal("binary", op.inputs[0], target, op, plain, torch.zeros_like(out))
+            standard = partial(F.binary_cross_entropy_with_logits, target=target)
+            return SupervisedLoss("binary", op.inputs[0], target, op, standard, torch.zeros_like(out))
     return None
 
 
-def _difference(record: Record, op: Op, labels: dict[int, Tensor]) -> Goal | None:
+def _handwritten_regression(record: Record, op: Op, labels: dict[int, Tensor]) -> SupervisedLoss | None:
     """Prediction minus label, whose square or magnitude is taken next."""
     prediction = next((leaf for leaf in op.inputs if leaf.requires_grad), None)
     label = next((leaf for leaf in op.inputs if id(leaf) in labels), None)
@@ -131,23 +131,23 @@ def _difference(record: Record, op: Op, labels: dict[int, Tensor]) -> Goal | Non
     if not any(item.name in _SIZES or (item.name in _PRODUCTS and len(item.inputs) > 1) for item in takers):
         return None
     target = label.detach().to(prediction.dtype)
-    ignorant = torch.zeros_like(prediction) + target.mean()
-    return Goal("regression", prediction, target, op, partial(F.mse_loss, target=target), ignorant)
+    baseline = torch.zeros_like(prediction) + target.mean()
+    return SupervisedLoss("regression", prediction, target, op, partial(F.mse_loss, target=target), baseline)
 
 
-def _meet(record: Record, one: Tensor, other: Tensor) -> bool:
-    """Whether a call takes both of two tensors, as they are or prepared for it."""
-    first, second = _prepared(record, one), _prepared(record, other)
+def _are_combined(record: Record, one: Tensor, other: Tensor) -> bool:
+    """Whether some call takes both tensors, directly or reshaped."""
+    first, second = _reshaped(record, one), _reshaped(record, other)
     return any(
         any(id(leaf) in first for leaf in op.inputs) and any(id(leaf) in second for leaf in op.inputs)
         for op in record.ops
     )
 
 
-def _prepared(record: Record, tensor: Tensor) -> set[int]:
-    """The tensor in other shapes, under a logarithm, or as one-hot vectors, by identity."""
-    found = {id(tensor)}
+def _reshaped(record: Record, tensor: Tensor) -> set[int]:
+    """The ids of a tensor and of its reshaped, logarithmic and one-hot versions."""
+    ids = {id(tensor)}
     for op in record.named(*_PREPARING):
-        if op.inputs and id(op.inputs[0]) in found:
-            found |= {id(leaf) for leaf in op.outputs}
-    return found
+        if op.inputs and id(op.inputs[0]) in ids:
+            ids |= {id(leaf) for leaf in op.outputs}
+    return ids

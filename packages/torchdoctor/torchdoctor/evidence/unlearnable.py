@@ -1,4 +1,4 @@
-"""Losses from which nothing can be learned, whatever the optimizer does."""
+"""Finds losses that cannot be learned by any optimizer: constant, random or mismatched targets."""
 
 from collections.abc import Callable
 
@@ -18,11 +18,11 @@ LOSS_NOT_DECREASING = Defect(
     long=True,
     shown_by=Evidence("experiment", "the loss was compared with a plain one, or trained on 8 samples"),
 )
-_MIXING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", "argsort", "take_along_dim")
+_REORDERING = ("__getitem__", "index_select", "roll", "flip", "gather", "sort", "argsort", "take_along_dim")
 
 
-def constant(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
-    """A finding if no parameter gets a gradient other than zero, on any batch."""
+def constant_loss(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
+    """A finding if every gradient is zero on every batch."""
     for number in range(len(subject.batches[:4])):
         now = step(number)
         grads = [now.grads[id(weight)] for weight in subject.model.parameters() if id(weight) in now.grads]
@@ -37,8 +37,8 @@ def constant(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
     return Finding(LOSS_NOT_DECREASING, place, message, fix)
 
 
-def noise(step: Callable[[int], Step]) -> Finding | None:
-    """A finding if the target is random numbers that the step draws, and the prediction is made without them."""
+def random_target(step: Callable[[int], Step]) -> Finding | None:
+    """A finding if the target is noise drawn in the step that the prediction does not depend on."""
     record = step(0).record
     for loss in step(0).losses:
         drawn = record.producer(loss.target, SHAPE_ONLY)
@@ -51,25 +51,28 @@ def noise(step: Callable[[int], Step]) -> Finding | None:
     return None
 
 
-def reordered(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
-    """A finding if the target of a loss is the labels of the batch in another order than the prediction."""
+def reordered_labels(subject: Subject, step: Callable[[int], Step]) -> Finding | None:
+    """A finding if the target holds the batch's labels in another order than the prediction."""
     for number in range(len(subject.batches[:3])):
         now = step(number)
         record, labels = now.record, [leaf for leaf in tensors(now.batch) if leaf.dim() == 1]
-        mixing = [op for op in record.named(*_MIXING) if op.name != "__getitem__" or _picks(op)]
-        mixing = [op for op in mixing if now.given.isdisjoint(map(id, op.inputs[1:]))]  # an order comes with the batch
+        mixing = [op for op in record.named(*_REORDERING) if op.name != "__getitem__" or _picks(op)]
+        mixing = [
+            op for op in mixing if now.batch_ids.isdisjoint(map(id, op.inputs[1:]))
+        ]  # an order comes with the batch
         mixed = {id(out): op for op in mixing for out in op.outputs}
-        found = [
+        losses = [
             loss
             for loss in now.losses
             if any(_is_shuffled(loss.target, label) for label in labels)
             and not mixed.keys().isdisjoint(record.ancestors(loss.target))
             and mixed.keys().isdisjoint(record.ancestors(loss.prediction))
         ]
-        if not found:
+        if not losses:
             return None
-    place = mixed.get(id(found[0].target), found[0].op).place
-    message = f"{found[0].op.name} compares the predictions with the labels of other samples: they are in another order"
+    place = mixed.get(id(losses[0].target), losses[0].op).place
+    name = losses[0].op.name
+    message = f"{name} compares the predictions with the labels of other samples: they are in another order"
     return Finding(LOSS_NOT_DECREASING, place, message, "# predictions and labels in one order")
 
 
@@ -81,5 +84,5 @@ def _is_shuffled(target: Tensor, label: Tensor) -> bool:
 
 
 def _picks(op: Op) -> bool:
-    """Whether an index is a tensor of places, and no slice."""
+    """Whether an index is a tensor, not a slice."""
     return any(leaf.dim() > 0 for leaf in tensors(op.argument(1, "index")))

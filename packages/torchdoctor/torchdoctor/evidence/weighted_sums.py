@@ -1,4 +1,4 @@
-"""Weighted sums in a recorded step: from weights to where their products with values are summed."""
+"""Follows weights in a recorded step to the sums of their products with values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _FAILURES = (RuntimeError, IndexError, TypeError, ValueError)  # of a call that 
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """The calls from weights to their sum.
+    """The chain of calls from weights to their sum.
 
     Args:
         path: calls, each with the tensor on the way that it takes and the one that it makes; those that mask weights or
@@ -32,10 +32,10 @@ class WeightedSum:
     values: tuple[Tensor, ...] = ()
 
     def of_ones(self, weights: Tensor) -> Tensor | None:
-        """The sum where these are the weights, and all values are 1; None where the calls cannot be repeated."""
+        """The sum for these weights with all values 1; None if the calls cannot be repeated."""
         result = weights.detach().float().clone()  # some calls change it
-        for op, taken, made in self.path:
-            number = next(number for number, out in enumerate(op.outputs) if out is made)
+        for op, taken, output in self.path:
+            number = next(number for number, out in enumerate(op.outputs) if out is output)
             replaced = {id(leaf): torch.ones_like(leaf, dtype=torch.float) for leaf in self.values}
             try:
                 result = tensors(op.again(replaced | {id(taken): result}))[number]
@@ -45,37 +45,37 @@ class WeightedSum:
 
 
 def weighted_sums(record: Record, weights: Tensor) -> Iterator[WeightedSum]:
-    """The sums that weights end in; no call is looked at twice."""
+    """The sums that the weights lead to; each call is visited once."""
     todo, known = [(weights, WeightedSum(()))], set()
     while todo:
         tensor, way = todo.pop()
         for op in record.takers(tensor):
-            steps = _continued(op, tensor, way) if op not in known else []
+            steps = _next_sums(op, tensor, way) if op not in known else []
             known.add(op)
-            for made, longer in steps:
+            for output, longer in steps:
                 if op.name in ("sum", *PRODUCTS):
                     yield longer
-                elif made is tensor:  # some calls return the very tensor that they get, perhaps changed
+                elif output is tensor:  # some calls return the very tensor that they get, perhaps changed
                     way = longer
                 else:
-                    todo.append((made, longer))
+                    todo.append((output, longer))
 
 
-def _continued(op: Op, tensor: Tensor, way: WeightedSum) -> list[tuple[Tensor, WeightedSum]]:
-    """What a call makes of weights, or of their products with values, and the way there; nothing if that is unclear."""
+def _next_sums(op: Op, tensor: Tensor, way: WeightedSum) -> list[tuple[Tensor, WeightedSum]]:
+    """The outputs of a call on weights or their products, each with its chain of calls; empty if unclear."""
     others = tuple(leaf for leaf in op.inputs if leaf is not tensor)
     is_mask = op.name in SAME_SHAPE or (op.name in TIMES and all(map(is_binary, others)))
-    if is_mask and all(made.shape == tensor.shape for made in op.outputs):
-        return [(made, way) for made in op.outputs]
+    if is_mask and all(output.shape == tensor.shape for output in op.outputs):
+        return [(output, way) for output in op.outputs]
     if op.name == "sum" or (op.name in _SHAPES and op.inputs[0] is tensor):
         values = way.values
     elif op.name in (*PRODUCTS, *TIMES) and others and not way.values:
         values = others
     else:
         return []
-    return [(made, WeightedSum((*way.path, (op, tensor, made)), values)) for made in op.outputs]
+    return [(output, WeightedSum((*way.path, (op, tensor, output)), values)) for output in op.outputs]
 
 
 def is_binary(values: Tensor) -> bool:
-    """Whether all values are 0 or 1, as those of a mask."""
+    """Whether all values are 0 or 1, as in a mask."""
     return bool(((values == 0) | (values == 1)).all())

@@ -30,9 +30,9 @@ def render(report: Report, form: str, title: str, writes_tests: bool = True, sho
     """
     if form == "json":
         shown = {name: getattr(report, name) for name in ("findings", "checked", "notes", "looked_for", "advice")}
-        told = {"title": title, "overview": report.overview, "verdict": verdict(report), **shown}
+        header = {"title": title, "overview": report.overview, "verdict": verdict(report), **shown}
         tests = [test._asdict() for test in propose(report)]
-        return json.dumps({**told, "tests": tests, "seconds": round(report.seconds, 2)}, indent=1)
+        return json.dumps({**header, "tests": tests, "seconds": round(report.seconds, 2)}, indent=1)
     if form == "sarif":
         return sarif.as_text(report, title)
     if form == "markdown":
@@ -51,8 +51,8 @@ def summary(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """What follows from the findings, in a sentence."""
-    left = [item for item in report.findings if item.get("trial") != APPLIED]
-    critical, warnings = (sum(item["severity"] == name for item in left) for name in ("critical", "warning"))
+    remaining = [item for item in report.findings if item.get("trial") != APPLIED]
+    critical, warnings = (sum(item["severity"] == name for item in remaining) for name in ("critical", "warning"))
     if critical:
         return f"Do not trust its results before the critical {'issue is' if critical == 1 else 'issues are'} repaired."
     if warnings:
@@ -63,19 +63,19 @@ def verdict(report: Report) -> str:
 
 def _sections(report: Report) -> dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]]:
     """Findings, and the advice on the source, by section."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+    findings: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
     for item in report.findings:
         is_critical = item["severity"] == "critical"
-        found["Critical issues" if is_critical else all_defects()[item["id"]].section].append(item)
+        findings["Critical issues" if is_critical else all_defects()[item["id"]].section].append(item)
     advice = {name: [item for item in report.advice if item["section"] == name] for name in SECTIONS}
-    sections = {name: (found[name], list(practices.lines_of(advice[name], _relative))) for name in SECTIONS}
+    sections = {name: (findings[name], list(practices.lines_of(advice[name], _relative))) for name in SECTIONS}
     return {name: both for name, both in sections.items() if any(both)}
 
 
 def _right(report: Report, shows_all: bool) -> list[str]:
     """The checks that passed, those that matter most first."""
-    left = 0 if shows_all else len(report.checked) - _MOST_RIGHT
-    return report.checked if left <= 0 else [*report.checked[:_MOST_RIGHT], f"and {left} more, which --all shows"]
+    rest = 0 if shows_all else len(report.checked) - _MOST_RIGHT
+    return report.checked if rest <= 0 else [*report.checked[:_MOST_RIGHT], f"and {rest} more, which --all shows"]
 
 
 def _where(item: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Runs a program: in a copy of the process, until its first step, and again as a probe asks."""
+"""Runs a program in forked processes: up to its first training step, and again as a probe requires."""

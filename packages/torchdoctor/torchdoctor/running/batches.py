@@ -1,4 +1,4 @@
-"""How many samples a batch has, the first of them, and whether a step changes it, whatever it is made of."""
+"""Batches of any structure: their size, their first samples, and whether a step modifies them."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -13,13 +13,13 @@ from torchdoctor.running.record import tensors
 
 
 def num_samples(batch: Any) -> int | None:
-    """B, if every tensor of the batch has it as its first dimension, and can be cut there: a sparse one cannot."""
+    """The batch size B, if it is the first dimension of every tensor, and none is sparse."""
     sizes = {len(leaf) if leaf.dim() and leaf.layout == torch.strided else None for leaf in tensors(batch)}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def first(batch: Any, number: int) -> Any:
-    """The first samples of a batch; None if it has no more than these, or does not show which its samples are.
+def first_samples(batch: Any, number: int) -> Any:
+    """The first samples of a batch; None if it has no more than these, or its batch dimension is unclear.
 
     Every tensor must have B samples, except for those inside a list of B things: boxes of images, say.
 
@@ -38,7 +38,7 @@ def first(batch: Any, number: int) -> Any:
 
 
 def first_positions(batch: Any, number: int) -> Any:
-    """The first positions of a batch of tokens (B, T); None if there are no more, or other tensors beside them."""
+    """The first positions of a batch of tokens (B, T); None if it is not longer, or holds tensors of other lengths."""
     lengths = {leaf.shape[1] for leaf in tensors(batch) if leaf.dim() > 1}
     has_tokens = any(leaf.dim() == 2 and not leaf.is_floating_point() for leaf in tensors(batch))
     if not has_tokens or len(lengths) != 1 or max(lengths) <= number:
@@ -46,8 +46,8 @@ def first_positions(batch: Any, number: int) -> Any:
     return pytree.tree_map_only(Tensor, lambda leaf: leaf[:, :number] if leaf.dim() > 1 else leaf, batch)
 
 
-def padded(batch: Any) -> Any:
-    """The batch with packed sequences as tensors, a row a sample."""
+def unpack_sequences(batch: Any) -> Any:
+    """The batch with packed sequences as padded tensors, one row a sample."""
     return pytree.tree_map_only(
         PackedSequence,
         lambda leaf: pad_packed_sequence(leaf, batch_first=True)[0],
@@ -62,7 +62,7 @@ def _nodes(thing: Any) -> list[Any]:
 
 
 def _parts(thing: Any) -> tuple[list[Any], Any]:
-    """What a thing holds directly, and how it is put together again."""
+    """The direct children of a container, and a function that rebuilds it from others."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         names = [field.name for field in dataclasses.fields(thing) if field.init]
         parts = [getattr(thing, name) for name in names]
@@ -83,15 +83,15 @@ def _cut(thing: Any, length: int, number: int) -> Any:
     return together([_cut(part, length, number) for part in parts])
 
 
-def changes(batch: Any, step: Callable[[Any], Any]) -> bool:
-    """Whether a step takes entries out of its batch, replaces some, or writes into its tensors."""
-    given, spec = pytree.tree_flatten(_entries(batch))
-    copies = [leaf.clone() if isinstance(leaf, Tensor) and leaf.layout == torch.strided else None for leaf in given]
+def modifies_batch(batch: Any, step: Callable[[Any], Any]) -> bool:
+    """Whether a step removes or replaces entries of its batch, or writes into its tensors."""
+    before, spec = pytree.tree_flatten(_entries(batch))
+    copies = [leaf.clone() if isinstance(leaf, Tensor) and leaf.layout == torch.strided else None for leaf in before]
     step(batch)
-    left, spec_after = pytree.tree_flatten(_entries(batch))
+    after, spec_after = pytree.tree_flatten(_entries(batch))
     return spec != spec_after or any(
         one is not other or (copy is not None and not torch.equal(copy.nan_to_num(), other.nan_to_num()))
-        for one, other, copy in zip(given, left, copies, strict=True)
+        for one, other, copy in zip(before, after, copies, strict=True)
     )
 
 

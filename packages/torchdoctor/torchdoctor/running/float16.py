@@ -1,4 +1,4 @@
-"""Autocast to float16 as CUDA has it, on a CPU."""
+"""Emulates CUDA's autocast to float16 on a CPU."""
 
 import math
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchdoctor import source
 from torchdoctor.findings import Place
 
-LARGEST = 65504
-LEAST = 2.0**-25  # what is smaller becomes zero in float16
+MAX_FLOAT16 = 65504
+ZERO_BELOW = 2.0**-25  # what is smaller becomes zero in float16
 
 # PyTorch's documentation of autocast on CUDA
 _TYPES = {
@@ -31,8 +31,8 @@ _HALF, _SINGLE = (frozenset(names.split()) for names in _TYPES.values())
 
 
 @contextmanager
-def autocast_on_cpu() -> Iterator[list[bool]]:
-    """Pretends that autocast is on; gives whether it is still, within the user's own torch.autocast(enabled=…)."""
+def emulate_autocast() -> Iterator[list[bool]]:
+    """A context with autocast switched on; yields a stack whose last item says whether it is enabled at this point."""
     states = [True]
 
     def init(self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None) -> None:
@@ -59,8 +59,8 @@ def autocast_on_cpu() -> Iterator[list[bool]]:
         yield states
 
 
-class Half(TorchDispatchMode):
-    """Runs calls in the types that autocast to float16 would choose on CUDA.
+class EmulatedFloat16(TorchDispatchMode):
+    """Runs each call in the type that autocast to float16 would choose on CUDA.
 
     Args:
         states: whether autocast is on, as `autocast_on_cpu` gives it.
@@ -92,7 +92,7 @@ class Half(TorchDispatchMode):
             if name == "binary_cross_entropy":
                 self.probabilities.add(place)
             if "empty" not in name and _becomes_infinite(out, (args, kwargs)):
-                if any(abs(number) > LARGEST for number in _numbers((args, kwargs))):
+                if any(abs(number) > MAX_FLOAT16 for number in _numbers((args, kwargs))):
                     self.infinite = self.infinite or (place, name.strip("_"))
                 elif self.overflow is None:
                     self.overflow = place, name.strip("_"), float(exact.abs().max())
@@ -103,8 +103,8 @@ class Half(TorchDispatchMode):
         try:
             return func(*args, **kwargs)
         except RuntimeError:
-            is_large = any(LARGEST < abs(number) < math.inf for number in _numbers((args, kwargs)))
-            args, kwargs = pytree.tree_map_only(torch.dtype, _single, _cast((args, kwargs), torch.float32))
+            is_large = any(MAX_FLOAT16 < abs(number) < math.inf for number in _numbers((args, kwargs)))
+            args, kwargs = pytree.tree_map_only(torch.dtype, _without_float16, _cast((args, kwargs), torch.float32))
             out = func(*args, **kwargs)
             if is_large and place is not None and self.refused is None:
                 self.refused = place, func._schema.name.partition("::")[2]
@@ -112,12 +112,12 @@ class Half(TorchDispatchMode):
 
 
 def _becomes_infinite(out: Any, arguments: Any) -> bool:
-    """Whether a call gives ±inf in float16, where its tensors are finite."""
+    """Whether a call returns ±inf in float16 although its inputs are finite."""
     results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.dtype == torch.float16]
     if not any(bool(leaf.isinf().any()) for leaf in results):
         return False
-    given = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    return all(bool(leaf.isfinite().all()) for leaf in given)
+    inputs = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return all(bool(leaf.isfinite().all()) for leaf in inputs)
 
 
 def _numbers(arguments: Any) -> list[float]:
@@ -128,12 +128,12 @@ def _numbers(arguments: Any) -> list[float]:
     return [float(number) for number in (*numbers, *scalars)]
 
 
-def _single(kind: torch.dtype) -> torch.dtype:
+def _without_float16(kind: torch.dtype) -> torch.dtype:
     return torch.float32 if kind == torch.float16 else kind
 
 
 def _cast(tree: Any, kind: torch.dtype) -> Any:
-    """Floating tensors in another type, unless they are in double precision."""
+    """Casts floating-point tensors to another type, except those in double precision."""
 
     def cast(leaf: Tensor) -> Tensor:
         return leaf.to(kind) if leaf.is_floating_point() and leaf.dtype != torch.float64 else leaf

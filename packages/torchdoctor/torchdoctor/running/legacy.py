@@ -1,4 +1,4 @@
-"""The former name of Lightning's package: most public modules import `pytorch_lightning`."""
+"""Supports Lightning's former package name, `pytorch_lightning`, which most public modules import."""
 
 import sys
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ FORMER, PRESENT = "pytorch_lightning", "lightning.pytorch"
 
 
 class _Legacy(MetaPathFinder, Loader):
-    """Imports the modules of the present name under the former one, whose classes the Trainer would refuse."""
+    """An import hook that maps the former name to today's modules; the Trainer refuses the former classes."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name.partition(".")[0] == FORMER else None

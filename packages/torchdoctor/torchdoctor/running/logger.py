@@ -1,4 +1,4 @@
-"""The logger of a training under review: it accepts everything and keeps nothing."""
+"""A logger for reviewed trainings that accepts every call and stores nothing."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 
 
 class _Anything:
-    """What a logging library could return: every attribute of it can be called, entered and iterated over."""
+    """A stand-in for any object of a logging library: attributes, calls, `with` and iteration all work."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -34,7 +34,7 @@ class _Anything:
 
 
 class AcceptingLogger(DummyLogger):
-    """A logger with the methods of all libraries, as `watch`, `log_image` and its experiment's `add_image`.
+    """A logger that has every method of the known libraries, such as `watch`, `log_image` and `experiment.add_image`.
 
     Args:
         folder: where modules put files beside their logs.
@@ -61,7 +61,7 @@ class AcceptingLogger(DummyLogger):
 
 
 def make_folders_below(folder: str) -> None:
-    """From now on, opening a file below this folder makes its subfolders, as scripts do before they train."""
+    """Creates missing subfolders whenever a file below this folder is opened."""
 
     def see(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str) and args[0].startswith(folder + os.sep):

@@ -1,4 +1,4 @@
-"""Which calls of torch in a recorded step are its losses: what is predicted, what it is compared with."""
+"""Finds the torch losses in a recorded step, with their predictions and targets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,31 +49,31 @@ class Loss:
         """K of a loss over classes."""
         return self.prediction.shape[1 if self.prediction.dim() > 1 else 0]
 
-    def kept(self, labels: Tensor) -> Tensor:
-        """Those of some class indices that the loss does not ignore."""
+    def not_ignored(self, labels: Tensor) -> Tensor:
+        """The class indices among these that differ from `ignore_index`."""
         return labels[labels != self.op.argument(4, "ignore_index", -100)]
 
 
 def losses(record: Record) -> list[Loss]:
     """The losses of torch.nn.functional in a recorded step, in order, however they were called."""
     kinds = {name: kind for kind, names in _KINDS.items() for name in names}
-    found = []
+    recorded = []
     for op in record.named(*kinds):
         prediction, target = op.argument(0, "input"), op.argument(1, "target")
         if isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad:
-            found.append(Loss(op, kinds[op.name], prediction, target))
-    return found
+            recorded.append(Loss(op, kinds[op.name], prediction, target))
+    return recorded
 
 
 @contextmanager
-def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Values and their log-likelihoods, as distributions of torch's are asked for them while the context lasts."""
-    found: list[tuple[Tensor, Tensor]] = []
+def record_log_probs() -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Records each value and log-likelihood that torch distributions compute in this context."""
+    log_probs: list[tuple[Tensor, Tensor]] = []
 
     def noting(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def log_prob(self: Any, value: Tensor) -> Tensor:
             out = original(self, value)
-            found.append((value, out))
+            log_probs.append((value, out))
             return out
 
         return log_prob
@@ -82,4 +82,4 @@ def likelihoods() -> Iterator[list[tuple[Tensor, Tensor]]]:
         for kind in vars(distributions).values():
             if isinstance(kind, type) and "log_prob" in vars(kind):
                 stack.enter_context(mock.patch.object(kind, "log_prob", noting(vars(kind)["log_prob"])))
-        yield found
+        yield log_probs

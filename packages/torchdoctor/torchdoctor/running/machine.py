@@ -1,4 +1,4 @@
-"""The machine that the review runs on."""
+"""Cores and load of this machine."""
 
 import os
 
@@ -6,10 +6,10 @@ _MOST = 3.0  # times
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def crowding() -> float:
-    """How many times as long everything takes as on an idle machine: processes for each core in the last minute."""
+def load_factor() -> float:
+    """The slowdown by other processes: the load of the last minute per core, from 1 to 3."""
     return min(_MOST, max(1.0, os.getloadavg()[0] / num_cores()))

@@ -1,4 +1,4 @@
-"""Begins the training that is looked at, and leaves it at the first batch of an epoch."""
+"""Starts the training under review with Lightning's Trainer and stops at the first batch of an epoch."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,12 +15,12 @@ from torchdoctor.running.record import tensors
 from torchdoctor.running.rehearsal import rehearse, trainer
 from torchdoctor.running.shortening import shorten
 from torchdoctor.running.subject import NUM_TRAIN, NUM_VAL, Subject
-from torchdoctor.running.transfer import arrive, batches_of
+from torchdoctor.running.transfer import apply_transfer_hooks, batches_of
 from torchdoctor.running.unchanged import log_nothing, unchanged
 
 
-class _Enough(BaseException):
-    """Ends the training that the review was part of."""
+class _StopTraining(BaseException):
+    """Ends the training once the review has finished."""
 
 
 def open_subject(
@@ -29,7 +29,7 @@ def open_subject(
     settings: dict[str, Any],
     look: Callable[[Subject], None],
 ) -> None:
-    """Begins a training with Lightning's Trainer, shows it to `look` at its first batch, and leaves.
+    """Starts a training with Lightning's Trainer, calls `look` at its first batch and stops.
 
     Raises:
         Exception: whatever the program raises on its way there.
@@ -37,21 +37,21 @@ def open_subject(
     begin = _AtFirstBatch(look, settings)
     try:
         trainer(settings, callbacks=[begin]).fit(model, datamodule=data)
-    except _Enough:
+    except _StopTraining:
         return
     if not begin.began:
         raise ValueError("the training loader has no batch")
 
 
-def look_later(begun: Subject, look: Callable[[Subject], None]) -> None:
-    """Goes on with a training that has begun, and shows it to `look` at the first batch of its second epoch.
+def look_in_second_epoch(begun: Subject, look: Callable[[Subject], None]) -> None:
+    """Continues a started training and calls `look` at the first batch of its second epoch.
 
     Raises:
         Exception: whatever the program raises on its way there.
     """
     later = _AtFirstBatch(look, begun.settings, epoch=1)
     later.unset = begun.unset
-    with suppress(_Enough):
+    with suppress(_StopTraining):
         rehearse(begun, [lambda _: later])
 
 
@@ -81,40 +81,42 @@ class _AtFirstBatch(pl.Callback):
         log_nothing(pl_module)
         subject = Subject(pl_module, trainer, [], [], self.settings)
         items = islice(batches_of(trainer.train_dataloader), NUM_TRAIN)
-        subject.batches = [arrive(trainer, _unshared(item)) for item in items]
+        subject.batches = [apply_transfer_hooks(trainer, _in_own_memory(item)) for item in items]
         for loader in subject.loaders("val")[:1]:
-            subject.val_batches = [subject.arrived(_unshared(item)) for item in islice(iter(loader), NUM_VAL)]
+            subject.val_batches = [subject.transferred(_in_own_memory(item)) for item in islice(iter(loader), NUM_VAL)]
         subject.unset = [(module, name) for module, name in self.unset if isinstance(vars(module).get(name), Tensor)]
-        _give_shapes(subject)
-        _keep_what_validation_makes(subject)
+        _materialize_lazy_layers(subject)
+        _keep_validation_attributes(subject)
         shorten(subject)
         self.look(subject)
-        raise _Enough
+        raise _StopTraining
 
 
-def _unshared(batch: Any) -> Any:
-    """A batch in this process' own memory: what workers of a loader put into shared memory, its copies would change."""
+def _in_own_memory(batch: Any) -> Any:
+    """Copies a batch out of the shared memory of loader workers, which forked processes would overwrite."""
     is_shared = any(leaf.layout == torch.strided and leaf.is_shared() for leaf in tensors(batch))
     return deepcopy(batch) if is_shared else batch
 
 
-def _give_shapes(subject: Subject) -> None:
-    """Runs a step without gradients if layers still wait for their first input to tell their shapes."""
+def _materialize_lazy_layers(subject: Subject) -> None:
+    """Runs a step without gradients if there are lazy layers, which take their shapes from the first input."""
     if any(map(is_lazy, subject.model.parameters())):
         with subject.not_trained(), torch.no_grad():
             subject.train(subject.batches[0])
 
 
-def _keep_what_validation_makes(subject: Subject) -> None:
-    """Gives the model what its validation epochs begin with, such as a list of outputs or a bank of features."""
-    model, before, made = subject.model, dict(vars(subject.model)), dict[str, Any]()
+def _keep_validation_attributes(subject: Subject) -> None:
+    """Keeps the attributes that a validation epoch creates, such as a list of outputs or a bank of features."""
+    model, before, new_attributes = subject.model, dict(vars(subject.model)), dict[str, Any]()
     with suppress(Exception), subject.evaluating(), unchanged(model):  # an error in a hook is the rehearsal's to tell
         model.on_validation_start()
         model.on_validation_epoch_start()
         now = vars(model).items()
-        made.update((name, value) for name, value in now if name not in before or _is_another(value, before[name]))
-    vars(model).update(made)
+        new_attributes.update(
+            (name, value) for name, value in now if name not in before or _is_replaced(value, before[name])
+        )
+    vars(model).update(new_attributes)
 
 
-def _is_another(value: Any, before: Any) -> bool:
+def _is_replaced(value: Any, before: Any) -> bool:
     return isinstance(value, Tensor | list | dict) and value is not before

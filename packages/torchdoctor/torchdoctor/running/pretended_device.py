@@ -1,4 +1,4 @@
-"""A pretended accelerator: tensors that say they are elsewhere and hold real values on the CPU.
+"""A pretended accelerator: tensors that report another device and hold their values on the CPU.
 
 Their device is called "meta", which every build of PyTorch knows, so that `.to(…)`, `self.device`, factories and
 Lightning's transfer work as with a real one, and so do `.item()`, control flow and backward. And the CPU in place of a
@@ -23,7 +23,7 @@ from torchdoctor.findings import Place
 from torchdoctor.running.record import RECURRENT, tensors
 from torchdoctor.source import callers, calls, classes_in, definition, is_user, tree
 
-FAR = torch.device("meta")
+PRETENDED = torch.device("meta")
 _CPU = torch.device("cpu")
 _OF_TENSOR = torch.device("cpu", 0)  # where a tensor is, which is no choice of the program's
 
@@ -38,27 +38,27 @@ NUMPY, PACKING = "NumPy", "pack_padded_sequence"  # take no tensors of CUDA, as 
 _readers: list[Callable[[str], None]] = []  # called when one of them gets a tensor elsewhere
 
 
-class FarTensor(Tensor):
-    """A tensor elsewhere; `near` holds its values."""
+class PretendedTensor(Tensor):
+    """A tensor on the pretended device; `cpu_values` holds its values."""
 
     __module__ = "torch"  # by whose name libraries such as wandb tell a tensor
-    near: Tensor
+    cpu_values: Tensor
     is_cuda = True  # what programs ask before they send something along
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore[reportAssignmentType]  # as torch's subclasses do
 
     @staticmethod
-    def __new__(cls: type["FarTensor"], near: Tensor) -> "FarTensor":
-        made = Tensor._make_wrapper_subclass(
+    def __new__(cls: type["PretendedTensor"], cpu_values: Tensor) -> "PretendedTensor":
+        tensor = Tensor._make_wrapper_subclass(
             cls,
-            near.shape,
-            strides=near.stride(),
-            storage_offset=near.storage_offset(),
-            dtype=near.dtype,
-            device=FAR,
-            requires_grad=near.requires_grad,
+            cpu_values.shape,
+            strides=cpu_values.stride(),
+            storage_offset=cpu_values.storage_offset(),
+            dtype=cpu_values.dtype,
+            device=PRETENDED,
+            requires_grad=cpu_values.requires_grad,
         )
-        made.near = near.detach()
-        return made
+        tensor.cpu_values = cpu_values.detach()
+        return tensor
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,138 +67,142 @@ class FarTensor(Tensor):
     def numpy(self, *args: Any, **kwargs: Any) -> Any:
         for read in _readers:
             read(NUMPY)
-        return self.near.numpy()
+        return self.cpu_values.numpy()
 
     def tolist(self) -> Any:
-        return self.near.tolist()
+        return self.cpu_values.tolist()
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         for read in _readers:
             read(NUMPY)
-        return self.near.__array__(*args, **kwargs)
+        return self.cpu_values.__array__(*args, **kwargs)
 
     def __repr__(self, *args: Any, **kwargs: Any) -> str:
-        return repr(self.near)
+        return repr(self.cpu_values)
 
     def __format__(self, spec: str) -> str:
-        return format(self.near, spec)
+        return format(self.cpu_values, spec)
 
-    def __deepcopy__(self, memo: Any) -> "FarTensor":
-        copied: Any = FarTensor(self.near.clone())
+    def __deepcopy__(self, memo: Any) -> "PretendedTensor":
+        copied: Any = PretendedTensor(self.cpu_values.clone())
         is_weight = isinstance(self, nn.Parameter)
         copied = nn.Parameter(copied, self.requires_grad) if is_weight else copied.requires_grad_(self.requires_grad)
         return memo.setdefault(id(self), copied)
 
 
-Meeting = Callable[[str, list[Tensor]], None]
-Made = Callable[[Tensor, Any], None]
+OnMixedDevices = Callable[[str, list[Tensor]], None]
+OnCreated = Callable[[Tensor, Any], None]
 
 
-def _run(func: Any, args: Any, kwargs: dict[str, Any], meeting: Meeting) -> Any:
+def _run(func: Any, args: Any, kwargs: dict[str, Any], on_mixed: OnMixedDevices) -> Any:
     name = func._schema.name.partition("::")[2]
     device = kwargs.get("device")
     leaves = tensors((args, kwargs))
-    here = [leaf for leaf in leaves if not isinstance(leaf, FarTensor) and leaf.device.type == "cpu"]
-    away = any(isinstance(leaf, FarTensor) for leaf in leaves)
+    here = [leaf for leaf in leaves if not isinstance(leaf, PretendedTensor) and leaf.device.type == "cpu"]
+    away = any(isinstance(leaf, PretendedTensor) for leaf in leaves)
     if away and here and name not in _COPIES + _PACKING + RECURRENT:
         strangers = [leaf for leaf in here if leaf.dim() > 0 or (func._schema.is_mutable and leaf is args[0])]
-        if name in _INDEXING and isinstance(args[0], FarTensor):  # indices may be on the CPU, values may not
+        if name in _INDEXING and isinstance(args[0], PretendedTensor):  # indices may be on the CPU, values may not
             indices = pytree.tree_leaves(args[1])
             strangers = [leaf for leaf in strangers if not any(leaf is index for index in indices)]
         if name in _LENGTHS:
             strangers = [leaf for leaf in strangers if not any(leaf is length for length in args[2:4])]
         if strangers:
-            meeting(name, strangers)
-    for read in _readers if name == "_pack_padded_sequence" and isinstance(args[1], FarTensor) else ():
+            on_mixed(name, strangers)
+    for read in _readers if name == "_pack_padded_sequence" and isinstance(args[1], PretendedTensor) else ():
         read(PACKING)
     if device is not None:
         kwargs = kwargs | {"device": _CPU}
-    near_args, near_kwargs = pytree.tree_map_only(FarTensor, lambda leaf: leaf.near, (args, kwargs))
-    out = func(*near_args, **near_kwargs)
-    if torch.Tag.inplace_view in func.tags and isinstance(args[0], FarTensor):
+    cpu_args, cpu_kwargs = pytree.tree_map_only(PretendedTensor, lambda leaf: leaf.cpu_values, (args, kwargs))
+    out = func(*cpu_args, **cpu_kwargs)
+    if torch.Tag.inplace_view in func.tags and isinstance(args[0], PretendedTensor):
         with torch._C._DisableTorchDispatch():  # ty: its own sizes change as well
             func(*args, **kwargs)
         return args[0]
-    goes_away = torch.device(device) == FAR if device is not None else away
+    goes_away = torch.device(device) == PRETENDED if device is not None else away
     if not goes_away:
         return out
     if name in _PACKING:  # their lengths stay on the CPU
-        return FarTensor(out[0]), out[1]
-    same = {id(leaf.near): leaf for leaf in leaves if isinstance(leaf, FarTensor)} | {id(leaf): leaf for leaf in here}
-    return pytree.tree_map_only(Tensor, lambda leaf: same.get(id(leaf)) if id(leaf) in same else FarTensor(leaf), out)
+        return PretendedTensor(out[0]), out[1]
+    same = {id(leaf.cpu_values): leaf for leaf in leaves if isinstance(leaf, PretendedTensor)} | {
+        id(leaf): leaf for leaf in here
+    }
+    return pytree.tree_map_only(
+        Tensor, lambda leaf: same.get(id(leaf)) if id(leaf) in same else PretendedTensor(leaf), out
+    )
 
 
 class _Dispatch(TorchDispatchMode):
-    def __init__(self, meeting: Meeting, made: Made) -> None:
+    def __init__(self, on_mixed: OnMixedDevices, on_created: OnCreated) -> None:
         super().__init__()
-        self.meeting = meeting
-        self.made = made
+        self.on_mixed = on_mixed
+        self.on_created = on_created
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = _run(func, args, kwargs or {}, self.meeting)
+        out = _run(func, args, kwargs or {}, self.on_mixed)
         for leaf in tensors(out):
-            if not isinstance(leaf, FarTensor):
-                self.made(leaf, args)
+            if not isinstance(leaf, PretendedTensor):
+                self.on_created(leaf, args)
         return out
 
 
 _QUESTIONS: dict[Any, Callable[[Tensor], Any]] = {
-    Tensor.is_cuda.__get__: lambda tensor: isinstance(tensor, FarTensor),  # type: ignore[attr-defined]
+    Tensor.is_cuda.__get__: lambda tensor: isinstance(tensor, PretendedTensor),  # type: ignore[attr-defined]
     Tensor.device.__get__: lambda tensor: _OF_TENSOR if tensor.device == _CPU else tensor.device,
 }
 
 
 class _Functions(TorchFunctionMode):
-    """What a dispatch mode does not see: torch.tensor, which is made here and sent, and checks before any dispatch."""
+    """Handles what a dispatch mode does not see: `torch.tensor` and checks that run before any dispatch."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, on_mixed: OnMixedDevices) -> None:
         super().__init__()
-        self.meeting = meeting
+        self.on_mixed = on_mixed
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = _redirected(func, args, kwargs or {}, FAR)
-        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], FarTensor):
-            args = [args[0], _index(args[1]), *args[2:]]
+        args, kwargs = _redirected(func, args, kwargs or {}, PRETENDED)
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], PretendedTensor):
+            args = [args[0], _index_with_tensors(args[1]), *args[2:]]
         if func in _QUESTIONS:
             return _QUESTIONS[func](args[0])
         device = kwargs.get("device")
-        given = torch.device(device) if isinstance(device, str | torch.device) else None
-        if given == _CPU and _chosen_by_cuda():
-            kwargs = kwargs | {"device": FAR}
-            given = FAR
-        if func in (torch.tensor, torch.as_tensor, torch.asarray) and given == FAR:
-            if args and isinstance(args[0], FarTensor):
+        named = torch.device(device) if isinstance(device, str | torch.device) else None
+        if named == _CPU and _is_fallback_for_cuda():
+            kwargs = kwargs | {"device": PRETENDED}
+            named = PRETENDED
+        if func in (torch.tensor, torch.as_tensor, torch.asarray) and named == PRETENDED:
+            if args and isinstance(args[0], PretendedTensor):
                 return func(*args, **kwargs)
-            return func(*args, **kwargs | {"device": _CPU}).to(FAR)
-        if func is Tensor.new_tensor and isinstance(args[0], FarTensor):
+            return func(*args, **kwargs | {"device": _CPU}).to(PRETENDED)
+        if func is Tensor.new_tensor and isinstance(args[0], PretendedTensor):
             kwargs = {"dtype": args[0].dtype} | kwargs | {"device": _CPU}
-            return torch.tensor(*args[1:], **kwargs).to(given or FAR)
+            return torch.tensor(*args[1:], **kwargs).to(named or PRETENDED)
         if func is Tensor.cuda:
-            return args[0].to(FAR)
-        if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _chosen_by_cuda():
-            args = [args[0], FAR, *args[2:]]
+            return args[0].to(PRETENDED)
+        if func is Tensor.to and len(args) > 1 and str(args[1]) == "cpu" and _is_fallback_for_cuda():
+            args = [args[0], PRETENDED, *args[2:]]
         try:
             return func(*args, **kwargs)
         except RuntimeError:
             leaves = tensors((args, kwargs))
-            strangers = [leaf for leaf in leaves if not isinstance(leaf, FarTensor) and leaf.dim() > 0]
+            strangers = [leaf for leaf in leaves if not isinstance(leaf, PretendedTensor) and leaf.dim() > 0]
             if not 0 < len(strangers) < len(leaves):
                 raise
-            sent = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(FAR), (tuple(args), kwargs))
+            sent = pytree.tree_map_only(Tensor, lambda leaf: leaf.to(PRETENDED), (tuple(args), kwargs))
             out = func(*sent[0], **sent[1])  # raises again, unless it was for where they are
-            self.meeting(func.__name__, strangers)
+            self.on_mixed(func.__name__, strangers)
             return out
 
 
-def _index(index: Any) -> Any:
-    """An index whose lists are tensors: torch would make those where no mode sees it, and without values."""
+def _index_with_tensors(index: Any) -> Any:
+    """The index with its lists as tensors: torch would build those unseen by any mode, and without values."""
     is_nested = isinstance(index, list) and any(isinstance(part, slice) for part in index)
     parts = index if isinstance(index, tuple) or is_nested else (index,)
-    return tuple(torch.as_tensor(part).to(FAR) if isinstance(part, list | np.ndarray) else part for part in parts)
+    return tuple(torch.as_tensor(part).to(PRETENDED) if isinstance(part, list | np.ndarray) else part for part in parts)
 
 
 def _redirected(func: Any, args: Any, kwargs: dict[str, Any], device: torch.device) -> tuple[Any, dict[str, Any]]:
-    """The arguments of a call, with this device in place of CUDA's."""
+    """The arguments of a call with CUDA's device replaced by this one."""
 
     def sent(argument: Any) -> Any:
         named = argument if isinstance(argument, str) else argument.type if isinstance(argument, torch.device) else ""
@@ -209,8 +213,8 @@ def _redirected(func: Any, args: Any, kwargs: dict[str, Any], device: torch.devi
     return args, {name: sent(value) for name, value in kwargs.items()}
 
 
-def _chosen_by_cuda() -> bool:
-    """Whether "cpu" is only what a constant of the user's came to, on this machine without an accelerator.
+def _is_fallback_for_cuda() -> bool:
+    """Whether "cpu" is the user's fallback where CUDA is not available, as on this machine.
 
     A device that the line does not name itself may come from the file of a caller.
     """
@@ -218,55 +222,57 @@ def _chosen_by_cuda() -> bool:
     is_named = any("cpu" in place.code for place in places[:1])
     if is_named and "cuda" not in places[0].code:
         return False
-    return any(asks_for_cuda(place.file) for place in (places[:1] if is_named else places))
+    return any(checks_for_cuda(place.file) for place in (places[:1] if is_named else places))
 
 
 @cache
-def asks_for_cuda(file: str) -> bool:
-    """Whether a file has something like `"cuda" if torch.cuda.is_available() else "cpu"`."""
+def checks_for_cuda(file: str) -> bool:
+    """Whether a file calls `is_available`, as `"cuda" if torch.cuda.is_available() else "cpu"` does."""
     return any(True for _ in calls(tree(file), "is_available"))
 
 
 class _Generator(torch.Generator):
-    """torch.Generator, which asks what it is given for a device of the build's own."""
+    """A torch.Generator that accepts the pretended device and lives on the CPU."""
 
     def __new__(cls, device: Any = None) -> "_Generator":
-        near = _CPU if device is None or torch.device(device) == FAR else device
-        return super().__new__(cls, near)  # pyright: ignore[reportCallIssue]  # torch's stub knows __init__ alone
+        own = _CPU if device is None or torch.device(device) == PRETENDED else device
+        return super().__new__(cls, own)  # pyright: ignore[reportCallIssue]  # torch's stub knows __init__ alone
 
 
 @contextmanager
-def elsewhere(meeting: Meeting, made: Made, read: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-    """While it lasts, tensors can be sent to FAR.
+def pretend_device(
+    on_mixed: OnMixedDevices, on_created: OnCreated, on_read: Callable[[str], None] = lambda _: None
+) -> Iterator[None]:
+    """A context in which tensors can be sent to PRETENDED.
 
     Args:
-        meeting: called when a call gets tensors of the CPU beside others: with its name and those of the CPU. The
+        on_mixed: called when a call gets tensors of the CPU beside others: with its name and those of the CPU. The
             call then goes on as if they had been sent along.
-        made: called with every tensor that is made on the CPU, and the arguments that it is made from.
-        read: called when what takes tensors of the CPU alone, NUMPY or PACKING, gets one that is elsewhere.
+        on_created: called with every tensor that is made on the CPU, and the arguments that it is made from.
+        on_read: called when what takes tensors of the CPU alone, NUMPY or PACKING, gets one that is elsewhere.
     """
     enter = torch.autocast.__init__
 
     def autocast(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        enter(self, "cpu" if device_type == FAR.type else device_type, *args, **kwargs)
+        enter(self, "cpu" if device_type == PRETENDED.type else device_type, *args, **kwargs)
 
     generator, send, ask = torch.Generator, Tensor.cuda, torch.cuda.is_available
-    Tensor.cuda = lambda self, *_, **__: self.to(FAR)
+    Tensor.cuda = lambda self, *_, **__: self.to(PRETENDED)
     torch.cuda.is_available = lambda: is_user(_getframe(1).f_code.co_filename) or ask()
     torch.autocast.__init__ = autocast
     torch.Generator = _Generator
-    _readers.append(read)
+    _readers.append(on_read)
     overwrite = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
-        with _Dispatch(meeting, made), _Functions(meeting):
+        with _Dispatch(on_mixed, on_created), _Functions(on_mixed):
             yield
     finally:
         torch.autocast.__init__ = enter
         torch.Generator = generator
         Tensor.cuda = send
         torch.cuda.is_available = ask
-        _readers.remove(read)
+        _readers.remove(on_read)
         torch.__future__.set_overwrite_module_params_on_conversion(overwrite)
 
 
@@ -277,9 +283,9 @@ class _OnCPU(TorchFunctionMode):
 
 
 def sends_to_cuda(model: nn.Module) -> bool:
-    """Whether a file of the user's classes names CUDA's device without asking whether there is one."""
+    """Whether a file of the user's classes names CUDA without checking that it is available."""
     files = {place.file for place in map(definition, classes_in(model)) if place is not None}
-    return any(_names_cuda(file) and not asks_for_cuda(file) for file in files)
+    return any(_names_cuda(file) and not checks_for_cuda(file) for file in files)
 
 
 def _names_cuda(file: str) -> bool:
@@ -288,24 +294,24 @@ def _names_cuda(file: str) -> bool:
 
 
 @cache
-def names_cuda_at(file: str) -> tuple[Place, ...]:
-    """Lines that send something to CUDA, or make it there, and do not depend on whether there is one."""
+def unconditional_cuda_lines(file: str) -> tuple[Place, ...]:
+    """Lines that move or create tensors on CUDA without checking that it is available."""
     nodes = ast.walk(tree(file))
-    branches = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and _asks(node.test)]
+    branches = [node for node in nodes if isinstance(node, ast.If | ast.IfExp) and _tests_device(node.test)]
     asked = {id(node) for branch in branches for node in ast.walk(branch)}
     lines = {
         call.lineno
         for call in ast.walk(tree(file))
-        if isinstance(call, ast.Call) and id(call) not in asked and _is_fixed(call)
+        if isinstance(call, ast.Call) and id(call) not in asked and _names_cuda_device(call)
     }
     return tuple(Place(file, line) for line in sorted(lines))
 
 
-def _asks(test: ast.expr) -> bool:
+def _tests_device(test: ast.expr) -> bool:
     return any(word in ast.unparse(test).lower() for word in ("cuda", "gpu", "device"))
 
 
-def _is_fixed(call: ast.Call) -> bool:
+def _names_cuda_device(call: ast.Call) -> bool:
     """Whether a call is `x.cuda()`, or `x.to("cuda")`, or has `device="cuda"`."""
     owner, _, name = ast.unparse(call.func).rpartition(".")
     named = [
@@ -317,8 +323,8 @@ def _is_fixed(call: ast.Call) -> bool:
     return is_named or (name == "cuda" and bool(owner))
 
 
-def keep_on_cpu() -> None:
-    """From now on in this process, which has no CUDA, what is sent to it stays on the CPU."""
+def redirect_cuda_to_cpu() -> None:
+    """Keeps on the CPU whatever is sent to CUDA, from now on in this process."""
     _OnCPU().__enter__()
     absent: Any = torch.cuda
     for name in ("set_device", "synchronize", "reset_peak_memory_stats"):

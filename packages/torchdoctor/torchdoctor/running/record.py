@@ -1,4 +1,4 @@
-"""Every call of torch that a piece of the user's code makes, with its arguments, its result and its line."""
+"""Records every torch call of the user's code, with its arguments, result and source line."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIs
 
 @dataclass(eq=False)
 class Op:
-    """One call.
+    """One recorded call.
 
     Args:
         name: the function's last name: cross_entropy, view, item.
@@ -51,7 +51,7 @@ class Op:
 
     @property
     def place(self) -> Place | None:
-        """The innermost line of the user's."""
+        """The user's innermost source line."""
         return self.places[0] if self.places else None
 
     @cached_property
@@ -70,11 +70,11 @@ class Op:
 
     @property
     def takes_shape_alone(self) -> bool:
-        """Whether it takes no values of a tensor, as `zeros_like` does."""
+        """Whether it reads only the shape of its tensors, as `zeros_like` does."""
         return self.name.endswith("_like") or self.name.startswith("new_")
 
     def again(self, replaced: dict[int, Tensor]) -> Any:
-        """The result of the same call with other tensors in the place of some, without gradients and unrecorded.
+        """Repeats the call with some tensors replaced, without gradients and unrecorded.
 
         Args:
             replaced: the other tensors, by the identity of those whose place they take.
@@ -85,12 +85,12 @@ class Op:
 
 
 def memory(tensor: Tensor) -> int:
-    """The address of a tensor's values, which views of it share; its identity, if it has none."""
+    """The address of a tensor's storage, which its views share; its id, if it has none."""
     return tensor.data_ptr() if tensor.layout == torch.strided else id(tensor)
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Tensors in nested tuples, lists and dicts, but for those that have values only inside of `torch.func.vmap`."""
+    """The tensors in nested tuples, lists and dicts, except those of `torch.func.vmap`, which hold no values."""
     return [leaf for leaf in pytree.tree_leaves(tree) if _has_values(leaf)]
 
 
@@ -106,7 +106,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 class Record(TorchFunctionMode):
-    """A context that keeps the calls made in it, in order, in `ops`.
+    """A context that records the calls made in it, in order, in `ops`.
 
     Tensors stay alive, so that one is told from another by its identity.
     """
@@ -154,18 +154,18 @@ class Record(TorchFunctionMode):
 
     @cached_property
     def num_bytes(self) -> int:
-        """Of the tensors that the calls made, once it is complete."""
+        """The memory of all tensors that the calls returned, once the record is complete."""
         outputs = (out for op in self.ops for out in op.outputs)
         return sum(out.nbytes for out in outputs if out.layout == torch.strided)
 
     def before(self, op: Op) -> None:
-        """Called with each call before it is made; may raise in its place."""
+        """Hook that runs before each call; it may raise instead."""
 
     def after(self, op: Op) -> None:
-        """Called with each call after it is made; may put another result in the place of its own."""
+        """Hook that runs after each call; it may replace the result."""
 
     def makers(self, tensor: Tensor) -> list[Op]:
-        """The calls that made a tensor, in order: changed in place, it is made several times."""
+        """The calls that returned a tensor, in order; several where it is changed in place."""
         self.index()
         return self._makers.get(id(tensor), [])
 
@@ -175,7 +175,7 @@ class Record(TorchFunctionMode):
         return self._takers.get(id(tensor), [])
 
     def index(self) -> None:
-        """Prepares the search for makers and takers, which do so themselves otherwise."""
+        """Builds the index of makers and takers now instead of at the first search."""
         for op in self.ops[self._indexed :]:
             for out in op.outputs if op.name not in _CASTS or op.out is not op.args[0] else ():
                 self._makers.setdefault(id(out), []).append(op)
@@ -183,30 +183,30 @@ class Record(TorchFunctionMode):
                 self._takers.setdefault(id(leaf), []).append(op)
         self._indexed = len(self.ops)
 
-    def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, made: True) -> set[int]:
-        """The tensor and all that it was computed from, by identity.
+    def ancestors(self, tensor: Tensor, follow: Callable[[Op, Tensor], bool] = lambda op, output: True) -> set[int]:
+        """The ids of a tensor and of all tensors that it was computed from.
 
         Args:
             tensor: of a call in the record.
             follow: whether to go on to the inputs of a call that made a tensor.
         """
-        found, todo = {id(tensor)}, [tensor]
+        ids, todo = {id(tensor)}, [tensor]
         while todo:
-            made = todo.pop()
-            inputs = [leaf for op in self.makers(made) if follow(op, made) for leaf in op.inputs]
-            todo += [leaf for leaf in inputs if id(leaf) not in found]
-            found |= {id(leaf) for leaf in inputs}
-        return found
+            output = todo.pop()
+            inputs = [leaf for op in self.makers(output) if follow(op, output) for leaf in op.inputs]
+            todo += [leaf for leaf in inputs if id(leaf) not in ids]
+            ids |= {id(leaf) for leaf in inputs}
+        return ids
 
     def origin(self, tensor: Tensor, through: frozenset[str]) -> Tensor:
-        """The tensor at the beginning of a chain of calls of these names, each by its first argument."""
+        """The tensor at the start of a chain of calls of these names, followed by first arguments."""
         maker = self.producer(tensor)
         if maker is None or maker.name not in through or not maker.inputs or maker.inputs[0] is tensor:
             return tensor
         return self.origin(maker.inputs[0], through)
 
     def producer(self, tensor: Tensor, through: frozenset[str] = frozenset()) -> Op | None:
-        """The call that made a tensor, or the tensor at the beginning of its chain of calls of these names."""
+        """The call that made a tensor, or the tensor at the start of its chain of calls of these names."""
         if through:
             tensor = self.origin(tensor, through)
         return next(reversed(self.makers(tensor)), None)

@@ -1,4 +1,4 @@
-"""A real training of a few steps, in which callbacks of the review take notes."""
+"""Runs a short real training while callbacks observe it."""
 
 import math
 import tempfile
@@ -19,7 +19,7 @@ _MAX_EPOCHS = 1000  # of a training for which the user chose none
 
 
 class Watch(pl.Callback):
-    """Takes notes in a rehearsal.
+    """A callback that observes a rehearsal.
 
     Args:
         subject: before it begins.
@@ -33,7 +33,7 @@ Notes = TypeVar("Notes", bound=Watch)
 
 
 def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
-    """Lightning's Trainer on the CPU, with the user's settings and nothing that writes or prints."""
+    """Lightning's Trainer on the CPU with the user's settings, without output."""
     quiet = {
         "logger": AcceptingLogger(settings.get("default_root_dir") or tempfile.gettempdir()),
         "enable_checkpointing": False,
@@ -44,8 +44,8 @@ def trainer(settings: dict[str, Any], **more: Any) -> pl.Trainer:
     return pl.Trainer(**{"max_epochs": _MAX_EPOCHS, **settings, **quiet, **fixed, **more})
 
 
-def watched(subject: Subject, kind: type[Notes]) -> Notes:
-    """The notes of a rehearsal, which this runs unless it has been run with such a watch.
+def rehearsal_notes(subject: Subject, kind: type[Notes]) -> Notes:
+    """The watch of this kind after a rehearsal, which is run if none has had such a watch.
 
     Raises:
         Exception: whatever the program raises.
@@ -56,7 +56,7 @@ def watched(subject: Subject, kind: type[Notes]) -> Notes:
 
 
 def rehearse(subject: Subject, kinds: Iterable[Callable[[Subject], pl.Callback]]) -> None:
-    """Runs two epochs of a few batches with Lightning's Trainer; the model is trained from then on.
+    """Trains two short epochs with Lightning's Trainer; the model stays trained.
 
     An error may come from what is left out: the end of a validation may need all its batches, and gets them then.
 
@@ -86,7 +86,7 @@ def _validates_longer(subject: Subject) -> bool:
 
 
 def _train(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
-    """A real training of a few steps, in place of the one that the subject is at the beginning of."""
+    """Runs a training of a few steps in place of the subject's own."""
     for name in ("log", "log_dict"):
         if callable(vars(subject.model).get(name)):  # not what the user has there
             delattr(subject.model, name)
@@ -103,14 +103,14 @@ def _train(subject: Subject, watches: list[pl.Callback], num_val: int) -> None:
     }
     num_epochs = max(2, math.ceil(_STEPS / subject.trainer.num_training_batches))
     limits["max_epochs"] = max(num_epochs, subject.settings.get("max_epochs") or _MAX_EPOCHS)
-    short = trainer(subject.settings | limits, callbacks=[*watches, _End(num_epochs)], log_every_n_steps=1)
+    short = trainer(subject.settings | limits, callbacks=[*watches, _StopAfterEpochs(num_epochs)], log_every_n_steps=1)
     with mock.patch.object(pl.Trainer, "estimated_stepping_batches", subject.trainer.estimated_stepping_batches):
         short.fit(subject.model, datamodule=subject.data)
     log_nothing(subject.model)
 
 
-class _End(pl.Callback):
-    """Ends a training after so many epochs, of which warm-ups that are a share of the whole must not see."""
+class _StopAfterEpochs(pl.Callback):
+    """Stops after so many epochs without setting `max_epochs`, from which schedules derive their warm-up."""
 
     def __init__(self, num_epochs: int) -> None:
         self.num_epochs = num_epochs

@@ -1,4 +1,4 @@
-"""Runs a function in a copy of the process, so that nothing it does, crash or hang reaches the original."""
+"""Runs a function in a forked process, which may crash or hang without harm to this one."""
 
 import contextlib
 import ctypes
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its paren
 
 
 def end_with_parent() -> None:
-    """In a copy of a process: a group of its own, and on Linux it is killed when its parent ends."""
+    """In a forked process: starts a process group, and on Linux asks to be killed when the parent ends."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -37,7 +37,7 @@ class SandboxError(Exception):
 
 
 def call(function: Callable[[], Any], limit_s: float) -> Any:
-    """What the function returns, which must be JSON.
+    """Returns the function's result, which must be JSON.
 
     The process is forked: the copy holds the same model, data and random state for 20 ms, and changes to them are
     lost with it. Its output goes nowhere.
@@ -56,7 +56,7 @@ def call(function: Callable[[], Any], limit_s: float) -> Any:
 
 
 def attempt(function: Callable[[], Any], limit_s: float, otherwise: Any = None) -> Any:
-    """The same, or something else where the function does not return in time."""
+    """Like `call`, but returns a default if the function fails or takes too long."""
     try:
         return call(function, limit_s)
     except SandboxError:
@@ -64,7 +64,7 @@ def attempt(function: Callable[[], Any], limit_s: float, otherwise: Any = None) 
 
 
 def gather(functions: Sequence[Callable[[], Iterable[Any]]], limit_s: float) -> list[list[Any]]:
-    """What each of several functions yields that run at the same time, each in its own copy of the process.
+    """Runs generator functions in parallel, each in its own forked process, and returns what each yields.
 
     What a function has yielded counts: if it then raises, ends its process or takes too long, a SandboxError follows.
 
@@ -144,7 +144,7 @@ def _send(writer: int, answer: dict[str, Any]) -> None:
 
 
 def _reopen_files() -> None:
-    """Gives this copy its own place in the files that the program reads: copies share one, and read past each other."""
+    """Reopens the files that the program reads: forked processes share positions and would skip each other's data."""
     folder = "/proc/self/fd"
     for number in os.listdir(folder) if os.path.isdir(folder) else ():
         with contextlib.suppress(OSError):  # of the listing itself, and what may not be opened again
@@ -158,7 +158,7 @@ def _reopen_files() -> None:
 
 
 def describe(error: BaseException) -> str:
-    """An error and where it was raised, in a line; of a copy's copy, what that one said."""
+    """One line with an error and where it was raised; for a nested sandbox, its own message."""
     if isinstance(error, SandboxError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -167,17 +167,17 @@ def describe(error: BaseException) -> str:
 
 
 def _receive(process: int, reader: int, deadline: float) -> tuple[bytes, int | None]:
-    """What a process writes until it ends, and its status, which is None if time is up before.
+    """What a process writes until it ends, and its exit status, None if time is up first.
 
     Not until the pipe is closed: processes that it started, and that outlive it, hold the other end as well.
     """
     content, status = bytearray(), None
     while True:
-        left = deadline - time.monotonic()
-        pause = max(0.0, min(left, _POLL_S)) if status is None else 0.0
+        remaining_s = deadline - time.monotonic()
+        pause = max(0.0, min(remaining_s, _POLL_S)) if status is None else 0.0
         chunk = os.read(reader, 2**16) if select.select([reader], [], [], pause)[0] else b""
         content += chunk
-        if not chunk and (status is not None or left <= 0):
+        if not chunk and (status is not None or remaining_s <= 0):
             return bytes(content), status
         if not chunk:
             ended, code = os.waitpid(process, os.WNOHANG)

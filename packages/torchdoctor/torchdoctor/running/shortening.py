@@ -1,11 +1,11 @@
-"""Batches of fewer samples and shorter sequences where a training step takes long, so that a review ends soon."""
+"""Shrinks batches and sequences where a training step is slow."""
 
 import time
 from collections.abc import Callable
 from typing import Any
 
 from torchdoctor.running import sandbox
-from torchdoctor.running.batches import changes, first, first_positions
+from torchdoctor.running.batches import first_positions, first_samples, modifies_batch
 from torchdoctor.running.record import tensors
 from torchdoctor.running.subject import LONG_S, LONGEST_S, Subject
 
@@ -14,7 +14,7 @@ _SLOW_S, _POSITIONS = 3.0, 64  # a step that takes this long gets shorter sequen
 
 
 def shorten(subject: Subject) -> None:
-    """Keeps fewer samples of each batch where a step with all of them takes long, and shorter sequences."""
+    """Keeps fewer samples of each batch, and shorter sequences, if a full step takes long."""
     try:
         subject.seconds, subject.consumes = sandbox.call(lambda: _first_step(subject), LONGEST_S)
     except sandbox.SandboxError as error:  # if it raises, a probe will tell
@@ -23,25 +23,25 @@ def shorten(subject: Subject) -> None:
         return
     size = max([len(leaf) for leaf in tensors(subject.batches[0]) if leaf.dim()], default=0)
     number = max(_LEAST, int(size * LONG_S / subject.seconds))
-    if _cut(subject, lambda batch: first(batch, number)):
+    if _cut(subject, lambda batch: first_samples(batch, number)):
         subject.samples = number
     if subject.seconds > _SLOW_S and _cut(subject, lambda batch: first_positions(batch, _POSITIONS)):
         subject.positions = _POSITIONS
 
 
 def _first_step(subject: Subject) -> tuple[float, bool]:
-    """How long a training step computes, and whether it or a validation step changes its batch."""
+    """Times a training step, and notes whether it or a validation step modifies its batch."""
     start = time.process_time()  # other work on the machine does not count
-    consumes = changes(subject.batches[0], subject.train)
+    consumes = modifies_batch(subject.batches[0], subject.train)
     seconds = time.process_time() - start
     if subject.validates and not consumes and seconds < _SLOW_S:
         with subject.evaluating():
-            consumes = changes(subject.val_batches[0], subject.validate)
+            consumes = modifies_batch(subject.val_batches[0], subject.validate)
     return seconds, consumes
 
 
 def _cut(subject: Subject, cut: Callable[[Any], Any]) -> bool:
-    """Whether all batches can be cut so, and a step runs on them; they are then."""
+    """Cuts all batches if a step runs on the result; returns whether it did."""
     number = len(subject.batches)
     shorter = [cut(batch) for batch in (*subject.batches, *subject.val_batches)]
     is_possible = all(batch is not None for batch in shorter) and _trains_on(subject, shorter[:number][:2])
@@ -51,7 +51,7 @@ def _cut(subject: Subject, cut: Callable[[Any], Any]) -> bool:
 
 
 def _trains_on(subject: Subject, batches: list[Any]) -> bool:
-    """Whether steps run on these batches one after another: a step may keep as many samples as the loader gives."""
+    """Whether steps run on these batches in sequence: a step may keep state of the loader's batch size."""
 
     def run() -> bool:
         for number, batch in enumerate(batches):

@@ -1,4 +1,4 @@
-"""Steps as probes look at them: every call of torch, the loss, the gradients, or what the step raised."""
+"""A recorded step as probes see it: torch calls, loss, gradients, or the error that ended it."""
 
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -45,17 +45,17 @@ class Step:
 
     @cached_property
     def losses(self) -> list[Loss]:
-        """The losses of torch.nn.functional in it, in order."""
+        """Its losses of torch.nn.functional, in order."""
         return losses(self.record)
 
     @cached_property
-    def given(self) -> set[int]:
-        """Tensors of the batch, by identity."""
+    def batch_ids(self) -> set[int]:
+        """The ids of the batch's tensors."""
         return {id(leaf) for leaf in pytree.tree_leaves(self.batch) if isinstance(leaf, Tensor)}
 
     def sources(self, tensor: Tensor) -> set[int]:
-        """Tensors of the batch, by identity, that a tensor was computed from, and not from their shapes alone."""
-        return self.given & self.record.ancestors(tensor, _takes_values)
+        """The ids of the batch's tensors whose values, not only shapes, a tensor was computed from."""
+        return self.batch_ids & self.record.ancestors(tensor, _takes_values)
 
     def is_from_data(self, tensor: Tensor) -> bool:
         """Whether a tensor was computed from values of the batch."""
@@ -78,8 +78,8 @@ class Step:
             self.grads[key] = gradient
 
 
-def supervised(step: Step, loss: Loss) -> Tensor | None:
-    """Where a loss over classes moves its scores, in the shape of its target; None where that cannot be told.
+def supervised_positions(step: Step, loss: Loss) -> Tensor | None:
+    """Mask of the positions whose scores a class loss trains, in the shape of its target; None if unclear.
 
     Ignored labels, masks that multiply the loss afterwards and weights of zero all leave scores without a gradient,
     unless another loss reads them as well.
@@ -92,10 +92,10 @@ def supervised(step: Step, loss: Loss) -> Tensor | None:
     return moved & is_counted if moved.shape == loss.target.shape else None
 
 
-def _takes_values(op: Op, made: Tensor) -> bool:
+def _takes_values(op: Op, output: Tensor) -> bool:
     if op.takes_shape_alone:
         return False
-    return all(made is not item for item in op.inputs)
+    return all(output is not item for item in op.inputs)
 
 
 def is_scalar(out: Any) -> bool:

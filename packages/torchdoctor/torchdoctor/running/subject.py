@@ -1,4 +1,4 @@
-"""What is reviewed: a module and its data amid the first step of a real training, and ways of running its steps."""
+"""The program under review, stopped at the first step of a real training, and methods to run its steps."""
 
 import inspect
 import random
@@ -20,12 +20,12 @@ from torch.utils.data import DataLoader
 
 from torchdoctor import source
 from torchdoctor.running import sandbox
-from torchdoctor.running.batches import first, first_positions
-from torchdoctor.running.losses import likelihoods
+from torchdoctor.running.batches import first_positions, first_samples
+from torchdoctor.running.losses import record_log_probs
 from torchdoctor.running.record import Record
 from torchdoctor.running.steps import Step
-from torchdoctor.running.transfer import arrive
-from torchdoctor.running.unchanged import modes_kept, unchanged
+from torchdoctor.running.transfer import apply_transfer_hooks
+from torchdoctor.running.unchanged import modes_restored, unchanged
 
 NUM_TRAIN, NUM_VAL = 8, 3  # batches that the probes look at
 LONG_S, LONGEST_S = 0.25, 10.0  # a step that takes longer is slow; one that takes so long is ended
@@ -58,7 +58,7 @@ class Replay(pl.LightningModule):
         raise NotImplementedError
 
     def optimize(self, batch: Any, index: int, note: Callable[[Tensor], None]) -> None:
-        """Runs a step as the script does, with all that it does to gradients; `note` gets each of its losses."""
+        """Runs a step with the script's own optimizers and changes to gradients; `note` gets each loss."""
         raise NotImplementedError
 
     def ending_backwards(self) -> Any:
@@ -68,7 +68,7 @@ class Replay(pl.LightningModule):
 
 @dataclass
 class Subject:
-    """A training that has just begun: nothing is optimised yet, the first batch is about to be.
+    """A training at its first batch, before any optimizer step.
 
     Args:
         model: in training mode, on the CPU, attached to the trainer.
@@ -108,11 +108,11 @@ class Subject:
         return getattr(self.trainer, "datamodule", None)
 
     def loaders(self, kind: str) -> list[DataLoader]:
-        """Loaders of a kind (train, val, test), built by the user's method, as far as they are torch's."""
+        """The torch DataLoaders of a kind (train, val, test) that the user's method builds."""
         for owner in (self.data, self.model):
             if owner is not None and is_overridden(name := f"{kind}_dataloader", owner):
-                made = _test_loaders(owner) if kind == "test" else getattr(owner, name)()
-                return [loader for loader in pytree.tree_leaves(made) if isinstance(loader, DataLoader)]
+                loaders = _test_loaders(owner) if kind == "test" else getattr(owner, name)()
+                return [loader for loader in pytree.tree_leaves(loaders) if isinstance(loader, DataLoader)]
         return []
 
     def train(self, batch: Any, index: int = 0) -> Tensor | None:
@@ -124,11 +124,11 @@ class Subject:
         return _call(self.model.validation_step, self.fresh(batch), index)
 
     def fresh(self, batch: Any) -> Any:
-        """A batch that a step may change."""
+        """A copy of the batch, if steps modify theirs."""
         return deepcopy(batch) if self.consumes else batch
 
     def step(self, number: int = 0, training: bool = True) -> Step:
-        """The step on a training or validation batch, recorded once.
+        """The recorded step on a training or validation batch; it is run once.
 
         Raises:
             Exception: whatever the step raises.
@@ -136,7 +136,7 @@ class Subject:
         return self.attempt(number, training).checked()
 
     def attempt(self, number: int = 0, training: bool = True) -> Step:
-        """The same, of which `error` says what it raised."""
+        """Like `step`, but an exception is kept in `error`."""
         if (number, training) in self._steps:
             return self._steps[number, training]
         batch = (self.batches if training else self.val_batches)[number]
@@ -172,7 +172,7 @@ class Subject:
         return (self.step(number) for number in range(len(self.batches[:most])))
 
     def record(self, batch: Any, training: bool = True, index: int = 0) -> Step:
-        """A step on any batch with all its calls of torch, until it ends or raises; its random numbers are the same."""
+        """Records a step on any batch, with a fixed seed, until it ends or raises."""
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
         batch, loss, error = self.fresh(batch), None, None
@@ -187,12 +187,17 @@ class Subject:
         return Step(batch, record, loss, error)
 
     def backward(self, batch: Any) -> Step:
-        """A training step on any batch and the backward pass of its loss, also where the module would run that itself.
+        """Records a training step and its backward pass, also for manual optimization.
 
         Raises:
             Exception: whatever the step raises.
         """
-        with self.dense_gradients(), likelihoods() as values, self.ending_backwards(), self.not_trained() as losses:
+        with (
+            self.dense_gradients(),
+            record_log_probs() as values,
+            self.ending_backwards(),
+            self.not_trained() as losses,
+        ):
             step = self.record(batch)
         if losses:  # what comes after them may need gradients, as the norm that an optimizer takes does
             step.error = None
@@ -206,26 +211,26 @@ class Subject:
         return step
 
     def forget_steps(self) -> None:
-        """Steps will be recorded anew, and what steps gathered in lists of the modules is gone: weights will change."""
+        """Drops recorded steps and what they gathered in lists of the modules, as weights are about to change."""
         self._steps.clear()
         for outputs, contents in self._lists:  # gathered outside of an epoch, or by a step that failed
             outputs[:] = contents
 
     def shortened(self, batch: Any) -> Any:
-        """Another batch, cut as those of the subject are, where it can be."""
-        for cut, number in ((first, self.samples), (first_positions, self.positions)):
+        """Shortens a batch as those of the subject were, if possible."""
+        for cut, number in ((first_samples, self.samples), (first_positions, self.positions)):
             shorter = cut(batch, number) if number is not None else None
             batch = batch if shorter is None else shorter
         return batch
 
     @property
     def limits(self) -> list[str]:
-        """What the review left out of each step, as notes."""
+        """Notes on how the review shortened the steps."""
         takes = f"a whole step takes {self.seconds:.1f} s" if self.seconds < LONGEST_S else "a whole step takes long"
         parts = [(self.samples, "samples of a batch"), (self.positions, "positions of a sequence")]
         return [f"all but the first {number} {name}: {takes}" for number, name in parts if number is not None]
 
-    def takes(self, batch: Any, training: bool = True) -> bool:
+    def accepts(self, batch: Any, training: bool = True) -> bool:
         """Whether a step runs on this batch: some need a certain number of samples."""
         step = self.train if training else self.validate
         return sandbox.attempt(lambda: [step(batch)] != [], LONGEST_S, False)  # its results may not leave the copy
@@ -247,12 +252,12 @@ class Subject:
 
     @property
     def validates(self) -> bool:
-        """Whether there are validation batches and a step for them."""
+        """Whether there are validation batches and a validation step."""
         return bool(self.val_batches) and type(self.model).validation_step is not pl.LightningModule.validation_step
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Leaves the model's weights, buffers, attributes and modes, and torch's random state, as they were."""
+        """A context that restores weights, buffers, attributes, modes and torch's random state."""
         state = torch.get_rng_state()
         try:
             with unchanged(self.model):
@@ -276,7 +281,7 @@ class Subject:
 
     @contextmanager
     def not_optimized(self) -> Iterator[None]:
-        """Steps that optimise by themselves change no weight and no rate: the optimizers only call the closure."""
+        """A context in which optimizers only call their closure: manual optimization changes no weights."""
 
         def idle(closure: Any = None, *_: Any, **__: Any) -> Any:
             return closure() if callable(closure) else None
@@ -292,26 +297,26 @@ class Subject:
 
     @contextmanager
     def not_trained(self) -> Iterator[list[Tensor]]:
-        """Steps that go backwards by themselves do not, and change no weight; their losses are gathered."""
+        """A context in which manual backward passes are skipped and their losses collected; no weight changes."""
         losses: list[Tensor] = []
         self.model.zero_grad()  # an optimizer's step inside the training step leaves weights without gradients alone
         note = mock.patch.object(self.model, "manual_backward", lambda loss, *_, **__: losses.append(loss))
         with note, self.not_optimized():
             yield losses
 
-    def arrived(self, batch: Any) -> Any:
-        """A validation batch after the hooks on its way to the device, which may ask whether this is training."""
+    def transferred(self, batch: Any) -> Any:
+        """Applies the transfer hooks to a validation batch, with the trainer in validation."""
         stage, self.trainer.validating = self.trainer.state.stage, True
         try:
             with self.evaluating():
-                return arrive(self.trainer, batch)
+                return apply_transfer_hooks(self.trainer, batch)
         finally:
             self.trainer.state.stage = stage
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Modules in evaluation mode, by the user's own hook if there is one, without gradients."""
-        with modes_kept([*self.model.modules(), *(self.script.others if self.script else ())]):
+        """A context in evaluation mode, set by the user's hook if there is one, without gradients."""
+        with modes_restored([*self.model.modules(), *(self.script.others if self.script else ())]):
             self.model.on_validation_model_eval()
             try:
                 with torch.no_grad():
@@ -338,5 +343,5 @@ def _call(step: Callable[..., Any], batch: Any, index: int) -> Any:
 
 
 def _loss(output: Any) -> Tensor | None:
-    found = output.get("loss") if isinstance(output, dict) else output
-    return found if isinstance(found, Tensor) else None
+    loss = output.get("loss") if isinstance(output, dict) else output
+    return loss if isinstance(loss, Tensor) else None

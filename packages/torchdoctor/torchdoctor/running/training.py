@@ -37,7 +37,7 @@ def trained_weights(subject: Subject) -> set[int]:
 
 
 def rate_for_factor(schedule: Any) -> str:
-    """What is wrong with a LambdaLR whose function returns the rate in place of a factor of it; "" if nothing is.
+    """Describes a LambdaLR whose function returns the learning rate instead of a factor; "" if it does not.
 
     The function begins with the very rate, and does not rise: that of a warm-up may begin with such a number by chance.
     """
@@ -52,18 +52,18 @@ def rate_for_factor(schedule: Any) -> str:
     return f"LambdaLR multiplies the rate, {rate:g}, by what its function returns, here {rate:g} again: {rate**2:.3g}"
 
 
-def peaks(subject: Subject) -> list[list[float]]:
-    """The highest learning rate that each parameter group of each optimizer gets from its schedule."""
+def peak_rates(subject: Subject) -> list[list[float]]:
+    """The peak learning rate of each parameter group under its schedule."""
     schedules = [config.scheduler for config in subject.trainer.lr_scheduler_configs]
     schedules = [schedule for schedule in schedules if not isinstance(schedule, ReduceLROnPlateau)]
-    return sandbox.call(lambda: _peaks(subject, schedules), 5.0) if schedules else _rates(subject)
+    return sandbox.call(lambda: _scheduled_peak_rates(subject, schedules), 5.0) if schedules else _rates(subject)
 
 
 def _rates(subject: Subject) -> list[list[float]]:
     return [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in subject.trainer.optimizers]
 
 
-def _peaks(subject: Subject, schedules: list[Any]) -> list[list[float]]:
+def _scheduled_peak_rates(subject: Subject, schedules: list[Any]) -> list[list[float]]:
     seen = [_rates(subject)]
     warnings.simplefilter("ignore")  # no optimizer steps before the schedule does
     with suppress(Exception):  # of a schedule that ends, as OneCycleLR does
@@ -73,24 +73,24 @@ def _peaks(subject: Subject, schedules: list[Any]) -> list[list[float]]:
             seen.append(_rates(subject))
     first = [[group.get("initial_lr", math.inf) for group in each.param_groups] for each in subject.trainer.optimizers]
     return [
-        [_peak(rates, base) for *rates, base in zip(*groups, bases, strict=True)]
+        [_peak_rate(rates, base) for *rates, base in zip(*groups, bases, strict=True)]
         for *groups, bases in zip(*seen, first, strict=True)
     ]
 
 
-def _peak(rates: list[float], base: float) -> float:
+def _peak_rate(rates: list[float], base: float) -> float:
     """The highest rate; that which a schedule begins from where it would rise without an end."""
     return base if max(rates) == rates[-1] > base else max(rates)
 
 
-def budget(limit_s: float) -> Callable[[], bool]:
-    """Says, when called, whether so many seconds of this process' own time are spent, or three times as many in all."""
+def time_budget(limit_s: float) -> Callable[[], bool]:
+    """Returns a function that says whether this process has used so much CPU time, or three times as much wall time."""
     own, all_together = time.process_time() + limit_s, time.monotonic() + 3 * limit_s
     return lambda: time.process_time() > own or time.monotonic() > all_together
 
 
 def step(subject: Subject, batches: list[Any], index: int) -> float | None:
-    """One step of the user's optimizer over the batches given, and the mean loss before it."""
+    """Runs one optimizer step over these batches and returns the mean loss before it."""
     script, losses = subject.script, list[Tensor]()
     if script is not None and script.optimizes:
         script.optimize(subject.fresh(batches[0]), index, lambda loss: losses.append(loss.detach().double().mean()))
@@ -119,7 +119,7 @@ def step(subject: Subject, batches: list[Any], index: int) -> float | None:
 
 @contextmanager
 def noting_losses(model: pl.LightningModule, note: Callable[[Tensor], None]) -> Iterator[None]:
-    """Calls a function with each loss that a step gives to `manual_backward`, before that goes backwards."""
+    """A context that calls `note` with each loss before `manual_backward` runs."""
     original = model.manual_backward
 
     def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -131,7 +131,7 @@ def noting_losses(model: pl.LightningModule, note: Callable[[Tensor], None]) -> 
 
 
 def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:
-    """A step that optimises by itself, and the mean of the losses it goes backwards from, or of what it returns."""
+    """Runs a manually optimized step and returns the mean of its backward losses, or of what it returns."""
     losses: list[Tensor] = []
     with noting_losses(subject.model, lambda loss: losses.append(loss.detach().double().mean())):
         returned = subject.train(batch, index)
@@ -152,7 +152,7 @@ def train(
     ramp: int = 0,
     after: Callable[[], None] = lambda: None,
 ) -> list[float | None]:
-    """The loss before each step of a training over the probe batches, again and again; it stops at the first NaN.
+    """Trains on the probe batches in a loop, up to the first NaN, and returns the loss before each step.
 
     Args:
         subject: changed by it.
@@ -162,8 +162,8 @@ def train(
         ramp: steps over which the rate rises to that.
         after: called after each step.
     """
-    is_spent, found = budget(limit_s), list[float | None]()
-    highest = peaks(subject)
+    is_spent, losses = time_budget(limit_s), list[float | None]()
+    highest = peak_rates(subject)
     together = int(subject.settings.get("accumulate_grad_batches") or 1)
     together = max(1, min(together, len(subject.batches))) if subject.model.automatic_optimization else 1
     torch.manual_seed(0)
@@ -173,9 +173,9 @@ def train(
             for group, top in zip(optimizer.param_groups, tops, strict=True):
                 group["lr"] = top * risen
         taken = [subject.batches[(number * together + i) % len(subject.batches)] for i in range(together)]
-        found.append(step(subject, taken, number))
+        losses.append(step(subject, taken, number))
         after()
-        last = found[-1]
+        last = losses[-1]
         if (last is not None and not math.isfinite(last)) or is_spent():
             break
-    return found
+    return losses

@@ -1,4 +1,4 @@
-"""Batches on their way from the loader to the step."""
+"""Fetches batches from loaders and applies the transfer hooks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 
 def batches_of(loaders: Any) -> Iterator[Any]:
-    """Batches of one loader, or of several in the structure that the step gets."""
+    """The batches of one loader, or of several combined as the step receives them."""
     if isinstance(loaders, DataLoader) or not isinstance(loaders, CombinedLoader | dict | list | tuple):
         yield from loaders
         return
@@ -19,8 +19,8 @@ def batches_of(loaders: Any) -> Iterator[Any]:
         yield batch
 
 
-def arrive(trainer: pl.Trainer, batch: Any) -> Any:
-    """A batch after the hooks of its way to the device, as the Trainer runs them."""
+def apply_transfer_hooks(trainer: pl.Trainer, batch: Any) -> Any:
+    """Applies the batch transfer hooks in the Trainer's order."""
     batch = trainer.precision_plugin.convert_input(batch)
     batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
     return trainer.lightning_module._apply_batch_transfer_handler(batch, device=torch.device("cpu"), dataloader_idx=0)

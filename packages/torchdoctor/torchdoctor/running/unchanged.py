@@ -1,4 +1,4 @@
-"""Runs steps of a module without leaving a trace in it."""
+"""Restores a module after trial steps."""
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -53,8 +53,8 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Restores on exit whether each of these modules is in training mode; it goes without their own `train`."""
+def modes_restored(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Restores the training mode of each of these modules on exit, without calling their `train`."""
     modes = {module: module.training for module in modules}
     try:
         yield
@@ -64,19 +64,19 @@ def modes_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def log_nothing(module: LightningModule) -> None:
-    """Lets a module's `log` be called where no loop is there to log for."""
+    """Makes a module's `log` callable outside of a Trainer loop."""
     redirect_logs(module, lambda *_, **__: None, lambda *_, **__: None)
 
 
 def redirect_logs(module: LightningModule, log: Callable[..., None], log_dict: Callable[..., None]) -> None:
-    """Puts others in the place of a module's methods, unless it has something else of these names."""
+    """Replaces a module's `log` and `log_dict`, if they are methods."""
     for name, method in (("log", log), ("log_dict", log_dict)):
         if callable(getattr(module, name)):
             setattr(module, name, method)
 
 
 def _nested(container: Any) -> Iterator[Any]:
-    """The containers in the containers in a container."""
+    """Containers nested inside the containers of a container."""
     for value in _values(container):
         if type(value) in CONTAINERS:
             yield from (item for item in _values(value) if type(item) in CONTAINERS)
@@ -94,6 +94,6 @@ def _copy(value: Any) -> Any:
 
 
 def refill(container: Any, content: Any) -> None:
-    """Gives a list, deque, dict or set this content in place of its own."""
+    """Replaces the content of a list, deque, dict or set."""
     container.clear()
     (container.update if isinstance(container, dict | set) else container.extend)(content)

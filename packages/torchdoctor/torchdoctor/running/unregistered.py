@@ -1,4 +1,4 @@
-"""Tensors that a module holds otherwise than as parameters, buffers and submodules."""
+"""Finds tensors in plain module attributes, which are neither parameters, buffers nor submodules."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,31 +16,31 @@ _FRAMEWORK = {*vars(nn.Module()), "_hparams_initial"}  # _parameters, _modules, 
 _DEPTH = 4  # of lists in partial calls in objects that are looked into
 
 
-def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """A module's attributes but for those of nn.Module itself; modules put there were hidden on purpose."""
+def plain_attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """A module's own attributes, without those of nn.Module; modules there were hidden on purpose."""
     for name, value in vars(module).items():
         if name not in _FRAMEWORK and not isinstance(value, nn.Module):
             yield name, value
 
 
-def held(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
-    """Tensors and parameters of modules in a value: in containers, partial calls, closures and the user's objects."""
+def unregistered_tensors(value: Any, depth: int = _DEPTH) -> Iterator[Tensor]:
+    """Tensors, and parameters of modules, inside a value: in containers, partials, closures and the user's objects."""
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, Tensor):
             yield leaf
         elif isinstance(leaf, nn.Module):
             yield from nn.Module.parameters(leaf)
         elif depth:
-            yield from held(_inside(leaf), depth - 1)
+            yield from unregistered_tensors(_contents(leaf), depth - 1)
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is an object of a class of the user's that is neither a module nor data."""
+    """Whether a value is an instance of a user's class that is neither a module nor data."""
     is_other = isinstance(value, nn.Module | pl.LightningDataModule | Dataset | type) or not hasattr(value, "__dict__")
     return not is_other and bool(source.classes_of(value))
 
 
-def _inside(value: Any) -> Any:
+def _contents(value: Any) -> Any:
     if isinstance(value, partial):
         return [value.func, value.args, value.keywords]
     if isinstance(value, FunctionType):

@@ -1,4 +1,4 @@
-"""Best models that a script keeps by another name for the model itself, which later steps change as well."""
+"""Finds "best models" that a script keeps as another reference to the live model."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ Keeping = tuple[Place, ast.expr, ast.expr]  # the line, what keeps a model, and 
 
 
 class Aliases:
-    """Looks, before a step of an optimizer, for what a comparison of scores has kept and the step changes."""
+    """Looks before each optimizer step for a kept best model that the step is about to change."""
 
     def __init__(self) -> None:
         self.found: dict[Place, Finding] = {}
@@ -47,37 +47,37 @@ class Aliases:
                 self._note({"self": thing}, self._known[type(thing)], weights)
 
     def _note(self, scope: Mapping[str, Any], keepings: list[Keeping], weights: set[int]) -> None:
-        for place, target, given in keepings:
-            kept = value_of(scope, target)
-            models = [each for each in (kept if isinstance(kept, list) else [kept]) if isinstance(each, nn.Module)]
+        for place, target, value in keepings:
+            best = value_of(scope, target)
+            models = [each for each in (best if isinstance(best, list) else [best]) if isinstance(each, nn.Module)]
             if any(id(weight) in weights for model in models for weight in nn.Module.parameters(model)):
-                name, model = ast.unparse(target), ast.unparse(given)
+                name, model = ast.unparse(target), ast.unparse(value)
                 message = f"{name} keeps {model} itself and no copy: the steps that follow change it as well"
                 self.found.setdefault(place, Finding(_DEFECT, place, message, f"copy.deepcopy({model})"))
 
     def look(self) -> Iterator[Finding]:
-        """What the notes mean."""
+        """Yields the findings."""
         yield from self.found.values()
 
 
 def _keepings(file: str, roots: Iterable[ast.AST]) -> Iterator[Keeping]:
-    """What is assigned or appended, as it is, where a comparison by size sets what it compares: the best so far."""
+    """Assignments and appends in branches that compare a score with the best so far and update it."""
     branches = [node for root in roots for node in ast.walk(root) if isinstance(node, ast.If)]
     for node in dict.fromkeys(chain.from_iterable(map(ast.walk, filter(_finds_best, branches)))):
-        for target, given in _given(node):
-            if isinstance(target, ast.Name | ast.Attribute) and isinstance(given, ast.Name | ast.Attribute):
-                yield Place(file, given.lineno), target, given
+        for target, value in _given(node):
+            if isinstance(target, ast.Name | ast.Attribute) and isinstance(value, ast.Name | ast.Attribute):
+                yield Place(file, value.lineno), target, value
 
 
 def _finds_best(branch: ast.If) -> bool:
     compared = {ast.unparse(node) for node in ast.walk(branch.test) if isinstance(node, ast.Name | ast.Attribute)}
-    given = [target for node in ast.walk(branch) for target, _ in _given(node)]
+    targets = [target for node in ast.walk(branch) for target, _ in _given(node)]
     by_size = any(isinstance(node, _ORDERS) for node in ast.walk(branch.test))
-    return by_size and any(ast.unparse(target) in compared for target in given)
+    return by_size and any(ast.unparse(target) in compared for target in targets)
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What a statement gives to a variable, an attribute or a list."""
+    """Targets and values of an assignment or an `append`."""
     if isinstance(node, ast.Assign):
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -85,4 +85,4 @@ def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
         else:
             yield target, value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
-        yield from ((node.func.value, given) for given in node.args)
+        yield from ((node.func.value, argument) for argument in node.args)

@@ -1,4 +1,4 @@
-"""The batches of a step: what its loaders give, or the variables that it computes with."""
+"""Finds the batches of a step: from its loaders, or in the variables that it reads."""
 
 import ast
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torchdoctor.scripts.unit import Unit, names
 
 
 def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader | list[Any]:
-    """The loader that a step goes through, or the first batches; none if it takes no tensors.
+    """The step's loader, or a list of its first batches; empty if it reads no tensors.
 
     Args:
         unit: of the step.
@@ -29,7 +29,7 @@ def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader
     with Record() as record:
         run()
     used = {id(tensor) for op in record.ops for tensor in op.inputs}
-    own = unit.carried | unit.made
+    own = unit.carried | unit.assigned
     read = [name for name in names(unit.after, ast.Load) if name not in own and _is_data(unit.value(name))]
     read = [name for name in read if not used.isdisjoint(map(id, tensors(unit.value(name))))]
     if not read:
@@ -42,7 +42,7 @@ def batches_of(unit: Unit, number: int, run: Callable[[], object]) -> DataLoader
 
 
 def _is_sample(value: Any) -> bool:
-    """Whether a value without tensors may be a part of a sample, as a tree or a list of words."""
+    """Whether a value without tensors may belong to a sample, as a tree or a list of words."""
     parts = pytree.tree_leaves(value) if isinstance(value, list | tuple | dict) else [value]
     return all(isinstance(part, str | int | float) or is_plain(part) for part in parts)
 

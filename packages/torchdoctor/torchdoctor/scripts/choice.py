@@ -1,4 +1,4 @@
-"""Which probes fit a script's step and its batches."""
+"""Chooses the probes that apply to a script's step and batches."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchdoctor.evidence.dependence import few
+from torchdoctor.evidence.dependence import distinguishable_batch
 from torchdoctor.findings import Finding, NotLookedAt
 from torchdoctor.probe import Look, Need, Probe
 from torchdoctor.registry import all_probes
 from torchdoctor.running import sandbox
 from torchdoctor.running.record import tensors
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.unregistered import held
+from torchdoctor.running.unregistered import unregistered_tensors
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.step import Step
 from torchdoctor.scripts.unit import Unit
@@ -26,7 +26,7 @@ _CUT_S = 5.0
 def choose_probes(
     begun: Subject, step: Step, val_unit: Unit | None, has_batches: bool, ids: frozenset[str]
 ) -> tuple[dict[str, Probe], list[str]]:
-    """The probes by name, and lines that say why others are left out.
+    """The applicable probes by name, and notes on why others are left out.
 
     Args:
         begun: what they will look at.
@@ -50,7 +50,7 @@ def choose_probes(
 
 
 def _lacks(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[Need, str]]:
-    """What the step does not have of what probes need, and why."""
+    """The needs of probes that the step does not meet, with reasons."""
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in step.optimizers):
         yield Need.STEPS, "LBFGS searches along a line"
     if not any(True for _ in begun.model.parameters()):
@@ -62,7 +62,7 @@ def _lacks(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[
         yield Need.VAL_SAMPLES, f"the validation {reason}"
     if any(leaf.is_sparse for leaf in tensors(begun.batches)):
         yield Need.DENSE, "the batches are sparse"
-    smaller = few(begun.batches[0])
+    smaller = distinguishable_batch(begun.batches[0])
     if smaller is None or not tensors(smaller):
         return
     try:
@@ -72,11 +72,11 @@ def _lacks(begun: Subject, step: Step, val_unit: Unit | None) -> Iterator[tuple[
 
 
 def _also_at_holders(look: Look) -> Look:
-    """Looks also at modules that hold the script's models in plain lists."""
+    """Extends a probe to modules that hold the script's models in plain lists."""
 
     def look_at_all(begun: Subject) -> Iterator[Finding | str | NotLookedAt]:
         weights = {id(weight) for weight in begun.model.parameters()}
-        holders = [module for module in notes.living(nn.Module) if module is not begun.model]
+        holders = [module for module in notes.living_objects(nn.Module) if module is not begun.model]
         begun.attempt()  # recorded once for all of them
         for model in (begun.model, *(module for module in holders if _holds(module, weights))):
             part: Any = copy(begun)
@@ -88,4 +88,4 @@ def _also_at_holders(look: Look) -> Look:
 
 def _holds(module: nn.Module, weights: set[int]) -> bool:
     containers = [value for value in vars(module).values() if isinstance(value, list | tuple | dict)]
-    return any(id(leaf) in weights for leaf in held(containers))
+    return any(id(leaf) in weights for leaf in unregistered_tensors(containers))

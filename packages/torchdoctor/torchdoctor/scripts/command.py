@@ -1,4 +1,4 @@
-"""Reviews a script: the processes that run it in copies of its folder, and the report of what they say."""
+"""Reviews a script in forked processes on copies of its folder, and collects the report."""
 
 import ast
 import difflib
@@ -19,8 +19,8 @@ from torchdoctor.errors import ReviewError
 from torchdoctor.registry import all_defects
 from torchdoctor.report import Report, select_findings
 from torchdoctor.running import sandbox
-from torchdoctor.running.machine import crowding
-from torchdoctor.running.pretended_device import keep_on_cpu
+from torchdoctor.running.machine import load_factor
+from torchdoctor.running.pretended_device import redirect_cuda_to_cpu
 from torchdoctor.scripts.rehearsal import BATCHES, rehearse
 from torchdoctor.scripts.review import Request, review_held
 from torchdoctor.scripts.run import Run
@@ -31,7 +31,7 @@ _LATE_S = 3.0  # for what a process writes at its end
 
 
 def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit_s: float = LIMIT_S) -> Report:
-    """Reviews a script in a copy of its folder; the script's own files stay as they are.
+    """Reviews a script in a copy of its folder; its own files are not changed.
 
     Args:
         script: the file.
@@ -43,7 +43,7 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
         ReviewError: there is no such script, or it never calls `backward`.
     """
     start = time.monotonic()
-    limit_s *= crowding()
+    limit_s *= load_factor()
     _require(script)
     _import_libraries(script)
     gc.collect()
@@ -61,12 +61,12 @@ def review_script(script: Path, arguments: list[str], ids: frozenset[str], limit
     looked_for = [name for name in looked_for if name in ids]
     others = all_defects().keys() - ids
     lines = [line for line in lines if line.partition(": ")[0] not in others]
-    told = {name: value for each in answers for name, value in each.items() if name in ("overview", "model")}
+    description = {name: value for each in answers for name, value in each.items() if name in ("overview", "model")}
     gains = [item for each in answers for item in each.get("gains", [])]
     advice = [*gains, *advise(program_files(script), is_script=True)]
     seconds = time.monotonic() - start
     checked = list(dict.fromkeys(checked))
-    return Report(findings, checked, lines, looked_for, ruled_out, seconds=seconds, advice=advice, **told)
+    return Report(findings, checked, lines, looked_for, ruled_out, seconds=seconds, advice=advice, **description)
 
 
 def _require(script: Path) -> None:
@@ -77,7 +77,7 @@ def _require(script: Path) -> None:
 
 
 def _import_libraries(script: Path) -> None:
-    """Imports what the script imports of installed libraries, once for all copies of this process."""
+    """Imports the script's installed libraries once, before this process is forked."""
     os.environ.setdefault("MPLBACKEND", "Agg")  # matplotlib asks when it is imported
     names = []
     for node in source.tree(str(script)).body:
@@ -100,7 +100,7 @@ def _answers(
     limit_s: float,
     prepare: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Answers of the review and of the rehearsal, which run at the same time, each in its own copy of the folder.
+    """Runs the review and the rehearsal in parallel, each in its own copy of the folder, and returns their answers.
 
     A script that asks for CUDA whether there is one or not runs again, with the CPU in its place.
     """
@@ -117,8 +117,8 @@ def _answers(
     review, short = Run(script, scratch / "review", reviewing, prepare), rehearsal(BATCHES)
     sandbox.gather([review, short], limit_s + _LATE_S)
     answer, real = review.answer, short.answer
-    if _wants_cuda(answer) and prepare is not keep_on_cpu:
-        answers = _answers(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, keep_on_cpu)
+    if _wants_cuda(answer) and prepare is not redirect_cuda_to_cpu:
+        answers = _answers(script, arguments, ids, Path(tempfile.mkdtemp(dir=scratch)), limit_s, redirect_cuda_to_cpu)
         return [*answers, {"notes": ["an accelerator: what the script sends to CUDA stayed on the CPU"]}]
     _require_training(script, review)
     if "crash" in answer:
@@ -141,7 +141,7 @@ def _wants_cuda(answer: dict[str, Any]) -> bool:
 
 
 def _require_training(script: Path, review: Run) -> None:
-    """Raises ReviewError where the script stopped before its first step, and not by a defect of its own."""
+    """Raises ReviewError if the script stopped before its first step for another reason than a defect."""
     answer = review.answer
     crash = answer.get("forbidden") or answer.get("crash") or {}
     if answer.get("exit"):

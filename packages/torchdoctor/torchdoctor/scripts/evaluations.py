@@ -1,4 +1,4 @@
-"""Evaluations of a script that build a graph, which nothing goes through backwards."""
+"""Finds evaluations that build an autograd graph which is never used."""
 
 import sys
 from collections import Counter
@@ -17,7 +17,7 @@ _LEAST = 2  # calls in a row: a step may call a model twice before it goes backw
 
 
 class Evaluations:
-    """Notes calls of models in evaluation mode whose results have a graph, and forgets those before a `backward`.
+    """Counts calls of models in evaluation mode whose results have a graph, and drops those followed by a `backward`.
 
     They count once a model trains again, or the script ends.
     """
@@ -31,7 +31,7 @@ class Evaluations:
         self.counts: Counter[Place | None] = Counter()
 
     def begin(self) -> None:
-        """Watches modules, and `torch.autograd.grad`, in this process, for good: forces and attacks need a graph.
+        """Starts watching modules and `torch.autograd.grad` (forces, attacks), for the rest of this process.
 
         Modules get no hooks of their own, which `torch.jit.script` would compile.
         """
@@ -39,12 +39,12 @@ class Evaluations:
         nn.modules.module.register_module_forward_hook(self._note)
 
     def watch(self, models: list[nn.Module]) -> None:
-        """Notes the calls of these models from now on."""
+        """Starts watching the calls of these models."""
         self.parts |= {part for model in set(models) - self.models for part in model.modules()}
         self.models |= set(models)
 
     def forget(self) -> None:
-        """To be called as a `backward` begins."""
+        """Drops the calls so far; runs before each `backward`."""
         self.pending.clear()
 
     def _note(self, module: nn.Module, _: Any, output: Any) -> None:
@@ -65,7 +65,7 @@ class Evaluations:
         self.pending.clear()
 
     def look(self) -> Iterator[Finding | str]:
-        """What the notes mean."""
+        """Yields the findings."""
         self._count()
         for place, number in self.counts.most_common(1):
             message = f"{number} calls in evaluation mode keep what a backward pass would need, and none comes"

@@ -1,4 +1,4 @@
-"""What of the probes' findings holds for a script, and where."""
+"""Adapts the probes' findings to a script: which apply, and at which lines."""
 
 import ast
 import re
@@ -33,30 +33,32 @@ _FACTORIES += ("tensor", "as_tensor", "from_numpy")
 
 
 def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list[dict[str, Any]]:
-    """The findings that hold for a script, with the lines that made its optimizer or loader where they had none."""
+    """The findings that apply to a script; those without a line get that of its optimizer or loader."""
     passed = {"parameter-not-optimized"} if _is_optimised(model, step) else set()
     text = "".join(Path(file).read_text(encoding="utf-8") for file in model.sources)
-    kept = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
+    remaining = [item for item in findings if item["id"] not in passed and not _is_of_device(item)]
     idle = set() if any(map(_sends, map(source.tree, model.files))) else {"device-unsafe-tensor", "host-sync"}
     latent = [
         item["id"] in idle or not re.search(_OF_LATER.get(item["id"], ""), text) or _is_once_an_epoch(item, model)
-        for item in kept
+        for item in remaining
     ]
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
-    fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in kept]
+    fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in remaining]
     return [
-        _placed(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
-        for item, fix, is_latent in zip(kept, fixes, latent, strict=True)
+        _with_place(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
+        for item, fix, is_latent in zip(remaining, fixes, latent, strict=True)
     ]
 
 
 def _sends(tree: ast.AST) -> bool:
-    """Whether a file sends anything to a device: `x.to(device)` alone leaves a tensor where it is."""
+    """Whether a file moves anything to a device; `x.to(device)` whose result is dropped does not."""
     nodes = list(ast.walk(tree))
     alone = {node.value for node in nodes if isinstance(node, ast.Expr)}
-    given = [(node.value, node.targets) for node in nodes if isinstance(node, ast.Assign)]
-    made = [targets for value, targets in given if isinstance(value, ast.Call) and name_of(value) in _FACTORIES]
-    tensors = {ast.unparse(target) for targets in made for target in targets}
+    assignments = [(node.value, node.targets) for node in nodes if isinstance(node, ast.Assign)]
+    targets_of_factories = [
+        targets for value, targets in assignments if isinstance(value, ast.Call) and name_of(value) in _FACTORIES
+    ]
+    tensors = {ast.unparse(target) for targets in targets_of_factories for target in targets}
     by_option = any(isinstance(node, ast.keyword) and node.arg == "device" for node in nodes)
     calls = source.calls(tree, "to", "cuda", "prepare", "set_default_device", "set_default_tensor_type")
     owners = [(call, call.func.value) for call in calls if isinstance(call.func, ast.Attribute)]
@@ -64,12 +66,12 @@ def _sends(tree: ast.AST) -> bool:
 
 
 def _is_optimised(model: Script, step: Step) -> bool:
-    """Whether some optimizer, also of another part of the script, has all weights, or none has any, on purpose."""
-    owned = set(map(id, parameters_of(notes.living(Optimizer))))
+    """Whether all trainable weights belong to optimizers, or the script has no optimizers."""
+    owned = set(map(id, parameters_of(notes.living_objects(Optimizer))))
     return not step.optimizers or all(id(p) in owned or not p.requires_grad for p in model.parameters())
 
 
-def _placed(item: dict[str, Any], step: Step) -> dict[str, Any]:
+def _with_place(item: dict[str, Any], step: Step) -> dict[str, Any]:
     things = step.optimizers if item["id"] in _OF_OPTIMIZER else []
     things = step.unit.loaders if item["id"] in _OF_LOADER else things
     place = next(filter(None, map(maker, things)), None)
@@ -81,14 +83,14 @@ def _placed(item: dict[str, Any], step: Step) -> dict[str, Any]:
 
 
 def _is_once_an_epoch(item: dict[str, Any], model: Script) -> bool:
-    """Whether values are read in steps of which each is an epoch: a loop in which all have the same batch."""
+    """Whether each step is a whole epoch: all steps of the loop have the same batch."""
     step, batches = model.replay[:2]
     is_whole = step.unit.spot.loop is not None and not step.unit.loaders and len(batches) == 1
     return item["id"] == "host-sync" and is_whole
 
 
 def _is_of_device(item: dict[str, Any]) -> bool:
-    """Whether a finding comes of the script's own device, which is the CPU in this review alone.
+    """Whether a finding is only due to the script's device being the CPU in this review.
 
     `.to(device)` then looks like a reading of values, and `torch.zeros(…, device=device)` like a tensor left behind.
     What remains is certain: `.cpu()` or `.to("cpu")`, and a tensor made in a model's forward without any word of a

@@ -1,4 +1,4 @@
-"""A copy of a script's folder to run in, and a process that can write nowhere else and reach no network."""
+"""Copies a script's folder, and confines the process to it: no writes elsewhere, no network."""
 
 import ctypes
 import os
@@ -22,11 +22,11 @@ _MARKS = (_NETWORK, "Permission denied", "cross-device link")  # of errors in pl
 
 
 class ForbiddenError(PermissionError):
-    """The script reached for the network, or wrote outside of its folder."""
+    """The script used the network or wrote outside of its folder."""
 
 
 def is_forbidden(error: BaseException | None) -> bool:
-    """Whether an error comes of what `confine` forbids, also by way of others."""
+    """Whether an error was caused, directly or indirectly, by a restriction of `confine`."""
     if error is None:
         return False
     is_own = isinstance(error, PermissionError) or any(mark in str(error) for mark in _MARKS)
@@ -34,7 +34,7 @@ def is_forbidden(error: BaseException | None) -> bool:
 
 
 class Copy:
-    """A folder and its surroundings in a scratch folder: files are copied, large ones and what lies beside are links.
+    """A scratch copy of a folder; large files and the folder's surroundings are links.
 
     A link in the folder makes way for what is written in its place, once `confine` has been called.
 
@@ -73,7 +73,7 @@ class Copy:
                 new.symlink_to(path.resolve())
 
     def _stays(self, folder: Path) -> bool:
-        """Whether a folder is linked as a whole: environments, repositories, and what comes after too many files."""
+        """Whether a folder is linked as a whole: an environment, a repository, or any beyond the limit of files."""
         full = self.files >= _FILES
         return folder.name in _ALONE or folder.name[0] == "." or (folder / "pyvenv.cfg").exists() or full
 
@@ -85,12 +85,12 @@ class Copy:
         return True
 
     def restored(self, tree: Any) -> Any:
-        """Texts in lists and dicts, with the original folder's name in place of the copy's."""
+        """Replaces the copy's path by the original's in all texts of nested lists and dicts."""
         return pytree.tree_map_only(str, lambda text: text.replace(str(self.folder), str(self.original)), tree)
 
 
 def confine(scratch: Path) -> None:
-    """Takes the network and, outside of a folder, the right to write from this process and those that it starts."""
+    """Blocks the network, and writes outside of a folder, for this process and its children."""
     os.environ |= {"TMPDIR": str(scratch), "MPLBACKEND": "Agg", "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1"}
     tempfile.tempdir = str(scratch)
     sys.dont_write_bytecode = True
@@ -114,7 +114,7 @@ def confine(scratch: Path) -> None:
 
 
 def _make_way(scratch: Path, file: Any) -> None:
-    """Removes a link in a folder, where a file is to be written."""
+    """Removes a link in the folder before a file is written in its place."""
     if isinstance(file, str | os.PathLike):
         path = Path(os.path.abspath(file))
         if path.is_symlink() and path.is_relative_to(scratch):
@@ -122,12 +122,12 @@ def _make_way(scratch: Path, file: Any) -> None:
 
 
 def _writes(args: tuple[Any, ...]) -> bool:
-    """Whether Python opens a file, of the event's arguments, to write it anew."""
+    """Whether an audit event opens a file for writing from scratch."""
     return isinstance(args[2], int) and bool(args[2] & (os.O_CREAT | os.O_TRUNC))
 
 
 def _landlock(scratch: Path) -> bool:
-    """Asks Linux (5.13 and later) to refuse writing outside of a folder; whether it does."""
+    """Restricts writes by Landlock (Linux 5.13 and later); returns whether that is supported."""
     if sys.platform != "linux":
         return False
     create, add, restrict, no_new_privileges = 444, 445, 446, 38  # numbers of system calls, and of a prctl
@@ -149,7 +149,7 @@ def _landlock(scratch: Path) -> bool:
 
 
 def _watch(scratch: Path) -> Callable[[str, tuple[Any, ...]], None]:
-    """For other systems: a hook of Python's that refuses what Python itself would write elsewhere."""
+    """The fallback for other systems: an audit hook that blocks Python's own writes elsewhere."""
     home, changing = os.path.realpath(scratch) + os.sep, os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
     events = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "os.symlink", "os.link")
 

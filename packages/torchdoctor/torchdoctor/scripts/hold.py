@@ -1,4 +1,4 @@
-"""Runs a script until its first `backward`, and finds the frame and the loop of its training step there."""
+"""Stops a script at its first `backward` and finds the frame and loop of its training step."""
 
 import ast
 import builtins
@@ -27,7 +27,7 @@ _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 @dataclass
 class Spot:
-    """Where a step of a script is.
+    """The location of a script's step.
 
     Args:
         frame: of the function that holds all of it.
@@ -46,7 +46,7 @@ class Spot:
 
 
 @dataclass
-class Held:
+class HeldScript:
     """A script at its first `backward`.
 
     Args:
@@ -60,8 +60,8 @@ class Held:
     line: int
 
 
-def run(script: Path, arguments: list[str], look: Callable[[Held], None]) -> None:
-    """Runs a script as `python script arguments` does, and shows it at its first backward.
+def run(script: Path, arguments: list[str], look: Callable[[HeldScript], None]) -> None:
+    """Runs a script as `python script arguments` does, and calls `look` at its first backward.
 
     Args:
         script: the file, in the copy of its folder.
@@ -81,7 +81,7 @@ def run(script: Path, arguments: list[str], look: Callable[[Held], None]) -> Non
             graph, stack = nodes(loss.grad_fn), notes.stack(sys._getframe(1))
             spot = find_spot([mode.stacks[node] for node in graph if node in mode.stacks], stack)
             mode.stacks.clear()
-            look(Held(spot, leaves(graph), dict(stack)[spot.frame]))
+            look(HeldScript(spot, leaves(graph), dict(stack)[spot.frame]))
         return Backward.act(tensors, *args, **kwargs)
 
     Backward.act = hold
@@ -105,13 +105,13 @@ def execute(script: Path, arguments: list[str]) -> None:
 
 
 def _hides(entry: Path, names: set[str]) -> bool:
-    """Whether a folder of the user's on Python's path holds packages that hide folders of that name without one."""
+    """Whether a path entry holds packages that shadow the user's folders without `__init__.py`."""
     is_library = not source.is_user(str(entry / "__init__.py"))
     return not is_library and any((entry / name / "__init__.py").exists() for name in names)
 
 
 class _GraphNotes(TorchFunctionMode):
-    """Notes the user's frames and lines of every call that adds to a graph."""
+    """Records the user's frames and lines for every call that adds to the graph."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,8 +120,8 @@ class _GraphNotes(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled():
-            made = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.requires_grad]
-            new = {node for node in map(maker, made) if node is not None} - self.stacks.keys()
+            outputs = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor) and leaf.requires_grad]
+            new = {node for node in map(maker, outputs) if node is not None} - self.stacks.keys()
             if new:
                 self.stacks |= dict.fromkeys(new, notes.stack(sys._getframe(1)))
         return out
@@ -155,12 +155,12 @@ def find_spot(stacks: Iterable[Stack], now: Stack) -> Spot:
 
 
 def loop_around(frame: FrameType, *lines: int) -> Loop | None:
-    """The innermost loop of a frame's function whose body holds these lines."""
+    """The innermost loop around these lines of a frame's function."""
     return next(reversed(loops_around(frame, *lines)), None)
 
 
 def loops_around(frame: FrameType, *lines: int) -> list[Loop]:
-    """The loops of a frame's function whose bodies hold these lines, from the outside in."""
+    """The loops around these lines of a frame's function, outermost first."""
     loops = [node for node in own_nodes(function_of(frame)) if isinstance(node, Loop)]
     around = [loop for loop in loops if all(_holds(loop, line) for line in lines)]
     return sorted(around, key=lambda loop: loop.lineno)
@@ -171,7 +171,7 @@ def _holds(loop: Loop, line: int) -> bool:
 
 
 def begun_at(statement: ast.stmt, frame: FrameType, itself: bool = False) -> list[DataLoader]:
-    """The loaders that a statement of a frame has begun to go through, the last one last.
+    """The loaders that a statement has started iterating over, in order.
 
     Args:
         statement: of the frame's function.
@@ -184,25 +184,25 @@ def begun_at(statement: ast.stmt, frame: FrameType, itself: bool = False) -> lis
 
 
 def head(statement: ast.stmt) -> range:
-    """The lines where a statement begins a loader: the whole of it, or a loop's head, which may have several."""
+    """The lines where a statement starts iterating: all of it, or the head of a loop."""
     end = statement.iter if isinstance(statement, ast.For) else statement
     return range(statement.lineno, (end.end_lineno or 0) + 1)
 
 
 def function_of(frame: FrameType) -> ast.AST:
-    """The source of the function that a frame runs, or the whole file's."""
+    """The syntax tree of a frame's function, or of the whole file."""
     _, function = source.body(frame.f_code) or ("", source.tree(frame.f_code.co_filename))
     return function
 
 
 def value_of(scope: Mapping[str, Any], target: ast.expr) -> Any:
-    """Of a variable of a scope, or an attribute of one; None if there is none."""
+    """The value of a variable or attribute in a scope; None if it does not exist."""
     name, *attributes = ast.unparse(target).split(".")
     return reduce(lambda owner, attribute: getattr(owner, attribute, None), attributes, scope.get(name))
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Nodes of a function without those of functions and classes inside it, from the outside in."""
+    """The nodes of a function, without nested functions and classes, outermost first."""
     for node in ast.iter_child_nodes(function):
         yield node
         if not isinstance(node, _INNER):

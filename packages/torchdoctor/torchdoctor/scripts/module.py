@@ -1,4 +1,4 @@
-"""A script as a LightningModule, whose steps replay the script's own."""
+"""Wraps a script as a LightningModule whose steps replay the script's own."""
 
 import sys
 from collections import UserList
@@ -51,7 +51,9 @@ class Script(Replay):
         self.carries, self.optimizes = bool(step.unit.carried), step.optimizes
         self.replay = (step, batches, val_unit, val_batches)  # a tuple, so that nothing in it is registered
         own = set(self.modules())
-        step.others = [each for each in notes.living(nn.Module) if "_parameters" in vars(each) and each not in own]
+        step.others = [
+            each for each in notes.living_objects(nn.Module) if "_parameters" in vars(each) and each not in own
+        ]
 
     @property
     def others(self) -> list[nn.Module]:
@@ -106,7 +108,7 @@ class Script(Replay):
 
 
 def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
-    """The outermost modules that own parameters, by the names that the script has for them."""
+    """The outermost modules that own parameters, by their names in the script."""
     scopes = (unit.globals, unit.variables, getattr(unit.value("self"), "__dict__", {}))
     known = [item for scope in scopes for item in scope.items() if item[0] != "_" and isinstance(item[1], nn.Module)]
     names = {id(module): name for name, module in known}
@@ -117,18 +119,18 @@ def find_parts(unit: Unit, parameters: list[Tensor]) -> dict[str, nn.Module]:
 
 
 def roots_of(parameters: list[Tensor]) -> list[nn.Module]:
-    """The outermost modules that own parameters: as few as hold all of them, the largest share first.
+    """The fewest outermost modules that own all these parameters, largest first.
 
     A network may live on beside another one that is made of its layers.
     """
     wanted = set(map(id, parameters))
-    modules: list[nn.Module] = [module for module in notes.living(nn.Module) if "_parameters" in vars(module)]
+    modules: list[nn.Module] = [module for module in notes.living_objects(nn.Module) if "_parameters" in vars(module)]
     inner = {id(child) for module in modules for child in module._modules.values()}
     outermost = [module for module in modules if id(module) not in inner]
     owned = {root: set(map(id, nn.Module.parameters(root))) for root in outermost}
-    found: list[nn.Module] = []
+    roots: list[nn.Module] = []
     for root in sorted(outermost, key=lambda root: (-len(owned[root] & wanted), len(owned[root]))):
         if not wanted.isdisjoint(owned[root]):
-            found.append(root)
+            roots.append(root)
             wanted -= owned[root]
-    return [root for root in outermost if root in found]
+    return [root for root in outermost if root in roots]

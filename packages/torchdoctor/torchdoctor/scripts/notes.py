@@ -1,4 +1,4 @@
-"""What a script makes while it runs: layers, optimizers, schedules and loaders, each with the user's line."""
+"""Patches torch to record and control what a script does: loops over loaders, `backward`, constructed objects."""
 
 import gc
 import multiprocessing.process
@@ -30,7 +30,7 @@ _sent = WeakSet[nn.Module]()  # to a device, or to a type
 
 
 class Loading:
-    """How loaders give their batches, which the phases of a review set.
+    """Controls how loaders yield batches, as each phase of a review requires.
 
     Attributes:
         longest: batches of one iteration; None leaves them all.
@@ -46,21 +46,21 @@ class Loading:
 
 
 class Backward:
-    """What `backward` does, which the phases of a review set."""
+    """Controls what `backward` does, as each phase of a review requires."""
 
     original = staticmethod(torch.autograd.backward)
     act: Callable[..., Any] = staticmethod(torch.autograd.backward)
 
 
 def stack(frame: FrameType | None) -> Stack:
-    """The user's frames around one, the outermost first; comprehensions are a part of what holds them."""
+    """The user's frames around a frame, outermost first; comprehensions belong to the frame around them."""
     frames = walk_stack(frame) if frame is not None else ()
     users = [(frame, line) for frame, line in frames if source.is_user(frame.f_code.co_filename)]
     return [(frame, line) for frame, line in users[::-1] if frame.f_code.co_name not in _COMPREHENSIONS]
 
 
 def patch() -> None:
-    """Changes torch in this process, for good, so that what a script makes is noted and loops can be directed."""
+    """Patches torch for the rest of this process."""
     origins.note_makers()
     scalers.note_fits()
     begin = DataLoader.__iter__
@@ -92,7 +92,7 @@ def patch() -> None:
 
 
 def _free_queues() -> None:
-    """In a copy of the process, which has no other threads, queues take all that a thread of the script would empty."""
+    """Makes queues unbounded: a forked process lacks the threads that would empty them."""
     make, queues = Queue.__init__, WeakSet[Queue]()
 
     def note(self: Queue, maxsize: int = 0) -> None:
@@ -109,7 +109,7 @@ def _free_queues() -> None:
 
 
 def _run_processes_here() -> None:
-    """Processes that run the script's own functions run them in this one; daemons, as of a pool, start as usual."""
+    """Runs the script's own child processes inside this one; daemons, as of a pool, start as usual."""
     kind = multiprocessing.process.BaseProcess
     begin, wait = kind.start, kind.join
 
@@ -129,7 +129,7 @@ def _run_processes_here() -> None:
 
 
 def _note_own_iterations(kind: type[DataLoader], **options: Any) -> None:
-    """Notes the iterations of a loader that goes on with one iterator in each of them, and begins no other."""
+    """Tracks the iterations of a loader class that reuses its iterator."""
     super(DataLoader, kind).__init_subclass__(**options)
     begin = vars(kind).get("__iter__")
     code = getattr(begin, "__code__", None)
@@ -153,7 +153,7 @@ def _iterate(loader: DataLoader, begin: Callable[[DataLoader], Iterator[Any]]) -
 
 
 class _Batches:
-    """An iteration over a loader, cut short where a loop goes through it, which can be taken back.
+    """An iteration over a loader that can be rewound, and is cut short inside of loops.
 
     A script that calls `next` counts for itself how many batches there are, so that it gets them all.
     """
@@ -197,14 +197,14 @@ def _calls_next(frame: FrameType) -> bool:
 
 
 def is_sent(network: nn.Module) -> bool:
-    """Whether a network, a part of it or what it is a part of was sent to a device, or to a type."""
+    """Whether a network, a part of it or its parent was moved to a device or a type."""
     parts = set(network.modules())
     return any(not parts.isdisjoint(other.modules()) for other in list(_sent))
 
 
 @contextmanager
-def taken_back() -> Iterator[None]:
-    """Iterations over loaders are afterwards where they were, and give the same batches again."""
+def rewound_iterations() -> Iterator[None]:
+    """A context that rewinds all iterations over loaders on exit."""
     begun = list(_Batches.living)
     for each in begun:
         each.taken = []
@@ -215,6 +215,6 @@ def taken_back() -> Iterator[None]:
             each.again, each.taken = [*(each.taken or []), *each.again], None
 
 
-def living(kind: type) -> list[Any]:
-    """Objects of a type that exist, by their type, as `isinstance` fails on a proxy of what has ended."""
+def living_objects(kind: type) -> list[Any]:
+    """Existing objects of a type, found by `type`, as `isinstance` fails on dead proxies."""
     return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]

@@ -1,4 +1,4 @@
-"""Runs a script for real, with its loaders cut short, and watches what a replayed step does not show."""
+"""Runs a script for real with shortened loaders, to find what a replayed step cannot show."""
 
 import ast
 import gc
@@ -21,8 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchdoctor import source
 from torchdoctor.evidence import failure, origins
-from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL, matters
-from torchdoctor.evidence.planned_rates import Beginning, is_followed, made_for_epochs
+from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL, is_trained_and_mode_dependent
+from torchdoctor.evidence.planned_rates import InitialState, can_be_followed, made_for_epochs
 from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.probes.evaluation.modes import STUCK_IN_EVAL
 from torchdoctor.probes.execution.retained import GRAPH_RETAINED
@@ -53,7 +53,7 @@ def _watched() -> set[str]:
 
 
 def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, longest: int | None) -> NoReturn:
-    """Runs a script until its end or for so long, writes what was seen as JSON and ends the process.
+    """Runs a script to its end or the time limit, writes the findings as JSON and ends the process.
 
     Args:
         script: the file, in a copy of its folder.
@@ -102,7 +102,7 @@ def rehearse(script: Path, arguments: list[str], answer: Path, limit_s: float, l
 
 
 class _Rehearsal:
-    """Notes of a real run, and what they mean."""
+    """Observes a real run and derives findings."""
 
     def __init__(self) -> None:
         self.zeroing = ZeroingWatch()
@@ -119,12 +119,12 @@ class _Rehearsal:
         self.graphs: list[tuple[Any, int]] = []  # at each step, the round over a loader, and the living nodes
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
-        self.beginnings: dict[LRScheduler, Beginning] = {}  # of schedules that have been stepped
+        self.beginnings: dict[LRScheduler, InitialState] = {}  # of schedules that have been stepped
         self.rounds: list[tuple[Any, int]] = []  # iterations over loaders in which there were steps, and their number
         self.imported_before = set(sys.modules) - {"__main__"}
 
     def begin(self) -> None:
-        """Takes notes in this process, for good."""
+        """Starts observing, for the rest of this process."""
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             self.zeroing.before_backward()
@@ -156,7 +156,7 @@ class _Rehearsal:
             calls = self.calls.setdefault(schedule, [])
             calls += [self.num_steps] if self.num_steps else []  # it calls itself when it is made
             if self.num_steps and schedule not in self.beginnings:
-                self.beginnings[schedule] = Beginning(schedule)
+                self.beginnings[schedule] = InitialState(schedule)
             original(schedule, *args, **kwargs)
 
         return step
@@ -180,13 +180,13 @@ class _Rehearsal:
             self.stuck_at[optimizer] = places[0]
         if len(self.graphs) < (_MOST_GRAPHS if self._growth() else _GRAPHS):
             gc.collect()
-            living = len({node for tensor in notes.living(Tensor) for node in nodes(maker(tensor))})
+            living = len({node for tensor in notes.living_objects(Tensor) for node in nodes(maker(tensor))})
             self.graphs.append((_iteration(), living))
             if len(self.graphs) <= _GRAPHS and self._growth():
-                self.keeper = _keeper(notes.stack(sys._getframe(1)))
+                self.keeper = _graph_keeper(notes.stack(sys._getframe(1)))
 
     def _growth(self) -> list[int]:
-        """Living nodes from the second step on, if they grow: from the first on, or in every round over a loader."""
+        """The number of live graph nodes from the second step on, if it grows steadily or in every epoch."""
         rounds = [[nodes for _, nodes in part][1:] for _, part in groupby(self.graphs, key=lambda each: id(each[0]))]
         whole, parts = [nodes for _, nodes in self.graphs[1:_GRAPHS]], [part for part in rounds if len(part) >= _LEAST]
         for first, others in ((whole, []), (next(iter(rounds), []), parts)):
@@ -195,7 +195,7 @@ class _Rehearsal:
         return []
 
     def look(self, has_ended: bool) -> Iterator[Finding | str | NotLookedAt]:
-        """What the notes mean.
+        """Yields the findings.
 
         Args:
             has_ended: whether the script came to its own end.
@@ -219,7 +219,7 @@ class _Rehearsal:
             if last < _LEAST or place is None:
                 continue
             defect, message = STUCK_IN_EVAL, f"the last {last} of {len(evaluating)} steps ran in evaluation mode"
-            if not any(map(matters, models)):
+            if not any(map(is_trained_and_mode_dependent, models)):
                 defect = replace(defect, severity="advice")
                 message += "; this model has no dropout and no norm, so nothing differs yet"
             yield Finding(defect, place, message, "model.train()  # before each epoch of training")
@@ -274,15 +274,15 @@ class _Rehearsal:
         yield from self._cadence(has_ended, is_whole)
 
     def _cadence(self, has_ended: bool, is_whole: bool) -> Iterator[Finding | str | NotLookedAt]:
-        """Whether schedules that are stepped at every update were made for that."""
+        """Judges schedules that are stepped at every update."""
         num_updates, most = self._updates_of_epoch(), max((number for _, number in self.rounds), default=0)
         is_single = has_ended and len(self.rounds) == 1  # the schedule may end with it
         is_told = is_whole
         for schedule, beginning in self.beginnings.items():
             gaps = [later - earlier for earlier, later in pairwise([0, *self.calls[schedule]])]
             by_batch = len(gaps) >= _LEAST and max(gaps) == 1
-            is_told &= is_followed(schedule, num_updates) and (by_batch or min(gaps) >= most)
-            if is_single or not by_batch or not is_followed(schedule, num_updates):
+            is_told &= can_be_followed(schedule, num_updates) and (by_batch or min(gaps) >= most)
+            if is_single or not by_batch or not can_be_followed(schedule, num_updates):
                 continue
             beginning.restore()
             if problem := made_for_epochs(schedule, num_updates, len(self.rounds) if has_ended else None):
@@ -297,13 +297,13 @@ class _Rehearsal:
             yield "schedules are stepped"
 
     def _updates_of_epoch(self) -> int:
-        """How many steps a training's epoch has that is not cut short; 0 if that is not known."""
+        """The number of updates in a full epoch; 0 if unknown."""
         (loader, _), most = max(self.rounds, key=lambda each: each[1], default=((None, None), 0))
         length = sized_len(loader) if loader is not None else None
         return round(most * length / min(length, Loading.longest or length)) if length else 0
 
     def _assigned(self, attribute: str) -> Place | None:
-        """The first line of the script's that assigns such an attribute of a variable."""
+        """The script's first line that assigns this attribute of a variable."""
         for file in source.imported(besides=self.imported_before):
             nodes = [node for node in ast.walk(source.tree(file)) if isinstance(node, ast.Attribute)]
             for node in nodes:
@@ -312,7 +312,7 @@ class _Rehearsal:
         return None
 
     def _is_called(self, place: Place | None) -> bool:
-        """Whether the script says somewhere that what is made at a line steps: perhaps later than this run goes."""
+        """Whether the script steps the object constructed at a line anywhere, perhaps later than this run."""
         assigned = source.around(place, ast.Assign) if place is not None else []
         names = {_last_name(target) for node in assigned for target in node.targets}
         files = source.imported(besides=self.imported_before)
@@ -329,13 +329,13 @@ def _doubles(counts: list[int]) -> bool:
 
 
 def _is_steady(counts: list[int]) -> bool:
-    """Whether each step adds as much, on top of what the program has kept before."""
+    """Whether each step adds about the same number of nodes."""
     steps = [later - earlier for earlier, later in pairwise(counts)]
     return len(steps) >= _GRAPHS - 2 and max(steps) <= _ALIKE * min(steps)
 
 
 def _iteration() -> tuple[Any, Any]:
-    """The latest iteration over a loader, which comes first."""
+    """The most recent iteration over a loader."""
     return notes.iterations[-1] if notes.iterations else (None, object())
 
 
@@ -343,8 +343,8 @@ def _last_name(node: ast.expr) -> str:
     return ast.unparse(node).rpartition(".")[2]
 
 
-def _keeper(stack: Stack) -> tuple[str, Place | None]:
-    """The variable of these frames that has gathered the largest graph, and the line that adds to it."""
+def _graph_keeper(stack: Stack) -> tuple[str, Place | None]:
+    """The variable that holds the largest graph in these frames, and the line that adds to it."""
     most = 0
     keeper: tuple[str, Place | None] = "a tensor", None
     for frame, _ in reversed(stack):

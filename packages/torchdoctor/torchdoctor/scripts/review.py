@@ -1,4 +1,4 @@
-"""Reviews a held script: replays its step in a LightningModule, and lets the probes look at that."""
+"""Reviews a held script by running the probes on a LightningModule that replays its step."""
 
 import json
 import os
@@ -24,18 +24,18 @@ from torchdoctor.probes.evaluation.eval_randomness import SAME_TWICE
 from torchdoctor.probes.execution.device import DEVICE_UNSAFE_TENSOR
 from torchdoctor.review import add_results, describe_errors, notes_of, run_probes
 from torchdoctor.running import sandbox
-from torchdoctor.running.machine import crowding
+from torchdoctor.running.machine import load_factor
 from torchdoctor.running.opening import open_subject
 from torchdoctor.running.subject import NUM_TRAIN, NUM_VAL, Subject
 from torchdoctor.running.training import parameters_of
-from torchdoctor.running.unchanged import modes_kept, unchanged
+from torchdoctor.running.unchanged import modes_restored, unchanged
 from torchdoctor.scripts import hold
 from torchdoctor.scripts.batches import batches_of
 from torchdoctor.scripts.choice import choose_probes
-from torchdoctor.scripts.devices import left_behind
+from torchdoctor.scripts.devices import models_left_on_cpu
 from torchdoctor.scripts.findings import of_script
 from torchdoctor.scripts.folder import is_forbidden
-from torchdoctor.scripts.hold import Held
+from torchdoctor.scripts.hold import HeldScript
 from torchdoctor.scripts.module import Script, find_parts
 from torchdoctor.scripts.notes import Loading
 from torchdoctor.scripts.silence import silenced
@@ -43,8 +43,8 @@ from torchdoctor.scripts.step import Step
 from torchdoctor.scripts.unit import Unit, make_unit
 from torchdoctor.scripts.validation import (
     ValidationWatch,
+    continue_in_fork,
     evaluates_training_data,
-    goes_on,
     in_training_mode,
 )
 
@@ -56,7 +56,7 @@ _PROBE_SHARE = 0.3  # of the time, for one probe
 
 @dataclass
 class Request:
-    """What a review of a script is asked for, as it begins.
+    """The settings of a script's review.
 
     Args:
         script: the file, in the copy of its folder.
@@ -81,10 +81,10 @@ class Request:
 
 
 def review_held(request: Request) -> NoReturn:
-    """Runs a script until its first `backward`, reviews it there and writes the answer; does not return from there."""
+    """Runs a script to its first `backward`, reviews it there, writes the answer and ends the process."""
     process = os.getpid()
 
-    def look(held: Held) -> None:
+    def look(held: HeldScript) -> None:
         try:
             _look(held, request)
         except Exception as error:  # of the step's replay: the rehearsal still tells what it saw
@@ -103,21 +103,21 @@ def review_held(request: Request) -> NoReturn:
     os._exit(0)
 
 
-def _look(held: Held, request: Request) -> None:
-    """Reviews the script where a copy of it comes to its validation, or else here; returns in the copy alone."""
+def _look(held: HeldScript, request: Request) -> None:
+    """Reviews the script at its validation, which a fork runs on to, or else here; returns in the fork only."""
     unit = make_unit(held.spot)
     step = Step(unit, held.leaves)
     parts = find_parts(unit, [*held.leaves, *parameters_of(step.optimizers)])
     batches = batches_of(unit, NUM_TRAIN, lambda: step.losses({}, 0))
-    reached, later, kept = request.answer.with_name("reached"), request.answer.with_name("later"), ExitStack()
+    reached, later, contexts = request.answer.with_name("reached"), request.answer.with_name("later"), ExitStack()
     passed: list[DataLoader] = []  # evaluations of the training data
-    kept.enter_context(isolate_rng(include_cuda=False))
+    contexts.enter_context(isolate_rng(include_cuda=False))
     for part in parts.values():
-        kept.enter_context(unchanged(part))
+        contexts.enter_context(unchanged(part))
 
     def review(val_unit: Unit | None = None, mode: Finding | None = None) -> NoReturn:
         with torch.inference_mode(False), torch.enable_grad():
-            kept.close()
+            contexts.close()
             answer = _review(parts, step, batches, val_unit, request)
             if mode is not None:
                 answer["findings"].append(mode.as_dict() | {"shown_by": RUN._asdict(), "probe": "validation"})
@@ -129,7 +129,8 @@ def _look(held: Held, request: Request) -> None:
             return
         reached.touch()
         if evaluates_training_data(val_unit, unit):
-            if passed or goes_on(later, _VALIDATION_S * crowding()):  # a copy, to where others are evaluated
+            # a copy, to where others are evaluated
+            if passed or continue_in_fork(later, _VALIDATION_S * load_factor()):
                 passed.extend(val_unit.loaders)
                 return
             if request.answer.exists():
@@ -139,9 +140,9 @@ def _look(held: Held, request: Request) -> None:
         review(val_unit, in_training_mode(step, val_unit, model, name))
 
     watch = ValidationWatch(held, unit, list(parts.values()), review_validated)
-    if goes_on(reached, _VALIDATION_S * crowding()):
-        kept.enter_context(mock.patch.object(Loading, "longest", _BATCHES))
-        kept.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
+    if continue_in_fork(reached, _VALIDATION_S * load_factor()):
+        contexts.enter_context(mock.patch.object(Loading, "longest", _BATCHES))
+        contexts.enter_context(silenced(step.things, step.skip, lambda _: None, keeps_modes=False))
         watch.__enter__()
     elif request.answer.exists():  # of the copy
         os._exit(0)
@@ -152,7 +153,7 @@ def _look(held: Held, request: Request) -> None:
 def _review(
     parts: dict[str, nn.Module], step: Step, batches: Any, val_unit: Unit | None, request: Request
 ) -> dict[str, Any]:
-    """What the probes say of a script's step, as Report's fields."""
+    """Runs the probes on a script's step and returns the fields of a Report."""
     answer: dict[str, Any] = {"findings": [], "checked": [], "notes": [], "looked_for": [], "ruled_out": []}
     with _evaluating(parts):
         val_batches, unvalidated = _val_batches(step, val_unit)
@@ -165,7 +166,7 @@ def _review(
     if living - known:
         answer["notes"].append("what other optimizers train: they have no turn in the step that is reviewed")
 
-    left: list[Finding] = []
+    findings: list[Finding] = []
 
     def look(begun: Subject) -> None:
         todo, unfit = choose_probes(begun, step, val_unit, has_batches, request.ids)
@@ -176,27 +177,27 @@ def _review(
         answer["notes"] += [*begun.limits, *unfit, *describe_errors(results), *notes_of(results, request.ids)]
         add_results(answer, todo, results, request.ids)
         if DEVICE_UNSAFE_TENSOR.id in request.ids:
-            left.extend(left_behind(begun, model))
+            findings.extend(models_left_on_cpu(begun, model))
 
     model = Script(parts, step, batches if has_batches else [{}], val_unit, val_batches)
     open_subject(model, None, {}, look)
     answer["findings"] = of_script(answer["findings"], model, step)
-    answer["findings"] += [finding.as_dict() | {"probe": "device"} for finding in left]
+    answer["findings"] += [finding.as_dict() | {"probe": "device"} for finding in findings]
     return answer
 
 
 @contextmanager
 def _evaluating(parts: dict[str, nn.Module]) -> Iterator[None]:
-    """Networks in evaluation mode: a validation that is replayed changes no modes itself."""
+    """A context with networks in evaluation mode; a replayed validation does not switch modes."""
     modules = {module for part in parts.values() for module in part.modules()}
-    with modes_kept(modules):
+    with modes_restored(modules):
         for module in modules:
             module.training = False
         yield
 
 
 def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
-    """The batches of a validation, and why there are none: many probes run all of it, so it must end soon."""
+    """The batches of a validation, and the reason if there are none; a validation must run fast to be replayed."""
     reason = "none was reached from this step in time, or it takes no batch"
     if unit is None:
         return [], reason
@@ -204,7 +205,7 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     for turn, gradients in ways:
         unit.turn, unit.gradients = turn, gradients
         try:
-            sandbox.call(lambda: _try(step, unit), _VALIDATED_S * crowding())
+            sandbox.call(lambda: _trial_run(step, unit), _VALIDATED_S * load_factor())
         except sandbox.SandboxError as error:
             reason = _TRAINS if _TRAINS in str(error) else str(error)
         else:
@@ -212,8 +213,8 @@ def _val_batches(step: Step, unit: Unit | None) -> tuple[Any, str]:
     return [], reason
 
 
-def _try(step: Step, unit: Unit) -> None:
-    """Runs a validation in this process, which must not train a model by an optimizer of its own."""
+def _trial_run(step: Step, unit: Unit) -> None:
+    """Runs a validation once, and refuses one that trains a model."""
 
     def refuse(*_: Any) -> NoReturn:
         raise ValueError(_TRAINS)

@@ -1,4 +1,4 @@
-"""A run of a script in a copy of its folder; its answer is in a file, as a script may end its process as it likes."""
+"""Runs a script in a copy of its folder; the answer is passed in a file, as a script may exit at any time."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _LINES = 4  # of what a script prints, at its end
 
 
 class Run:
-    """A run of a script, in the process that calls it.
+    """A run of a script in the calling process.
 
     Args:
         script: the file.
@@ -44,19 +44,19 @@ class Run:
 
     @property
     def answer(self) -> dict[str, Any]:
-        """What was written, with the names of the original folder; an empty one if time was up."""
+        """The answer with paths of the original folder; empty if there is none."""
         file = self.place / "answer.json"
         return self.copy.restored(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
 
     @property
     def last_lines(self) -> str:
-        """What the script printed last, as one line."""
+        """The last lines of the script's output, joined into one."""
         text = (self.place / "output").read_text(encoding="utf-8", errors="replace")
         return self.copy.restored(" / ".join(line.strip() for line in text.strip().splitlines()[-_LINES:]))
 
 
 def _log_to(file: Path) -> None:
-    """Sends what the script prints to a file; nobody answers what it asks."""
+    """Redirects the script's output to a file and closes its input."""
     log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.stdin = os.fdopen(0, closefd=False)

@@ -1,4 +1,4 @@
-"""What a replayed step must not do: optimize, zero gradients, step schedules, change modes."""
+"""Disables what a replayed step must not do: optimize, zero gradients, step schedules, switch modes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,7 +30,7 @@ def silenced(
     real: bool = False,
     keeps_modes: bool = True,
 ) -> Iterator[None]:
-    """Calls `act` and `on_step` in place of `backward` and of optimizers' steps.
+    """A context that calls `act` instead of `backward`, and `on_step` instead of optimizer steps.
 
     Args:
         things: the script's optimizers and schedules.
@@ -40,7 +40,7 @@ def silenced(
         keeps_modes: whether `train` and `eval` do nothing.
     """
 
-    def told(thing: Any) -> Callable[..., Any]:
+    def stepping(thing: Any) -> Callable[..., Any]:
         own = thing.step
 
         def step(closure: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ def silenced(
 
     replaced: list[tuple[Any, str, Any]] = [(Backward, "act", act), *_SCALING]
     replaced += [*(_MODES if keeps_modes else []), *([] if real else _ZEROING)]
-    replaced += [(thing, "step", told(thing)) for thing in things]
+    replaced += [(thing, "step", stepping(thing)) for thing in things]
     with ExitStack() as stack:
         for target, name, new in replaced:
             stack.enter_context(mock.patch.object(target, name, new))

@@ -1,4 +1,4 @@
-"""A training step of a script: what it does, and running it again, without its optimizers or with them."""
+"""Replays a script's training step, with or without its optimizers."""
 
 import random
 import signal
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from torchdoctor.running import sandbox
-from torchdoctor.running.machine import crowding
+from torchdoctor.running.machine import load_factor
 from torchdoctor.running.training import parameters_of, weights_of
 from torchdoctor.scripts import notes
 from torchdoctor.scripts.notes import Backward, Loading
@@ -30,7 +30,7 @@ Event = int | None  # None for `backward`, the number of an optimizer for its st
 
 
 class Step:
-    """A training step of a script.
+    """A script's training step.
 
     Args:
         unit: its statements.
@@ -39,9 +39,9 @@ class Step:
 
     def __init__(self, unit: Unit, leaves: list[Tensor]) -> None:
         self.unit = unit
-        self.leaves, self.living_optimizers = leaves, notes.living(Optimizer)
+        self.leaves, self.living_optimizers = leaves, notes.living_objects(Optimizer)
         self.others: list[nn.Module] = []  # networks that it may use, and does not train
-        self.things: list[Any] = [*self.living_optimizers, *notes.living(LRScheduler)]
+        self.things: list[Any] = [*self.living_optimizers, *notes.living_objects(LRScheduler)]
         events, self.emptied = _events(unit, self.things)
         self.num_losses = events.count(None)
         self.num_events = len(events)
@@ -55,11 +55,11 @@ class Step:
 
     @property
     def owned(self) -> list[Tensor]:
-        """Parameters whose gradients the script may read: those of its optimizers may have been moved."""
+        """The parameters whose gradients the script may read, also where its optimizers replaced them."""
         return [*self.leaves, *parameters_of(self.living_optimizers)]
 
     def losses(self, batch: Any, index: int) -> list[Tensor]:
-        """What the step calls `backward` on, without doing it: nothing is optimised, and gradients are zeros."""
+        """The losses that the step calls `backward` on; nothing is optimised, gradients are zero."""
         losses: list[Tensor] = []
 
         def note(loss: Tensor, gradient: Any = None, *_: Any, **__: Any) -> None:
@@ -77,16 +77,16 @@ class Step:
         return losses
 
     def ending_backwards(self) -> Any:
-        """A context in which a run ends with its last `backward`: what follows may write into the weights."""
+        """A context in which a run ends at its last `backward`, before later lines write into weights."""
         return mock.patch.object(self, "num_events", self.num_to_backward)
 
     def skip(self, *_: Any, **__: Any) -> None:
-        """In place of `backward`: gives parameters a gradient of zeros, which a script may read."""
+        """Replaces `backward`: gives parameters zero gradients, which a script may read."""
         Loading.num_quiet = 0
         _fill(_without_gradient(self.owned))
 
     def optimize(self, batch: Any, index: int, backward: Callable[..., None]) -> None:
-        """Runs the step with its own optimizers; `backward` is called with each loss and the arguments of torch's."""
+        """Runs the step with its own optimizers, and calls `backward` with each loss and torch's arguments."""
 
         def really(loss: Tensor, gradient: Any = None, retain_graph: Any = None, *_: Any, **__: Any) -> None:
             Backward.act = Backward.original
@@ -102,7 +102,7 @@ class Step:
         _fill(parameters_of(self.things[number] for number in self.emptied), is_zero=False)  # by what comes after
 
     def validate(self, unit: Unit, batch: Any, index: int = 0) -> None:
-        """Runs a validation step of the same script; nothing is optimised, nor is what it freezes around it."""
+        """Runs a validation step of the script without optimizing anything."""
         trained = [parameter for parameter in self.owned if parameter.requires_grad]
         with torch.set_grad_enabled(unit.gradients), silenced(self.things, lambda *_, **__: None, lambda _: None):
             try:
@@ -121,7 +121,7 @@ class Step:
             self.unit.run(batch, index)
 
     def _counting(self) -> Callable[..., None]:
-        """A function that leaves the step when it is called for its last event: what follows evaluates and prints."""
+        """A function that ends the step at its last event, before later lines evaluate and print."""
         turns = count(1)
 
         def event(_: Any = None) -> None:
@@ -137,15 +137,15 @@ def _without_gradient(parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _fill(parameters: list[Tensor], is_zero: bool = True) -> None:
-    """Gives parameters a gradient of zeros, or none."""
+    """Sets the parameters' gradients to zeros, or to None."""
     with torch._C.DisableTorchFunction():
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter) if is_zero else None
 
 
 def _events(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
-    """What a step does, as `_watched` tells: a usual one, or the first of a loop if only that steps all optimizers."""
-    limit_s = _EVENTS_S * crowding()
+    """The events of a step: of a usual one, or of the loop's first if only that steps all optimizers."""
+    limit_s = _EVENTS_S * load_factor()
     try:
         usual = sandbox.call(lambda: _watched(unit, things), limit_s)
     except sandbox.SandboxError:
@@ -164,7 +164,7 @@ def _events(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
 
 
 def _watched(unit: Unit, things: list[Any]) -> tuple[list[Event], list[int]]:
-    """What one real run of a step does, until it ends, fails, or nothing happens any more.
+    """The events of one real run of a step, until it ends, fails or stalls.
 
     Returns:
         What happened, and the numbers of optimizers that stepped and whose gradients are zeroed then.

@@ -1,4 +1,4 @@
-"""A part of a script as a function: its statements with their own lines, run on the variables of its frame."""
+"""Turns a part of a script into a function of the variables in its frame; source lines are kept."""
 
 import ast
 import builtins
@@ -20,19 +20,19 @@ from torch.utils.data import DataLoader
 from torchdoctor.running.unchanged import CONTAINERS, refill
 from torchdoctor.running.unregistered import is_plain
 from torchdoctor.scripts.hold import Spot, begun_at, head, own_nodes
-from torchdoctor.scripts.notes import Loading, stack, taken_back
+from torchdoctor.scripts.notes import Loading, rewound_iterations, stack
 
 _FETCH_S = 3.0
 _MANY = 10_000  # things in a container that is too large for its content to be put back after a run
 
 
 class Leave(BaseException):
-    """Leaves the script's code."""
+    """Raised to leave the script's code."""
 
 
 @dataclass(eq=False)
 class Unit:
-    """A step of a script, that can be run again and again.
+    """A repeatable step of a script.
 
     Args:
         spot: where it is.
@@ -43,7 +43,7 @@ class Unit:
         carried: variables that an earlier step computed from weights, as a recurrent state.
         turn: of the loop, as `enumerate` counts; None lets it go on after the first, which has its own branches.
         gradients: whether a validation leaves them on, as one that adapts a model or derives forces must.
-        made: variables that the statements make themselves, whatever they are before.
+        assigned: variables that the statements make themselves, whatever they are before.
     """
 
     spot: Spot
@@ -54,20 +54,20 @@ class Unit:
     carried: frozenset[str] = frozenset()
     turn: int | None = None
     gradients: bool = False
-    made: frozenset[str] = frozenset()
+    assigned: frozenset[str] = frozenset()
     _functions: dict[tuple[Any, ...], Callable[[dict[str, Any]], None]] = field(default_factory=dict)
 
     @property
     def globals(self) -> dict[str, Any]:
-        """Of the file."""
+        """The global variables of the file."""
         return self.spot.frame.f_globals
 
     def value(self, name: str) -> Any:
-        """Of a variable."""
+        """The value of a variable."""
         return self.variables.get(name, self.globals.get(name))
 
     def first_batch(self) -> Any:
-        """What the statements can be run on at once: a batch of the loaders, or the variables as they are."""
+        """The first input: a batch of the loaders, or the variables as they are."""
         parts = [next(iter(loader)) for loader in self.loaders]
         return parts[0] if len(parts) == 1 else parts or {}
 
@@ -85,7 +85,7 @@ class Unit:
             self._execute(self.after, {})
 
     def fetched(self, names: list[str], number: int) -> list[dict[str, Any]]:
-        """Further batches: the variables of these names, after the loop's head and the statements before the step."""
+        """Fetches further batches: these variables after the loop's head and the statements before the step."""
         batches: list[dict[str, Any]] = []
         end = time.monotonic() + _FETCH_S
         if self.spot.loop is None:
@@ -106,7 +106,7 @@ class Unit:
     def _execute(self, statements: list[ast.stmt], chosen: dict[str, Any]) -> None:
         known = self.variables | {name: _copied(self.variables[name]) for name in self.carried} | chosen
         own = [value for name, value in self.globals.items() if not name.startswith("__")]
-        with _put_back([*known.values(), *own], self.globals), taken_back():
+        with _values_restored([*known.values(), *own], self.globals), rewound_iterations():
             declared = known if self._is_file else {name: chosen[name] for name in self._declared & chosen.keys()}
             self.globals.update(declared)
             key = statements is self.after, *known
@@ -120,12 +120,12 @@ class Unit:
 
     @property
     def _declared(self) -> set[str]:
-        """Variables of the file that the function assigns."""
+        """The global variables that the function assigns."""
         nodes = own_nodes(self.spot.function)
         return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
 
     def _compiled(self, statements: list[ast.stmt], known: list[str]) -> Callable[[dict[str, Any]], None]:
-        """The statements as a function of the variables, all of which are its parameters."""
+        """Compiles the statements to a function whose parameters are the variables."""
         own = self.spot.frame.f_code
         if self.spot.loop is not None:  # so that `continue` and `break` end the run
             once: Any = ast.parse("for __once__ in (0,): pass").body[0]
@@ -146,15 +146,15 @@ class Unit:
 
     @contextmanager
     def _looping(self, batch: Any, index: int) -> Iterator[None]:
-        """The loop's loaders give one batch, and its `enumerate` begins later."""
+        """A context in which the loop's loaders yield this batch, and `enumerate` starts at its index."""
         parts = [batch] if len(self.loaders) == 1 else batch
-        given = {id(loader): part for loader, part in zip(self.loaders, parts, strict=True)}
+        parts_by_loader = {id(loader): part for loader, part in zip(self.loaders, parts, strict=True)}
         file, lines = self.spot.frame.f_code.co_filename, {line for part in self.after for line in head(part)}
         count, turn = builtins.enumerate, index + 1 if self.turn is None else self.turn
 
         def chosen(loader: DataLoader) -> Iterator[Any] | None:
             is_anew = len(parts) == 1 and _is_begun_at(file, lines)  # `for batch in DataLoader(…)`
-            part = given.get(id(loader), parts[0] if is_anew else None)
+            part = parts_by_loader.get(id(loader), parts[0] if is_anew else None)
             return None if part is None else iter([part])
 
         def counted(things: Any, start: int = 0) -> Any:
@@ -167,13 +167,13 @@ class Unit:
 
 
 def _is_begun_at(file: str, lines: set[int]) -> bool:
-    """Whether a loader is begun by one of these lines itself."""
+    """Whether one of these lines starts iterating over a loader."""
     called = stack(sys._getframe(1))[-1:]
     return any(frame.f_code.co_filename == file and line in lines for frame, line in called)
 
 
 def _mangled(statements: list[ast.stmt], function: str) -> list[ast.stmt]:
-    """The statements of a method, with a class's own names (`__name`) as they are outside of it."""
+    """The statements of a method with its private names (`__name`) mangled."""
     owners = re.findall(r"(\w+)\.(?!<)", function)  # but for functions, which "<locals>" follows
     copies = copy.deepcopy(statements) if owners else statements
     for node in (node for statement in copies for node in ast.walk(statement) if owners):
@@ -185,7 +185,7 @@ def _mangled(statements: list[ast.stmt], function: str) -> list[ast.stmt]:
 
 
 def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
-    """The unit at a spot: a loop over loaders as a whole, or the statements from the first that belongs to the step.
+    """Builds the unit at a spot: a whole loop over loaders, or the statements of the step.
 
     Args:
         spot: of the step.
@@ -209,36 +209,36 @@ def make_unit(spot: Spot, only: ast.stmt | None = None) -> Unit:
     started = [part for part in before if _begins(part, states, scope) or _zeroes(part, read)]
     unit = Unit(spot, [], variables, before, [*started, *after], carried)
     target = [spot.loop.target] if isinstance(spot.loop, ast.For) else []
-    made = set(names([*target, *before], ast.Store))
-    overwritten = made.intersection(names(after, ast.Store))
+    assigned = set(names([*target, *before], ast.Store))
+    overwritten = assigned.intersection(names(after, ast.Store))
     if overwritten and spot.loop is None:  # since: the function begins again
-        return Unit(spot, [], variables, [], [*before, *after], carried, made=frozenset(made))
+        return Unit(spot, [], variables, [], [*before, *after], carried, assigned=frozenset(assigned))
     if overwritten:  # what belongs together is fetched anew
-        beside = [name for name in made.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
+        beside = [name for name in assigned.intersection(names(after, ast.Load)) if _is_value(variables.get(name))]
         unit.variables.update(*unit.fetched(sorted({*overwritten, *beside}), 1))
     return unit
 
 
 def _holds_itself(value: Any) -> bool:
-    """Whether a dict or a list is in itself, as what `locals()` returns is once it has a name."""
+    """Whether a dict or list contains itself, as the result of `locals()` does once it is assigned."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(part is value for part in parts)
 
 
 def _zeroes(statement: ast.stmt, read: set[str]) -> bool:
-    """Whether a statement zeroes gradients, and assigns nothing that the step reads."""
+    """Whether a statement zeroes gradients and assigns nothing that the step reads."""
     is_zeroing = any(isinstance(node, ast.Attribute) and node.attr == "zero_grad" for node in ast.walk(statement))
     return is_zeroing and read.isdisjoint(names([statement], ast.Store))
 
 
 def _is_value(value: Any) -> bool:
-    """Whether a value holds tensors, arrays, numbers and words alone, and may be copied."""
+    """Whether a value consists of tensors, arrays, numbers and texts only, and can be copied."""
     kinds = Tensor | np.ndarray | str | int | float | None
     return all(isinstance(leaf, kinds) for leaf in pytree.tree_leaves(value))
 
 
 def _begins(statement: ast.stmt, states: frozenset[str], scope: dict[str, Any]) -> bool:
-    """Whether a statement sets states: variables, attributes, or by a method of a network."""
+    """Whether a statement initialises states: variables, attributes, or by a method of a network."""
     if isinstance(statement, ast.Assign):
         targets = [node for target in statement.targets for node in ast.walk(target)]
         is_state = bool(states.intersection(names([statement], ast.Store)))
@@ -262,7 +262,7 @@ def _body(spot: Spot) -> list[ast.stmt]:
 
 
 def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
-    """The loaders that a loop goes through, and the statements that do so: the loop, after `batches = iter(loader)`."""
+    """The loaders that a loop iterates over, and the statements from `batches = iter(loader)` on."""
     loop = spot.loop
     if not isinstance(loop, ast.For):
         return [], []
@@ -275,7 +275,7 @@ def _loaders(spot: Spot) -> tuple[list[DataLoader], list[ast.stmt]]:
 
 
 def _begun_in_body(spot: Spot) -> list[DataLoader]:
-    """The loaders that each turn of a loop begins anew, as `next(iter(loader))` does."""
+    """The loaders that each turn of a loop restarts, as `next(iter(loader))` does."""
     if spot.loop is None:
         return []
     simple = [statement for statement in spot.loop.body if isinstance(statement, ast.Assign | ast.Expr)]
@@ -284,7 +284,7 @@ def _begun_in_body(spot: Spot) -> list[DataLoader]:
 
 
 def _split(statements: list[ast.stmt], line: int) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """The statements before the one with a line, and the others; a `with` or `try` around it is cut in two."""
+    """Splits statements at a line; a `with` or `try` around it is cut in two."""
     number = next((number for number, part in enumerate(statements) if line <= (part.end_lineno or 0)), None)
     if number is None:
         return [], statements
@@ -311,8 +311,8 @@ def _copied(value: Any) -> Any:
 
 
 @contextmanager
-def _put_back(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
-    """Global variables, and what small containers and the script's own objects hold, as they were."""
+def _values_restored(values: list[Any], scope: dict[str, Any]) -> Iterator[None]:
+    """A context that restores global variables, small containers and the script's own objects."""
     attributes = [vars(value) for value in values if is_plain(value)]
     inner = [part for each in attributes for part in each.values()]
     containers = [value for value in (*values, *inner) if type(value) in CONTAINERS and len(value) < _MANY]

@@ -1,4 +1,4 @@
-"""Goes on with a held script, without optimizing, until a model evaluates.
+"""Runs a held script on, without optimizing, until a model evaluates.
 
 It does in evaluation mode, without gradients, or in a loop over another loader that calls no `backward`.
 """
@@ -21,14 +21,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from torchdoctor.evidence.contents import shared
-from torchdoctor.evidence.evaluation import depends
+from torchdoctor.evidence.contents import shared_samples
+from torchdoctor.evidence.evaluation import depends_on_mode
 from torchdoctor.findings import Finding, Place
 from torchdoctor.probes.evaluation.eval_randomness import EVAL_NONDETERMINISM
 from torchdoctor.running import sandbox
 from torchdoctor.running.record import Record
 from torchdoctor.scripts import notes
-from torchdoctor.scripts.hold import Held, Spot, begun_at, function_of, loop_around, own_nodes
+from torchdoctor.scripts.hold import HeldScript, Spot, begun_at, function_of, loop_around, own_nodes
 from torchdoctor.scripts.notes import Loading, Stack
 from torchdoctor.scripts.step import Step
 from torchdoctor.scripts.unit import Unit, make_unit
@@ -49,7 +49,7 @@ class ValidationWatch(TorchFunctionMode):
     """
 
     def __init__(
-        self, held: Held, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit, nn.Module], None]
+        self, held: HeldScript, unit: Unit, parts: list[nn.Module], reached: Callable[[Unit, nn.Module], None]
     ) -> None:
         super().__init__()
         self.held, self.unit, self.reached = held, unit, reached
@@ -71,12 +71,12 @@ class ValidationWatch(TorchFunctionMode):
 
     @property
     def _has_turned(self) -> bool:
-        """Whether a model is in another mode, or another loader gives its second batch without a `backward`."""
+        """Whether a model has switched modes, or another loader yields its second batch without a `backward`."""
         is_quiet = Loading.num_quiet > 1 and Loading.latest not in self.unit.loaders
         return is_quiet or any(not part.training for part in self.trained)
 
     def _caller(self, frame: FrameType) -> FrameType | None:
-        """The frame that called the outermost model, or where that goes through a loader itself.
+        """The frame that called the outermost model, or the model's own frame if that iterates over a loader.
 
         None where one is moved or loaded, or an optimizer uses it.
         """
@@ -91,20 +91,20 @@ class ValidationWatch(TorchFunctionMode):
         return of_models[-1].f_back if of_models else None
 
     def _is_training(self, stack: Stack) -> bool:
-        """Whether this is a part of the training step: a teacher without gradients, say."""
+        """Whether this call belongs to the training step, as that of a teacher without gradients."""
         spot = self.held.spot
         inside = any(frame is spot.frame and spot.first <= line <= self.held.line for frame, line in stack)
         return inside and not self._other_loaders()
 
     def _other_loaders(self) -> list[DataLoader]:
-        """Those that the training's own loop goes through in evaluation: `for phase in ["train", "val"]: …`."""
+        """The loaders that the training loop also evaluates on: `for phase in ["train", "val"]: …`."""
         if not self.unit.loaders or not self._has_turned:
             return []
         last = begun_at(self.unit.after[-1], self.held.spot.frame)[-1:]
         return [loader for loader in last if loader not in self.unit.loaders]
 
     def _unit(self, stack: Stack) -> Unit | None:
-        """The innermost loop or comprehension over a loader, or the loop or the statement that calls the model."""
+        """The unit of the innermost loop over a loader, or of the loop or statement that calls the model."""
         for frame, line in reversed(stack):
             single = [node for node in _statements_around(frame, line) if not hasattr(node, "body")]
             loaders = begun_at(single[-1], frame, itself=True) if single else []
@@ -131,24 +131,24 @@ class ValidationWatch(TorchFunctionMode):
 
 
 def _statements_around(frame: FrameType, line: int) -> list[ast.stmt]:
-    """The statements of a frame's function that span a line, from the outside in."""
+    """The statements of a frame's function that span a line, outermost first."""
     statements = [node for node in own_nodes(function_of(frame)) if isinstance(node, ast.stmt)]
     return [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
 
 
 def evaluates_training_data(unit: Unit, step: Unit) -> bool:
-    """Whether an evaluation goes through samples that a step trains on, and no others."""
+    """Whether an evaluation uses training samples only."""
     trains, vals = ([loader.dataset for loader in each.loaders] for each in (step, unit))
-    return bool(vals) and all(any(shared(train, val)[0] == 1 for train in trains) for val in vals)
+    return bool(vals) and all(any(shared_samples(train, val)[0] == 1 for train in trains) for val in vals)
 
 
 def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Finding | None:
-    """A finding if a model evaluates the batches of a loader with dropout and norms that work as in training."""
-    active = [part for part in model.modules() if part.training and depends(part)]
+    """A finding if a model evaluates with dropout or norms in training mode."""
+    active = [part for part in model.modules() if part.training and depends_on_mode(part)]
     if not active or not unit.loaders:
         return None
     kinds = sorted({type(part).__name__ for part in active})
-    kinds = sandbox.attempt(lambda: _at_work(step, unit, model), _LOOK_S, kinds)  # as most are
+    kinds = sandbox.attempt(lambda: _layers_in_training_mode(step, unit, model), _LOOK_S, kinds)  # as most are
     if not kinds:
         return None
     line = unit.spot.loop.lineno if unit.spot.loop is not None else unit.spot.first
@@ -157,8 +157,8 @@ def in_training_mode(step: Step, unit: Unit, model: nn.Module, name: str) -> Fin
     return Finding(EVAL_NONDETERMINISM, place, message, f"{name}.eval()  # before; {name}.train() afterwards")
 
 
-def _at_work(step: Step, unit: Unit, model: nn.Module) -> list[str]:
-    """Kinds of layers that an evaluation calls in training mode; none if it makes pictures or sounds alone of them."""
+def _layers_in_training_mode(step: Step, unit: Unit, model: nn.Module) -> list[str]:
+    """The types of layers that an evaluation runs in training mode; none if it only generates images or sounds."""
     weights = {id(parameter) for parameter in model.parameters()}
     with Record() as record:
         step.validate(unit, unit.first_batch())
@@ -166,11 +166,13 @@ def _at_work(step: Step, unit: Unit, model: nn.Module) -> list[str]:
     if not any(not weights.isdisjoint(record.ancestors(leaf)) for op in numbers for leaf in op.inputs):
         return []
     called = {op.module for op in record.ops if op.module is not None}
-    return sorted({type(part).__name__ for part in called & set(model.modules()) if part.training and depends(part)})
+    return sorted(
+        {type(part).__name__ for part in called & set(model.modules()) if part.training and depends_on_mode(part)}
+    )
 
 
-def goes_on(reached: Path, limit_s: float) -> bool:
-    """Forks: True in a copy, which may let the script go on until it validates; here, False at the copy's end.
+def continue_in_fork(reached: Path, limit_s: float) -> bool:
+    """Forks: returns True in the child, which may run the script on, and False in the parent once the child has ended.
 
     Args:
         reached: a file that the copy makes at the validation; from then on it has all the time that it needs.

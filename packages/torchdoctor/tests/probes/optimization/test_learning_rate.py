@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from programs import Blobs, Classifier
 from torchdoctor.probes.optimization import learning_rate
-from torchdoctor.probes.optimization.learning_rate import _QUICK, _settled, _too_high, _training
+from torchdoctor.probes.optimization.learning_rate import _QUICK, _settled_loss, _too_high, _training
 from torchdoctor.running.opening import open_subject
 from torchdoctor.running.subject import Subject
 
@@ -42,16 +42,16 @@ def test_weights_that_the_first_batch_sets_are_no_change_by_the_optimizer() -> N
 
 def test_a_spike_is_no_divergence() -> None:
     falling = [1 / (1 + step) for step in range(60)]
-    assert _settled(falling + [5.0] * 8) < 0.05
+    assert _settled_loss(falling + [5.0] * 8) < 0.05
 
 
 def test_a_rise_stays() -> None:
-    assert _settled([1.0 + step for step in range(100)]) == pytest.approx(75.0, abs=1)
-    assert _settled([1.0] * 20 + [50.0] * 30) == 50.0
+    assert _settled_loss([1.0 + step for step in range(100)]) == pytest.approx(75.0, abs=1)
+    assert _settled_loss([1.0] * 20 + [50.0] * 30) == 50.0
 
 
 def test_what_is_no_number_stays_so() -> None:
-    assert math.isnan(_settled([1.0] * 20 + [math.nan]))
+    assert math.isnan(_settled_loss([1.0] * 20 + [math.nan]))
 
 
 @pytest.mark.parametrize(("num_steps", "is_found"), [(8, False), (60, True)])
@@ -63,7 +63,7 @@ def test_a_rise_in_the_first_steps_alone_is_no_divergence(
     def run(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
         return {"losses": [7.0 if scale == 1 else 7.0 / (1 + step) for step in range(num_steps)]}
 
-    monkeypatch.setattr(learning_rate, "_run", run)
+    monkeypatch.setattr(learning_rate, "_forked_training", run)
     subject = Subject(Classifier(), None, [])  # type: ignore[arg-type]  # its training is made up
-    text, scale = _too_high(subject, base=2.0, reached=3.5, change=0.5)
+    text, scale = _too_high(subject, base=2.0, reached=3.5, change=0.5, thrown=3.0, diverged=2.0)
     assert (bool(text), scale) == (is_found, 0.1 if is_found else 0.0)

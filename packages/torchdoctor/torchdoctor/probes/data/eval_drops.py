@@ -9,10 +9,10 @@ from itertools import chain, islice
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import leaves, plain_numbers, size
+from torchdoctor.evidence.samples import dataset_size, leaves, plain_numbers
 from torchdoctor.findings import LOADER, Defect, Finding
 from torchdoctor.probe import Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.subject import Subject
 
 EVAL_DROPS_DATA = Defect(
@@ -39,16 +39,16 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
     complete, dropping = 0, 0
     for kind in ("val", "test"):
         for loader, places in origins.loaders(subject, kind):
-            found = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
-            missing, number, option, reason = found or (0, 0, "", "")
+            gap = _of_stream(loader) if isinstance(loader.dataset, IterableDataset) else _left_out(subject, loader)
+            missing, number, option, reason = gap or (0, 0, "", "")
             if not missing or (kind == "val" and option == "drop_last" and not _takes_fewer(subject)):
                 complete += loader.batch_sampler is not None  # else batches come as they are
                 continue
             dropping += 1
             which = "this" if subject.script is not None else f"the {kind}"
             message = f"{missing} of {number} samples of {which} loader are not evaluated in an epoch: {reason}"
-            kept = ", drop_last=False" if option == "drop_last" else ""
-            fix = f"DataLoader(dataset, batch_size=…{kept})"
+            option_text = ", drop_last=False" if option == "drop_last" else ""
+            fix = f"DataLoader(dataset, batch_size=…{option_text})"
             yield Finding(EVAL_DROPS_DATA, origins.option(places, option)[0], message, fix)
     if complete and not dropping:
         yield f"the validation {'and test loaders leave' if complete > 1 else 'loader leaves'} nothing out"
@@ -69,7 +69,7 @@ def _of_stream(loader: DataLoader) -> LeftOut | None:
 
 
 def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
-    number, sampler, batches = size(loader.dataset) or 0, loader.sampler, loader.batch_sampler
+    number, sampler, batches = dataset_size(loader.dataset) or 0, loader.sampler, loader.batch_sampler
     if getattr(batches, "drop_last", False):
         asked = sum(1 for _ in sampler) if loader.batch_size else number
         missing = asked - sum(len(batch) for batch in batches or [])
@@ -85,7 +85,7 @@ def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
     seen: set[int] = set()
     deadline = time.monotonic() + _SECONDS
     for other in (loader, *(other for other, _ in origins.loaders(subject, "train"))):
-        if type(other.dataset) is not type(loader.dataset) or size(other.dataset) != number:
+        if type(other.dataset) is not type(loader.dataset) or dataset_size(other.dataset) != number:
             continue  # else the samples are divided between the loaders by their numbers
         for batch in other.batch_sampler or []:
             indices = set(plain_numbers(batch) or ())
@@ -99,8 +99,8 @@ def _left_out(subject: Subject, loader: DataLoader) -> LeftOut | None:
 def _takes_fewer(subject: Subject) -> bool:
     """Whether a validation step runs on half of the samples of a batch, or there is none to try it."""
     batch = subject.val_batches[0] if subject.validates else None
-    half = first(batch, (num_samples(batch) or 0) // 2) if batch is not None else None
-    return half is None or subject.takes(half, training=False)
+    half = first_samples(batch, (num_samples(batch) or 0) // 2) if batch is not None else None
+    return half is None or subject.accepts(half, training=False)
 
 
 def _draws_episodes(loader: DataLoader) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from torchdoctor.evidence import replay
-from torchdoctor.evidence.samples import epoch, leaves, size, train_loaders, whole
+from torchdoctor.evidence.samples import all_samples, dataset_size, epoch_batches, leaves, train_loaders
 from torchdoctor.findings import POOR_START, Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -35,7 +35,7 @@ def finite_data(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     not finite either, or the step ends with an error.
     """
     batches = 0
-    kinds = {"training": chain(subject.batches, _later(subject)), "validation": subject.val_batches}
+    kinds = {"training": chain(subject.batches, _rest_of_epoch(subject)), "validation": subject.val_batches}
     for kind, batch in ((kind, batch) for kind, some in kinds.items() for batch in some):
         batches += 1
         path, leaf = next(((path, leaf) for path, leaf in leaves(batch).items() if not _is_finite(leaf)), ("", None))
@@ -56,12 +56,12 @@ def finite_data(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
 PROBE = Probe(look=finite_data, defects=(NON_FINITE_DATA,))
 
 
-def _later(subject: Subject) -> Iterator[Any]:
+def _rest_of_epoch(subject: Subject) -> Iterator[Any]:
     """The rest of an epoch, unless the tensors that it is made of are finite, and only stacked."""
     for loader in train_loaders(subject):
-        tensors = whole(loader.dataset)
+        tensors = all_samples(loader.dataset)
         if tensors is None or loader.collate_fn is not default_collate or not all(map(_is_finite, tensors.values())):
-            yield from epoch(subject, _SECONDS)
+            yield from epoch_batches(subject, _SECONDS)
             return
 
 
@@ -86,7 +86,7 @@ def _place(subject: Subject, leaf: Tensor) -> Place | None:
         return array.dtype.kind == "f" and bool(wanted(array).any())
 
     for loader in train_loaders(subject)[:1]:
-        numbers = range(min(size(loader.dataset) or 0, _SAMPLES))
+        numbers = range(min(dataset_size(loader.dataset) or 0, _SAMPLES))
         spoilt = next((number for number in numbers if _is_spoilt(loader.dataset[number])), 0)
         if (place := replay.first_line(subject, holds, spoilt)) is not None or loader.collate_fn is None:
             return place

@@ -1,4 +1,4 @@
-"""Labels that name a class which the model does not have."""
+"""Labels outside of the model's classes."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdoctor.evidence import replay
-from torchdoctor.evidence.samples import column, copies, in_time, leaves, size, train_loaders
+from torchdoctor.evidence.samples import dataset_size, leaves, read_leaf, target_paths, train_loaders, until_deadline
 from torchdoctor.findings import POOR_START, Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import Op
@@ -29,7 +29,7 @@ _TOLERANCE = 1e-3  # of probabilities that were interpolated
 
 
 def label_range(subject: Subject) -> Iterator[Finding | str]:
-    """Compares what each loss of a step gets as its target with what it can take, before it fails.
+    """Compares the target of each loss with its range of classes, before it fails.
 
     Cross-entropy takes 0 … K - 1 and its ignore_index, one_hot and gather take indices below the size, binary
     cross-entropy takes 0 … 1. Where the target is a leaf of the batch, that leaf is read for the rest of an epoch.
@@ -57,16 +57,16 @@ def _all_labels(subject: Subject) -> Iterator[tuple[Op, Tensor, int]]:
     numbers_of_classes = {tuple(loss.num_classes for loss in step.losses) for step in steps}
     for loss in subject.attempt().losses if len(numbers_of_classes) == 1 else ():  # else each sample has its own
         if loss.kind == "classes" and not loss.target.is_floating_point():
-            for path in copies(loss, subject.batches[0])[:1]:
-                for labels in column(subject, path, _SECONDS):
-                    yield loss.op, loss.kept(labels), loss.num_classes - 1
+            for path in target_paths(loss, subject.batches[0])[:1]:
+                for labels in read_leaf(subject, path, _SECONDS):
+                    yield loss.op, loss.not_ignored(labels), loss.num_classes - 1
 
 
 def _labels(step: Step) -> Iterator[tuple[Op, Tensor, int]]:
     for loss in step.losses:
         target = loss.target.detach()
         if loss.kind == "classes" and not target.is_floating_point() and loss.prediction.dim():
-            yield loss.op, loss.kept(target), loss.num_classes - 1
+            yield loss.op, loss.not_ignored(target), loss.num_classes - 1
         elif loss.kind == "binary" and step.is_from_data(loss.target) and target.isfinite().all():
             is_close = (target > -_TOLERANCE) & (target < 1 + _TOLERANCE)
             yield loss.op, torch.where(is_close, target.clamp(0, 1), target), 1
@@ -104,27 +104,29 @@ def _finding(subject: Subject, op: Op, labels: Tensor, high: int) -> Finding:
         fix = f"F.cross_entropy(…, ignore_index={least:g})"
     values = _values(labels.numpy())
     bad = {value for value in values if not 0 <= value <= high}
-    return Finding(LABEL_OUT_OF_RANGE, _made(subject, values, bad) or _read(subject, bad) or op.place, message, fix)
+    return Finding(
+        LABEL_OUT_OF_RANGE, _made_at(subject, values, bad) or _read_at(subject, bad) or op.place, message, fix
+    )
 
 
-def _made(subject: Subject, values: set[float], bad: set[float]) -> Place | None:
+def _made_at(subject: Subject, values: set[float], bad: set[float]) -> Place | None:
     """Where labels with all of these values are made, or those of a mask with some of them."""
 
     def is_made(array: np.ndarray, _: Any) -> bool:  # pragma: no cover - a tracer is not traced
         if array.size < 8 or array.size > (10**6 if array.dtype.kind in "iu" else 10**5):
             return False
-        found = _values(array)
-        if array.ndim > 1 and len(found) > 1 and found <= values and found & bad:
+        labels = _values(array)
+        if array.ndim > 1 and len(labels) > 1 and labels <= values and labels & bad:
             return True
-        return values <= found and max(found) == max(values) and (min(values) >= 0) == (min(found) >= 0)
+        return values <= labels and max(labels) == max(values) and (min(values) >= 0) == (min(labels) >= 0)
 
     return replay.first_line(subject, is_made, None)
 
 
-def _read(subject: Subject, bad: set[float]) -> Place | None:
+def _read_at(subject: Subject, bad: set[float]) -> Place | None:
     """Where the first sample gets its label that has one out of range."""
     for loader in train_loaders(subject)[:1]:
-        for number in in_time(range(size(loader.dataset) or 0), 2 * _SECONDS):
+        for number in until_deadline(range(dataset_size(loader.dataset) or 0), 2 * _SECONDS):
             whole_numbers = [leaf for leaf in leaves(loader.dataset[number]).values() if not leaf.is_floating_point()]
             if any(bad & _values(leaf.numpy()) for leaf in whole_numbers):
                 wanted = bad - {float(number)}  # the index may be equal to the label

@@ -7,10 +7,10 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.samples import alone, train_loaders
+from torchdoctor.evidence.samples import train_loaders, without_workers
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
-from torchdoctor.running.machine import crowding
+from torchdoctor.running.machine import load_factor
 from torchdoctor.running.record import Record
 from torchdoctor.running.subject import Subject
 
@@ -23,13 +23,13 @@ SLOW_LOADER = Defect(
     shown_by=Evidence("measured", "batches and training steps were timed"),
 )
 
-_RATIO, _LEAST_S = 8.0, 0.015
-_LONG_RATIO, _LONG_S = 3.0, 0.05  # batches this long are worth a word sooner
 _TIMES = 6
 
 
-def loading_time(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
-    """Times batches against steps: a batch that takes 8 steps and 15 ms makes the training wait for nine tenths of it.
+def loading_time(
+    subject: Subject, ratio: float = 8.0, least_s: float = 0.015, long_ratio: float = 3.0, long_s: float = 0.05
+) -> Iterator[Finding | str | NotLookedAt]:
+    """Compares the times of batches and steps: a batch of 8 steps and 15 ms keeps training waiting 90 % of the time.
 
     One that takes 3 steps and 50 ms makes it wait for three quarters. What lies between that and one step is not called
     right: an accelerator, which is not here, may have much shorter steps.
@@ -37,21 +37,28 @@ def loading_time(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     Slow batches are read six times and the fastest counts: another program may slow the machine for a while, and a data
     set may keep what it has read. Workers share the time between them; samples that the model itself takes part in, as
     played episodes, are beyond them.
+
+    Args:
+        subject: the training that has just begun.
+        ratio: steps that a batch takes.
+        least_s: seconds that it takes then.
+        long_ratio: steps that a long batch takes.
+        long_s: seconds of a long batch.
     """
     step = _step(subject)
     for loader in train_loaders(subject) if step else ():
         workers = max(1, loader.num_workers)
-        seconds = _fastest(_fetch(loader), _LONG_RATIO * step * workers)
+        seconds = _fastest(_fetch(loader), long_ratio * step * workers)
         if not seconds:
             yield NotLookedAt(SLOW_LOADER, "no batch could be read on its own")
             continue
         share = seconds / workers
         times = f"a batch takes {share * 1e3:.0f} ms, a step {step * 1e3:.0f} ms"
-        if share < max(_LEAST_S, step):
+        if share < max(least_s, step):
             yield times
             continue
-        limits = (_RATIO, _LEAST_S), (_LONG_RATIO, _LONG_S)
-        if not any(share >= max(ratio * step, least * crowding()) for ratio, least in limits):
+        limits = (ratio, least_s), (long_ratio, long_s)
+        if not any(share >= max(steps * step, least * load_factor()) for steps, least in limits):
             yield NotLookedAt(SLOW_LOADER, f"{times} on this machine, which says little of one with an accelerator")
             continue
         if _asks_model(subject, _fetch(loader)):
@@ -78,7 +85,7 @@ def _asks_model(subject: Subject, fetch: Callable[[], Any]) -> bool:
 def _fetch(loader: DataLoader) -> Callable[[], Any]:
     """What reads a batch, always the same one; the next one of data that can only be read in order."""
     if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
-        return iter(alone(loader)).__next__
+        return iter(without_workers(loader)).__next__
     numbers = next(iter(loader.batch_sampler), [])
     return lambda: loader.collate_fn([loader.dataset[number] for number in numbers])
 
@@ -118,6 +125,6 @@ def _place(subject: Subject, fetch: Callable[[], Any]) -> Place | None:
         last = time.perf_counter()
         return False
 
-    replay.lines(fetch, see, times=100_000)
+    replay.trace_lines(fetch, see, times=100_000)
     options = [origins.option(places, "num_workers")[0] for _, places in origins.loaders(subject, "train") if places]
     return max(spent, key=lambda place: spent[place]) if spent else next(iter(options), None)

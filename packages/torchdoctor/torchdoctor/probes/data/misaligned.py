@@ -1,4 +1,4 @@
-"""Labels that were put in another order than the inputs."""
+"""Labels in another order than the inputs."""
 
 import math
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ import numpy as np
 
 from torchdoctor import source
 from torchdoctor.evidence import replay
-from torchdoctor.evidence.association import SAMPLES, STRONG, association, features
-from torchdoctor.evidence.collation import ORDERS, ordering, torn
+from torchdoctor.evidence.association import SAMPLES, STRONG_ASSOCIATION, association_strength, features
+from torchdoctor.evidence.collation import ORDERS, ordering_line, reordered_fields
 from torchdoctor.evidence.pairs import FEWEST, Training, candidates, pairs_by_name, pairs_together, share_of_kept_labels
-from torchdoctor.evidence.samples import copies, epoch, leaves, owner, train_loaders, whole
+from torchdoctor.evidence.samples import all_samples, epoch_batches, leaves, loader_owner, target_paths, train_loaders
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
@@ -29,13 +29,12 @@ MISALIGNED_LABELS = Defect(
 _SECONDS = 0.3
 _LISTED = (*ORDERS, "sort_values", "sort_index", "listdir", "scandir", "iterdir", "glob", "rglob", "set")
 _AS_IN_THE_END = 0.95  # of the labels beside the same inputs
-_WEAK = 6.0  # standard deviations over chance
 
 Beside = tuple[float, float | None]  # how strongly labels are told from inputs; the share that the training's are
 
 
-def misaligned(subject: Subject) -> Iterator[Finding | str]:
-    """Asks two simple learners whether inputs tell anything of labels; if not, whether the same inputs once did.
+def misaligned(subject: Subject, deviations: float = 6.0) -> Iterator[Finding | str]:
+    """Tests with two simple learners whether inputs predict labels; if not, whether they did earlier in the setup.
 
     Nearest neighbours and a linear fit predict the training labels from the inputs. Where they hardly do better than
     chance (below 6 standard deviations), the data are made again line by line. If inputs and labels stood side by side
@@ -47,27 +46,31 @@ def misaligned(subject: Subject) -> Iterator[Finding | str]:
 
     Before that, a collate function of the user's own gets some samples together and each alone: what it puts in another
     order, it must put in the same order everywhere.
+
+    Args:
+        subject: the training that has just begun.
+        deviations: standard deviations over chance that inputs tell nothing below.
     """
     for loader in train_loaders(subject):
-        if (paths := torn(loader)) is not None:
+        if (paths := reordered_fields(loader)) is not None:
             message = f"collate_fn leaves two parts of a batch in different orders: {paths[0]} and {paths[1]}"
             fix = "return x[order], y[order]  # one order for all parts"
-            yield Finding(MISALIGNED_LABELS, ordering(loader.collate_fn), message, fix)
+            yield Finding(MISALIGNED_LABELS, ordering_line(loader.collate_fn), message, fix)
             return
     training = _training(subject)
     if training is None:
         return
-    final = association(features(training.inputs), training.labels)
-    if final > _WEAK:
+    final = association_strength(features(training.inputs), training.labels)
+    if final > deviations:
         strength = f"{final:.0f} standard deviations over chance" if math.isfinite(final) else "of every sample"
         yield f"inputs tell of labels ({strength})"
         return
-    told, place = _lost(subject, training)
+    associated, place = _disordering_line(subject, training, deviations)
     counts = np.unique(training.labels, return_counts=True)[1]
     chance = counts.max() / counts.sum()
-    if told and place is not None and min(kept or 0.0 for _, kept in told) <= chance + 0.3 * (1 - chance):
-        before, kept = told[0]
-        message = f"only {kept:.0%} of the inputs have the label that stood beside them when they could be told apart"
+    if associated and place is not None and min(share or 0.0 for _, share in associated) <= chance + 0.3 * (1 - chance):
+        before, share = associated[0]
+        message = f"only {share:.0%} of the inputs have the label that stood beside them when they could be told apart"
         message += f" ({before:.0f} standard deviations over chance then, {max(0.0, final):.0f} now)"
         fix = "order = rng.permutation(len(x)); x, y = x[order], y[order]  # one order for both"
         yield Finding(MISALIGNED_LABELS, place, message, fix)
@@ -83,14 +86,14 @@ def _training(subject: Subject) -> Training | None:
         return None
     batch = leaves(subject.batches[0])
     losses = [loss for loss in subject.attempt().losses if loss.target.numel() == loss.target.shape[:1].numel()]
-    labels = next((paths for loss in losses if (paths := copies(loss, subject.batches[0]))), [])
+    labels = next((paths for loss in losses if (paths := target_paths(loss, subject.batches[0]))), [])
     inputs = [path for path, leaf in batch.items() if path not in labels and leaf.dim() > 1]
     if not labels or not inputs:
         return None
     main = max(inputs, key=lambda path: batch[path].numel())
     rows: dict[bytes, tuple[np.ndarray, Any]] = {}  # a sampler may take one twice
     number = sum(num_samples(batch) or 0 for batch in subject.batches)
-    for later in map(leaves, subject.batches if number >= SAMPLES else epoch(subject, _SECONDS)):
+    for later in map(leaves, subject.batches if number >= SAMPLES else epoch_batches(subject, _SECONDS)):
         if main in later and later[main].shape[1:] == batch[main].shape[1:]:
             pairs = zip(later[main].numpy(), later[labels[0]].flatten().numpy(), strict=False)
             rows |= {x.tobytes(): (x, y) for x, y in pairs}
@@ -98,14 +101,14 @@ def _training(subject: Subject) -> Training | None:
             break
     if len(rows) < FEWEST:
         return None
-    known = (whole(loaders[0].dataset) or {}).get(labels[0])
+    known = (all_samples(loaders[0].dataset) or {}).get(labels[0])
     x, y = (np.stack(column) for column in zip(*rows.values(), strict=True))
     return Training(x, y, None if known is None else known.flatten().numpy())
 
 
-def _lost(subject: Subject, training: Training) -> tuple[list[Beside], Place | None]:
-    """How labels were told from inputs as long as they were, and the line after which they cannot be told."""
-    told: list[Beside] = []
+def _disordering_line(subject: Subject, training: Training, deviations: float) -> tuple[list[Beside], Place | None]:
+    """The pairs that still predicted labels, and the line after which they no longer do."""
+    associated: list[Beside] = []
     since: list[Place] = []  # lines after those at which labels could be told
     lost: list[Place] = []
     known: dict[Any, Beside] = {}
@@ -113,34 +116,36 @@ def _lost(subject: Subject, training: Training) -> tuple[list[Beside], Place | N
     def compare(x: np.ndarray, y: np.ndarray) -> Beside:  # pragma: no cover - a tracer is not traced
         key = (x.shape, x[:64].tobytes(), y[:512].tobytes())
         if key not in known:
-            signal = association(features(x), y)
+            signal = association_strength(features(x), y)
             known[key] = signal, share_of_kept_labels(x, y, training) if np.isfinite(signal) else None
         return known[key]
 
     def see(place: Place, local: dict[str, Any]) -> bool:  # pragma: no cover - a tracer is not traced
         inputs, labels = candidates(local, training)
         beside = [compare(x, y) for x in inputs for y in labels if len(x) == len(y)]
-        since[:] = [] if any(map(_is_told, beside)) else [*since, place]
-        told.extend(filter(_is_told, beside))
-        told.extend(filter(_is_told, [compare(x, y) for x, y in pairs_by_name(local, training)]))
-        weak = min(_WEAK, told[0][0] / 3) if told else 0.0
+        since[:] = [] if any(map(_is_associated, beside)) else [*since, place]
+        associated.extend(filter(_is_associated, beside))
+        associated.extend(filter(_is_associated, [compare(x, y) for x, y in pairs_by_name(local, training)]))
+        weak = min(deviations, associated[0][0] / 3) if associated else 0.0
         groups = [beside, *([compare(x, y)] for x, y in pairs_together(local, training))]
         groups += [[pair] for pair in beside if (pair[1] or 0.0) > _AS_IN_THE_END]
         lost.extend(place for group in groups if group and max(signal for signal, _ in group) < weak)
         return bool(lost)
 
-    replay.lines(replay.remake(subject), see)
+    replay.trace_lines(replay.rebuild_data(subject), see)
     dataset = train_loaders(subject)[0].dataset
     read = source.definition(getattr(type(dataset), "__getitem__", None))
-    place = _reordering(since) or next(iter(lost), read or source.definition(type(owner(subject)).train_dataloader))
-    return told, place
+    place = _reordering_line(since) or next(
+        iter(lost), read or source.definition(type(loader_owner(subject)).train_dataloader)
+    )
+    return associated, place
 
 
-def _is_told(beside: Beside) -> bool:
-    return beside[0] > STRONG and beside[1] is not None
+def _is_associated(beside: Beside) -> bool:
+    return beside[0] > STRONG_ASSOCIATION and beside[1] is not None
 
 
-def _reordering(lines: list[Place]) -> Place | None:
+def _reordering_line(lines: list[Place]) -> Place | None:
     """The one among these lines that puts something in an order."""
     calls = {
         Place(file, call.lineno)

@@ -9,9 +9,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from torchdoctor.evidence import scalers
-from torchdoctor.evidence.contents import FEWEST, is_real, shared
-from torchdoctor.evidence.overlapping_windows import overlapping
-from torchdoctor.evidence.samples import in_time, indices, leaves, train_loaders
+from torchdoctor.evidence.contents import FEWEST, has_real_values, shared_samples
+from torchdoctor.evidence.overlapping_windows import count_overlapping_windows
+from torchdoctor.evidence.samples import leaves, spread_indices, train_loaders, until_deadline
 from torchdoctor.findings import LOADER, Defect, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -24,28 +24,32 @@ SCALER_LEAK = Defect(
 )
 _SAMPLES, _SECONDS = 200, 0.4  # that are read of each data set
 _NUMBERS = 4  # that are alike by no chance
-_MOST, _MANY = 0.9, 16  # of the samples; of their columns that may each have a scaler
+_MANY = 16  # of a sample's columns that may each have a scaler
 
 Key = tuple[int, int, bytes]  # columns, rows and values of the beginning of a sample
 
 
-def scaler_leak(subject: Subject) -> Iterator[Finding | str]:
-    """Looks for the samples of training and validation in what each scaler of scikit-learn was fitted to.
+def scaler_leak(subject: Subject, most: float = 0.9) -> Iterator[Finding | str]:
+    """Looks for validation samples in the data that each scikit-learn scaler was fitted to.
 
     A sample is a row of the table, or begins with consecutive ones, as the scaler gives them back, or its first or last
     columns are such a row. Where nearly all
     samples of both are there, the scaler knows what should be new. Data that share samples are another defect.
+
+    Args:
+        subject: the training that has just begun.
+        most: share of the samples that a scaler was fitted to.
     """
     trains, vals = train_loaders(subject), subject.loaders("val")
     pairs = [(train.dataset, val.dataset) for train in trains for val in vals]
-    if not pairs or not scalers.fits or any(shared(*pair)[0] or _overlap(*pair) for pair in pairs):
+    if not pairs or not scalers.fits or any(shared_samples(*pair)[0] or _overlap(*pair) for pair in pairs):
         return
     is_right = False
     for fit in scalers.fits:
         table = _Table(fit.scaled())
         shares = [(table.share(train), table.share(val)) for train, val in pairs]
-        is_right |= any(train >= _MOST > val for train, val in shares)
-        if min(map(min, shares)) >= _MOST:
+        is_right |= any(train >= most > val for train, val in shares)
+        if min(map(min, shares)) >= most:
             kind, number = type(fit.scaler).__name__, len(fit.table)
             message = f"{kind} is fitted to {number} rows, among which are those of the validation"
             yield Finding(SCALER_LEAK, fit.place, message, "scaler.fit(train_rows)  # and transform the others with it")
@@ -59,7 +63,7 @@ PROBE = Probe(look=scaler_leak, defects=(SCALER_LEAK,))
 
 def _overlap(train: Any, val: Any) -> bool:
     """Whether most windows of a series share steps with those of the training."""
-    number, of = overlapping(train, val)
+    number, of = count_overlapping_windows(train, val)
     return 2 * number > of
 
 
@@ -70,7 +74,9 @@ class _Table:
 
     def share(self, dataset: Any) -> float:
         """Of the samples of a data set that can be told from others, those that are in the table, or begin there."""
-        samples = [self._keys(dataset[number]) for number in in_time(indices(dataset, _SAMPLES), _SECONDS)]
+        samples = [
+            self._keys(dataset[number]) for number in until_deadline(spread_indices(dataset, _SAMPLES), _SECONDS)
+        ]
         known = [any(values in self._begins(*shape) for *shape, values in keys) for keys in samples if keys]
         return sum(known) / len(known) if len(known) >= FEWEST else 0.0
 
@@ -87,7 +93,7 @@ class _Table:
         for rows in ways:
             width = rows.shape[1]
             length = math.ceil(_NUMBERS / width) if width and len(rows) > 1 else 1
-            if 0 < width <= columns and len(rows) >= length and is_real(rows[:length]):
+            if 0 < width <= columns and len(rows) >= length and has_real_values(rows[:length]):
                 yield width, length, np.ascontiguousarray(rows[:length].T).tobytes()
 
     def _begins(self, width: int, length: int) -> set[bytes]:

@@ -1,4 +1,4 @@
-"""Training data that come ordered by class."""
+"""Training data that are read ordered by class."""
 
 import itertools
 import statistics
@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import DataLoader
 from torch.utils.data.sampler import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import class_leaf, column, copies, leaves, plain_numbers, train_loaders
+from torchdoctor.evidence.samples import class_leaf, leaves, plain_numbers, read_leaf, target_paths, train_loaders
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -26,13 +26,14 @@ TRAIN_NOT_SHUFFLED = Defect(
 
 _SECONDS = 0.7
 _DRAWN = 50  # batches
-_FEWEST, _STRETCH = 8, 0.5  # batches, and samples in each; share of the variance that lies between them
+_FEWEST = 8  # batches, and samples in each
 _FIX = "DataLoader(dataset, batch_size=…, shuffle=True)"
-_NEIGHBOURS = 0.95  # of the steps from a sample to the next in a batch: an order may begin anywhere and come round
 
 
-def shuffling(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
-    """Counts how often the class changes from one sample to the next, against what a random order would give.
+def shuffling(
+    subject: Subject, ordered: float = 0.1, partly: float = 0.5, stretch: float = 0.5, neighbours: float = 0.95
+) -> Iterator[Finding | str | NotLookedAt]:
+    """Compares how often the class changes between samples with the rate in a random order.
 
     Ordered by class: changes below a tenth of those of a random order while the samples within a batch differ less
     often too, or below half while those within a batch differ less than half as often. A loader without a shuffle
@@ -40,11 +41,18 @@ def shuffling(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     batches are neighbours in the data. Batches of one sample cannot tell. Values to predict are in order, an advice,
     where half of their variance or more lies between batches, of which a random order has the share 1 / B. A state that
     goes on from batch to batch needs the order.
+
+    Args:
+        subject: the training that has just begun.
+        ordered: changes of class, as a share of those in a random order.
+        partly: the same, where classes also differ less within batches.
+        stretch: share of the variance that lies between batches.
+        neighbours: share of the steps to the next sample; an order may begin anywhere and come round.
     """
     loaders = train_loaders(subject)
     if len(loaders) != 1:
         return
-    if not _is_in_order(loaders[0]):
+    if not _is_in_order(loaders[0], neighbours):
         if isinstance(loaders[0].sampler, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
             yield "the training loader has a random order"
         elif loaders[0].batch_sampler is None:
@@ -52,18 +60,18 @@ def shuffling(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         else:
             yield "the training loader has an order of the program's own, which is not that of the data"
         return
-    yield from _of_stretches(subject)
+    yield from _correlated_batches(subject, stretch)
     leaf = class_leaf(subject)
-    path = leaf[0] if leaf is not None else _used(subject)
-    batches = [labels.flatten() for labels in column(subject, path, _SECONDS)] if path is not None else []
+    path = leaf[0] if leaf is not None else _handwritten_labels(subject)
+    batches = [labels.flatten() for labels in read_leaf(subject, path, _SECONDS)] if path is not None else []
     labels = torch.cat(batches) if batches else torch.empty(0)
     _, counts = labels.unique(return_counts=True)
     if len(batches) < 3 or len(batches) == len(labels) or len(counts) < 2 or len(labels) < 4 * len(counts):
         return
     differ = 1 - (counts / len(labels)).square().sum().item()
     changes = (labels[1:] != labels[:-1]).double().mean().item() / differ
-    within = statistics.mean(_mixed(batch) for batch in batches if len(batch) > 1) / differ
-    if (changes >= 0.1 or within >= 0.9) and (changes >= 0.5 or within >= 0.5):
+    within = statistics.mean(_share_of_unequal_pairs(batch) for batch in batches if len(batch) > 1) / differ
+    if (changes >= ordered or within >= 0.9) and (changes >= partly or within >= partly):
         yield f"classes are mixed in the training data's order ({changes:.0%} of the changes of a random order)"
         return
     classes = statistics.mean(len(batch.unique()) for batch in batches)
@@ -84,16 +92,16 @@ def _place(subject: Subject, option: str) -> Place | None:
     return next((origins.option(places, option)[0] for _, places in origins.loaders(subject, "train")), None)
 
 
-def _of_stretches(subject: Subject) -> Iterator[Finding]:
+def _correlated_batches(subject: Subject, stretch: float) -> Iterator[Finding]:
     """A finding if each batch has a stretch of a series, whose values are alike, and the step has no state."""
     targets = [loss for loss in subject.attempt().losses if loss.kind == "regression"]
-    path = next((path for loss in targets for path in copies(loss, subject.batches[0])), None)
-    batches = list(column(subject, path, _SECONDS)) if path is not None else []
+    path = next((path for loss in targets for path in target_paths(loss, subject.batches[0])), None)
+    batches = list(read_leaf(subject, path, _SECONDS)) if path is not None else []
     if len(batches) < _FEWEST or any(values.dim() == 0 or len(values) < _FEWEST for values in batches[:-1]):
         return
     samples = [values.double().reshape(len(values), -1).mean(1) for values in batches[:-1]]
     between, total = torch.stack([values.mean() for values in samples]).var(), torch.cat(samples).var()
-    if not between > _STRETCH * total or _has_state(subject):
+    if not between > stretch * total or _has_state(subject):
         return
     message = f"{between / total:.0%} of the variance of the values to predict lies between batches"
     message += f", where a random order leaves {1 / len(samples[0]):.0%}"
@@ -112,7 +120,7 @@ def _has_state(subject: Subject) -> bool:
     return not are_equal or (subject.script is not None and subject.script.carries)
 
 
-def _is_in_order(loader: DataLoader) -> bool:
+def _is_in_order(loader: DataLoader, neighbours: float) -> bool:
     if isinstance(loader.dataset, IterableDataset):
         return True
     if loader.batch_sampler is None:  # a whole graph at a time
@@ -121,17 +129,17 @@ def _is_in_order(loader: DataLoader) -> bool:
         return True
     drawn = [plain_numbers(batch) or [] for batch in itertools.islice(loader.batch_sampler, _DRAWN)]
     steps = [abs(one - other) for indices in drawn for one, other in itertools.pairwise(indices)]
-    return len(steps) > 0 and steps.count(1) > _NEIGHBOURS * len(steps)
+    return len(steps) > 0 and steps.count(1) > neighbours * len(steps)
 
 
-def _mixed(labels: Tensor) -> float:
+def _share_of_unequal_pairs(labels: Tensor) -> float:
     """How often two samples of a batch differ."""
     _, counts = labels.unique(return_counts=True)
     number = len(labels)
     return 1 - (counts * (counts - 1)).sum().item() / (number * (number - 1))
 
 
-def _used(subject: Subject) -> str | None:
+def _handwritten_labels(subject: Subject) -> str | None:
     """For losses that are written by hand: whole numbers of few values, one a sample, that the step computes with."""
     step = subject.attempt()
     if any(step.is_from_data(loss.target) for loss in step.losses):

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import base, indices, leaves, size
+from torchdoctor.evidence.samples import dataset_size, leaves, spread_indices, underlying_dataset
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.subject import Subject
@@ -28,14 +28,13 @@ DUPLICATE_WORKER_RNG = Defect(
 
 _DRAWS, _MANY = 4, 16  # of each sample in each worker: at first, and where some of those were equal
 _ITEMS = 3  # samples that are read, as one alone may be one that is never augmented
-_CHANCE = 1e-4  # that draws of independent workers are all equal
 _GENERATORS = (np.random.RandomState, np.random.Generator, torch.Generator, random.Random)
 _SEEDING = ("seed", "manual_seed", "seed_everything", "default_rng", "RandomState")
 _DEPTH = 4  # of objects within a data set that are searched for generators
 Samples = list[dict[str, Tensor]]
 
 
-def worker_rng(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def worker_rng(subject: Subject, chance: float = 1e-4) -> Iterator[Finding | str | NotLookedAt]:
     """Reads some training samples several times in each of two real workers, started as the user's loader starts them.
 
     Random samples that come in the same order from both mean that the workers' random states are equal, unless chance
@@ -44,17 +43,23 @@ def worker_rng(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     is, and a worker_init_fn can make all states equal again. Such a generator may stand beside draws that differ: where
     samples differ, they are read again with PyTorch's three states set to the same values before each. What is still
     random then comes from a generator of the data set's own.
+
+    Args:
+        subject: the training that has just begun.
+        chance: probability that draws of independent workers are all equal.
     """
     for loader, places in origins.loaders(subject, "train"):
         if loader.num_workers:
-            found = _compared(loader)
-            yield replace(found, place=found.place or next(iter(places), None)) if isinstance(found, Finding) else found
+            outcome = _compare_workers(loader, chance)
+            if isinstance(outcome, Finding):
+                outcome = replace(outcome, place=outcome.place or next(iter(places), None))
+            yield outcome
 
 
 PROBE = Probe(look=worker_rng, defects=(DUPLICATE_WORKER_RNG,))
 
 
-def _compared(loader: DataLoader) -> Finding | str | NotLookedAt:
+def _compare_workers(loader: DataLoader, chance: float) -> Finding | str | NotLookedAt:
     """What the draws of two workers show."""
     first, second = _draws(loader, loader.worker_init_fn)
     if all(map(_is_equal, first, second)):  # as coins may fall
@@ -62,10 +67,10 @@ def _compared(loader: DataLoader) -> Finding | str | NotLookedAt:
     if len(second) < 2:
         return NotLookedAt(DUPLICATE_WORKER_RNG, "the workers' data set has too few samples, or no length")
     is_stream = isinstance(loader.dataset, IterableDataset)
-    if not is_stream and not any(len(_unequal(draws)) > 1 for draws in _by_item(first)):
+    if not is_stream and not any(len(_unequal(draws)) > 1 for draws in _draws_by_sample(first)):
         return "samples are not random in the workers"
     if all(map(_is_equal, first, second)):
-        if _chance(first) >= _CHANCE:
+        if _chance(first) >= chance:
             return NotLookedAt(
                 DUPLICATE_WORKER_RNG, "most draws of a sample are alike, so that equal ones may be chance"
             )
@@ -74,7 +79,7 @@ def _compared(loader: DataLoader) -> Finding | str | NotLookedAt:
         return NotLookedAt(DUPLICATE_WORKER_RNG, "the workers read other parts of the data, as it is a stream")
     if not is_stream:
         first, second = (each[_ITEMS:] for each in _draws(loader, loader.worker_init_fn, _MANY, fixed=True))
-        if second and all(map(_is_equal, first, second)) and _chance(first) < _CHANCE:
+        if second and all(map(_is_equal, first, second)) and _chance(first) < chance:
             return _finding(loader, len(second), is_fixed=True)
     return "workers draw different random numbers"
 
@@ -88,29 +93,29 @@ def _finding(loader: DataLoader, number: int, is_fixed: bool = False) -> Finding
         place = source.first_call([init], *_SEEDING) or source.definition(init)
         fix = "np.random.seed(torch.initial_seed() % 2**32)  # differs from worker to worker"
     else:
-        place = _generator(base(loader.dataset))
+        place = _generator(underlying_dataset(loader.dataset))
         fix = "shift = int(torch.randint(0, 8, ()))  # torch's own state differs from worker to worker"
     return Finding(DUPLICATE_WORKER_RNG, place, message, fix)
 
 
-def _by_item(samples: Samples) -> list[Samples]:
+def _draws_by_sample(samples: Samples) -> list[Samples]:
     """The draws of each sample, of a worker that has read one after another in turns."""
     return [samples[number::_ITEMS] for number in range(_ITEMS)]
 
 
 def _unequal(samples: Samples) -> Samples:
     """Samples of which no two are equal."""
-    found: Samples = []
+    different: Samples = []
     for sample in samples:
-        if not any(_is_equal(sample, other) for other in found):
-            found.append(sample)
-    return found
+        if not any(_is_equal(sample, other) for other in different):
+            different.append(sample)
+    return different
 
 
 def _chance(samples: Samples) -> float:
     """How likely as many independent draws of two workers are all equal, by how often these are equal to each other."""
     chance = 1.0
-    for draws in filter(None, _by_item(samples)):
+    for draws in filter(None, _draws_by_sample(samples)):
         num_equal = sum(_is_equal(one, two) for one in draws for two in draws)
         chance *= (num_equal / len(draws) ** 2) ** len(draws)
     return chance
@@ -126,7 +131,7 @@ def _draws(loader: DataLoader, init: Any, number: int = _DRAWS, fixed: bool = Fa
         fixed: whether PyTorch's own random states are the same before each draw but the first.
     """
     is_stream = isinstance(loader.dataset, IterableDataset)
-    items = indices(loader.dataset, _ITEMS) if not is_stream and size(loader.dataset) else []
+    items = spread_indices(loader.dataset, _ITEMS) if not is_stream and dataset_size(loader.dataset) else []
     if not is_stream and not items:
         return [], []
     items = (items * _ITEMS)[:_ITEMS]
@@ -185,15 +190,15 @@ def _holds_generators(thing: Any, depth: int = _DEPTH) -> bool:
     """Whether an object, or something in it, is a generator of random numbers."""
     if isinstance(thing, _GENERATORS):
         return True
-    held = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
-    parts = [*list(held)[:_MANY], *getattr(thing, "__dict__", {}).values()] if depth else []
+    items = thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list | tuple) else ()
+    parts = [*list(items)[:_MANY], *getattr(thing, "__dict__", {}).values()] if depth else []
     return any(_holds_generators(part, depth - 1) for part in parts)
 
 
 def _generator(dataset: Any) -> Place | None:
     """Where the generator is made that a data set, or something in it, holds; else where samples are."""
-    held = getattr(dataset, "__dict__", {}).values()  # none of a list
-    for owner in (dataset, *[value for value in held if hasattr(value, "__dict__")]):
+    attributes = getattr(dataset, "__dict__", {}).values()  # none of a list
+    for owner in (dataset, *[value for value in attributes if hasattr(value, "__dict__")]):
         for name, value in getattr(owner, "__dict__", {}).items():
             if isinstance(value, _GENERATORS):
                 return source.assignment(owner, name) or source.definition(type(owner))

@@ -5,27 +5,29 @@ from typing import Any
 
 from torchmetrics import Metric
 
-from torchdoctor.evidence.dependence import cut
+from torchdoctor.evidence.dependence import split_batch
 from torchdoctor.evidence.logged_values import is_number, run_validation
-from torchdoctor.evidence.samples import remainder
+from torchdoctor.evidence.samples import short_batch_size
 from torchdoctor.findings import Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.probes.evaluation.metrics import METRIC_MISUSE
 from torchdoctor.running.batches import num_samples
 from torchdoctor.running.subject import Subject
 
-_EXACT = 0.01  # of how far the values of two parts of a batch are apart
 
-
-def batch_means(subject: Subject) -> Iterator[Finding | str]:
+def batch_means(subject: Subject, tolerance: float = 0.01) -> Iterator[Finding | str]:
     """Runs validations of a third and of the rest of a batch, of either and of both, and compares what they log.
 
     A finding: a number that is the mean over the samples for each, or its root (that of the batch, or its square, is
     the mean of its parts' by their sizes), and that for both parts is halfway between that of either. Metrics that the
     step logs as objects count with what they compute in the end; plain numbers that it logs do not: Lightning weighs
     these by the batches' sizes. Sums, counts, extremes and settings are no means.
+
+    Args:
+        subject: the training that has just begun.
+        tolerance: of how far the values of two parts of a batch are apart.
     """
-    if not subject.validates or not any(map(remainder, subject.loaders("val")[:1])):
+    if not subject.validates or not any(map(short_batch_size, subject.loaders("val")[:1])):
         return
     are_plain: dict[str, list[bool]] = {}
     places: dict[str, Place | None] = {}
@@ -33,7 +35,7 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
         number = num_samples(batch) or 0
         if number < 3:
             return
-        share, parts = number // 3 / number, list(cut(batch, number // 3))
+        share, parts = number // 3 / number, list(split_batch(batch, number // 3))
         try:
             logged = [_logged(subject, run) for run in ([batch], parts[:1], parts[1:], parts)]
         except Exception:  # of a step that needs the whole batch: nothing can be told
@@ -43,10 +45,10 @@ def batch_means(subject: Subject) -> Iterator[Finding | str]:
             if abs(one - two) > 1e-4 * max(abs(one), abs(two)):
                 is_mean = any(
                     abs(whole**power - share * one**power - (1 - share) * two**power)
-                    < _EXACT * abs(one**power - two**power)
+                    < tolerance * abs(one**power - two**power)
                     for power in (1, 2)
                 )
-                is_plain = is_mean and abs(both - (one + two) / 2) < _EXACT * abs(one - two)
+                is_plain = is_mean and abs(both - (one + two) / 2) < tolerance * abs(one - two)
                 are_plain.setdefault(name, []).append(is_plain)
                 places[name] = logged[-1][name][1]
     for name in sorted(name for name, answers in are_plain.items() if all(answers)):

@@ -1,4 +1,4 @@
-"""Scores of whole sets that are taken of each batch and averaged."""
+"""Scores of whole sets that are computed per batch and averaged."""
 
 import inspect
 import sys
@@ -26,27 +26,31 @@ from torchdoctor.running.training import train
 _LIBRARIES = ("sklearn.metrics", *(f"torchmetrics.functional{part}" for part in ("", ".classification", ".regression")))
 _KINDS = ("f1score", "fbetascore", "auroc", "rocauc", "precision", "recall", "specificity", "matthewscorr", "kappa")
 _KINDS += ("r2score", "explainedvariance", "pearsoncorr", "spearmancorr", "concordancecorr")
-_DIFFERENT, _APART = 1e-3, 0.01  # of scores of at most 1; from there on the second digit changes
 _STEPS, _TRAIN_S = 30, 6.0  # after which even a network that knew one class has scores
 
 
-def batch_scores(subject: Subject) -> Iterator[Finding | str]:
+def batch_scores(subject: Subject, different: float = 1e-3, apart: float = 0.01) -> Iterator[Finding | str]:
     """Compares F1, AUROC, R² and their like, as validation steps log them for their batches, with those of all samples.
 
     Lightning shows the mean of what the steps log. Each score is computed once more, by the same function or metric, of
     the samples of the first batches together. A finding: it is apart from the mean of their scores; an advice, if by
     less than 0.01. Accuracy, losses and scores of single images are means. What is logged with `on_epoch=False` is left
     alone, and a metric that is logged as an object, too, or computed as the epoch ends.
+
+    Args:
+        subject: the training that has just begun.
+        different: least difference of scores of at most 1.
+        apart: difference from which the second digit changes.
     """
     if not subject.validates or len(subject.val_batches) < 2 or subject.limits:  # scores depend on a batch's size
         return
     with subject.unchanged():
         scores = _scores(subject)
-        if scores and scores[0].distance < _APART:
+        if scores and scores[0].distance < apart:
             train(subject, _STEPS, _TRAIN_S)
             scores = _scores(subject)
     for score in scores[:1]:
-        if score.distance < _DIFFERENT:
+        if score.distance < different:
             if score.mean:  # it may be 0 for want of a class in the first batches
                 yield "the scores of batches that a validation logs have the mean that all samples have"
             return
@@ -55,7 +59,7 @@ def batch_scores(subject: Subject) -> Iterator[Finding | str]:
             f" {score.together:.3f} for their samples together"
         )
         fix = f'self.log("{score.name}", metric)  # a metric of torchmetrics after metric.update(…), not its value'
-        defect = METRIC_MISUSE if score.distance > _APART else replace(METRIC_MISUSE, severity="advice")
+        defect = METRIC_MISUSE if score.distance > apart else replace(METRIC_MISUSE, severity="advice")
         yield Finding(defect, score.place, message, fix)
 
 
@@ -113,7 +117,7 @@ def _scores(subject: Subject) -> list[_Score]:
             run_validation(subject, batches(), log)
         ways = [way for way in zip(*calls, strict=True) if not _is_read_whole(way[0].compute, objects)]
         scores = [
-            _Score(name, places[name], _mean(subject, values), _together(way))
+            _Score(name, places[name], _mean(subject, values), _score_of_all(way))
             for name, values in logged.items()
             for way in [way for way in ways if [call.value for call in way] == values][:1]
         ]
@@ -132,7 +136,7 @@ def _mean(subject: Subject, values: list[float]) -> float:
     return float(np.average(values, weights=[num_samples(batch) or 1 for batch in subject.val_batches]))
 
 
-def _together(calls: tuple[_Call, ...]) -> float:
+def _score_of_all(calls: tuple[_Call, ...]) -> float:
     """The score of what all calls were given."""
     compute = calls[0].compute
     if isinstance(compute, Metric):

@@ -1,4 +1,4 @@
-"""Dropout and noise that go on in evaluation."""
+"""Dropout and noise that remain active in evaluation."""
 
 import ast
 from collections import Counter
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.dependence import change, evaluated
+from torchdoctor.evidence.dependence import evaluation_step, relative_change
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.losses import SHAPE_ONLY
@@ -47,7 +47,7 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     module, as a channel that is simulated, is an advice. Without a validation step, the training step is run in
     evaluation mode, where F.dropout must be told of it.
     """
-    step = subject.step(training=False) if subject.validates else evaluated(subject, subject.batches[0])
+    step = subject.step(training=False) if subject.validates else evaluation_step(subject, subject.batches[0])
     record = step.record
     if _samples(record):
         return
@@ -60,9 +60,9 @@ def eval_randomness(subject: Subject) -> Iterator[Finding | str]:
     noise = next((op for op in record.named(*_NOISE) if _is_plain(record, op)), None)
     differs = _difference(subject) if any(record.named(*_NOISE, *_DRAWING)) else 0.0
     if noise is not None and differs > 0:
-        found = _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
-        mild = replace(found, defect=replace(found.defect, severity="advice"))
-        yield mild if _is_of_object(subject, noise) else found
+        finding = _finding(subject, noise, f"two evaluations of one batch differ by {differs:.2g} of the output's size")
+        mild = replace(finding, defect=replace(finding.defect, severity="advice"))
+        yield mild if _is_of_object(subject, noise) else finding
         return
     if differs == 0:
         yield SAME_TWICE
@@ -74,8 +74,10 @@ PROBE = Probe(look=eval_randomness, defects=(EVAL_NONDETERMINISM,), is_light=Tru
 def _samples(record: Record) -> bool:
     """Whether a step calls a module with the same values again and again; not with what is filled anew in between."""
     filled = {memory(op.inputs[0]) for op in record.named("copy_", "set_", "resize_") if op.inputs}
-    given = [(module, tensors(arguments)) for module, arguments, _ in record.calls]
-    calls = Counter((module, *map(id, leaves)) for module, leaves in given if filled.isdisjoint(map(memory, leaves)))
+    calls_with_tensors = [(module, tensors(arguments)) for module, arguments, _ in record.calls]
+    calls = Counter(
+        (module, *map(id, leaves)) for module, leaves in calls_with_tensors if filled.isdisjoint(map(memory, leaves))
+    )
     return max(calls.values(), default=0) >= _SAMPLES
 
 
@@ -146,7 +148,9 @@ def _difference(subject: Subject) -> float:
             torch.manual_seed(seed)
             subject.validate(subject.val_batches[0])
         outputs.append([leaf for _, _, out in record.calls for leaf in tensors(out) if leaf.is_floating_point()])
-    return max([change(a, b).max().item() for a, b in zip(*outputs, strict=False) if a.shape == b.shape], default=0.0)
+    return max(
+        [relative_change(a, b).max().item() for a, b in zip(*outputs, strict=False) if a.shape == b.shape], default=0.0
+    )
 
 
 def _finding(subject: Subject, op: Op, message: str) -> Finding:

@@ -1,4 +1,4 @@
-"""Metrics that carry over from one validation to the next, or stay on the CPU."""
+"""Metrics that are not reset between validations, or not moved to the device."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from torchdoctor import source
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.unchanged import log_nothing
 
@@ -37,7 +37,7 @@ def metrics(subject: Subject) -> Iterator[Finding | str]:
     """
     if not subject.validates:
         return
-    problems = [*_hidden(subject), *watched(subject, _Watch).problems]
+    problems = [*_unregistered_metrics(subject), *rehearsal_notes(subject, _Watch).problems]
     seen: dict[str, Problem] = {}
     for problem in problems:
         seen.setdefault(problem[0], problem)
@@ -88,7 +88,7 @@ class _Watch(Watch):
             if not _is_read(self.model, name):
                 continue
             if value and value != self.first.get(name) and not self._is_position(name, *arguments[2:4]):
-                self.problems.append(_carried(self.model, name, value))
+                self.problems.append(_carried_over(self.model, name, value))
 
     def on_validation_batch_end(self, *arguments: Any, **_: Any) -> None:
         now, (batch, index) = _state(self.model), arguments[3:5]
@@ -150,18 +150,19 @@ def _is_read(model: nn.Module, name: str) -> bool:
     return len(loaded) > len(added)
 
 
-def _carried(model: nn.Module, name: str, value: Any) -> Problem:
+def _carried_over(model: nn.Module, name: str, value: Any) -> Problem:
     part = dict(model.named_modules()).get(name)
     if isinstance(part, Metric):
         message = f"{name} ({type(part).__name__}) still holds {value} batches when the next validation begins"
-        place = _use(model, f"self.{name}.compute(") or _use(model, f"self.{name}")
+        place = _first_use(model, f"self.{name}.compute(") or _first_use(model, f"self.{name}")
         return name, message, place, f"self.{name}.reset()  # after compute()"
     message = f"self.{name} is {value} when the second validation begins: its steps add to it, nothing resets it"
-    place = _use(model, f"self.{name}") or _use(model, f"self.{name.partition('.')[0]}")  # of the part that holds it
+    holder = name.partition(".")[0]
+    place = _first_use(model, f"self.{name}") or _first_use(model, f"self.{holder}")
     return name, message, place, f"self.{name} = …  # reset in on_validation_epoch_start"
 
 
-def _use(model: nn.Module, expression: str) -> Place | None:
+def _first_use(model: nn.Module, expression: str) -> Place | None:
     """The first statement outside of __init__ with an expression."""
     for place, node in source.in_methods(model):
         if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and expression in ast.unparse(node):
@@ -169,7 +170,7 @@ def _use(model: nn.Module, expression: str) -> Place | None:
     return None
 
 
-def _hidden(subject: Subject) -> Iterator[Problem]:
+def _unregistered_metrics(subject: Subject) -> Iterator[Problem]:
     """Metrics in plain lists and dicts alone, which Lightning does not move to the device."""
     known = {id(module) for module in subject.model.modules()}
     for module in subject.model.modules():

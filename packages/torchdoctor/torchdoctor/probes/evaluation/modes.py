@@ -1,4 +1,4 @@
-"""Training mode while training, evaluation mode while evaluating."""
+"""Modules in evaluation mode during training."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,7 +7,7 @@ from torch import nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.evaluation import matters
+from torchdoctor.evidence.evaluation import is_trained_and_mode_dependent
 from torchdoctor.findings import TRAINING, Defect, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.subject import Subject
@@ -23,7 +23,7 @@ _INTENT = ("train", "on_fit_start", "on_train_start", "on_train_epoch_start", "o
 
 
 def modes(subject: Subject) -> Iterator[Finding | str]:
-    """Looks at the modes at the first batch of training: Lightning keeps those that it finds.
+    """Checks the modes at the first training batch, which Lightning leaves as they are.
 
     Reported are trainable parts in evaluation mode that hold something which the mode changes. Frozen parts are right
     in evaluation mode, as are those that a step uses without teaching them, and what the module puts there on purpose,
@@ -31,14 +31,18 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     """
     before = {part for part in subject.model.modules() if part.training}
     if subject.record(subject.batches[0]).error is None:  # if there is one, another probe tells
-        left = [part for part in before if not part.training and matters(part)]
-        if left:
-            message = f"a training step leaves {len(left)} trainable parts in evaluation mode: the next ones run in it"
+        parts = [part for part in before if not part.training and is_trained_and_mode_dependent(part)]
+        if parts:
+            message = f"a training step leaves {len(parts)} trainable parts in evaluation mode: the next ones run in it"
             fix = "self.train()  # after what needed evaluation mode, or self.ema = a copy that stays in it"
             place = source.first_call([type(subject.model).training_step], "eval") or _call(subject)
             yield Finding(STUCK_IN_EVAL, place, message, fix)
             return
-    stuck = [(name, part) for name, part in subject.model.named_modules() if part not in before and matters(part)]
+    stuck = [
+        (name, part)
+        for name, part in subject.model.named_modules()
+        if part not in before and is_trained_and_mode_dependent(part)
+    ]
     trained = trained_weights(subject)  # a copy that is averaged is not
     stuck = [(name, part) for name, part in stuck if not trained.isdisjoint(map(id, part.parameters()))]
     stuck = [(name, part) for name, part in stuck if not _is_only_used(subject, part)] if stuck else []

@@ -1,4 +1,4 @@
-"""What overflows in float16, or what autocast refuses."""
+"""Calls that overflow in float16 or that autocast refuses."""
 
 import ast
 import math
@@ -9,7 +9,7 @@ import torch
 from torchdoctor import source
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
-from torchdoctor.running.float16 import LARGEST, LEAST, Half, autocast_on_cpu
+from torchdoctor.running.float16 import MAX_FLOAT16, ZERO_BELOW, EmulatedFloat16, emulate_autocast
 from torchdoctor.running.losses import SHAPE_ONLY
 from torchdoctor.running.record import Record
 from torchdoctor.running.steps import Step
@@ -25,7 +25,7 @@ _SUMS = ("add", "radd", "iadd", "clamp", "clamp_min", "clip")
 
 
 def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
-    """Runs a step as autocast to float16 would.
+    """Runs a step under emulated autocast to float16.
 
     The step's matrix products and convolutions are rounded to float16, what PyTorch's documentation of autocast lists
     for float32 is computed so, and the rest in the type that comes in. Reported are a loss by binary_cross_entropy,
@@ -39,7 +39,7 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
         return
     torch.set_autocast_dtype("cpu", torch.float32)  # convolutions compare types before a dispatch mode sees them
     torch.set_autocast_enabled("cpu", True)
-    with torch.no_grad(), subject.not_trained(), autocast_on_cpu() as states, Half(states) as half:
+    with torch.no_grad(), subject.not_trained(), emulate_autocast() as states, EmulatedFloat16(states) as half:
         step = subject.record(subject.batches[0]).checked()
     torch.set_autocast_enabled("cpu", False)
     for loss in subject.step().losses:
@@ -52,19 +52,21 @@ def amp_unsafe(subject: Subject) -> Iterator[Finding | str]:
             return
     if half.refused is not None:
         place, name = half.refused
-        message = f"{name} gets a number that float16 cannot hold (its largest is {LARGEST}): an error under autocast"
+        message = (
+            f"{name} gets a number that float16 cannot hold (its largest is {MAX_FLOAT16}): an error under autocast"
+        )
         yield Finding(AMP_UNSAFE, place, message, _with_least(place))
     elif half.overflow is not None:
         place, name, size = half.overflow
-        given = f"values up to {size:.3g}" if math.isfinite(size) else "infinity"
-        message = f"{name} gives {given} where float16 ends at {LARGEST}"
+        values = f"values up to {size:.3g}" if math.isfinite(size) else "infinity"
+        message = f"{name} gives {values} where float16 ends at {MAX_FLOAT16}"
         if step.loss is not None and not _is_finite(step):
             message += f"; the loss is {float(step.loss.sum())} under autocast"
         fix = "with torch.autocast(x.device.type, enabled=False):  # and x.float()"
         yield Finding(AMP_UNSAFE, place, message, fix)
     elif half.infinite is not None and not _is_finite(step):  # a mask of −inf alone is fine: the softmax makes it zero
         place, name = half.infinite
-        message = f"{name} by a number above {LARGEST} gives infinity in float16; the loss is NaN under autocast"
+        message = f"{name} by a number above {MAX_FLOAT16} gives infinity in float16; the loss is NaN under autocast"
         yield Finding(AMP_UNSAFE, place, message, "torch.finfo(scores.dtype).min  # in place of the number")
     elif (lost := _lost_epsilon(step.record)) is not None:
         place, number = lost
@@ -99,8 +101,8 @@ def _lost_epsilon(record: Record) -> tuple[Place | None, float] | None:
         if added is None or added.name.strip("_") not in _SUMS or added.inputs[0].dtype != torch.float16:
             continue
         numbers = [value for value in (*added.args, *added.kwargs.values()) if isinstance(value, float)]
-        made = record.producer(added.inputs[0], SHAPE_ONLY | {"rsub", "__rsub__"})
-        lost = [number for number in numbers if 0 < number < LEAST]
-        if lost and made is not None and made.name == "sigmoid":
+        producer = record.producer(added.inputs[0], SHAPE_ONLY | {"rsub", "__rsub__"})
+        lost = [number for number in numbers if 0 < number < ZERO_BELOW]
+        if lost and producer is not None and producer.name == "sigmoid":
             return op.place, lost[0]
     return None

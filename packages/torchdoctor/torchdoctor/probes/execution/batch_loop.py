@@ -8,7 +8,7 @@ from typing import Any
 from torchdoctor import source
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.record import Op
 from torchdoctor.running.subject import Subject
 
@@ -23,15 +23,18 @@ PYTHON_LOOP_OVER_BATCH = Defect(
 _FREE = ("__get__", "size", "dim", "__len__", "__iter__", "unbind", "split", "chunk")  # computes nothing
 _READS = ("item", "tolist", "numpy", "cpu", "__array__")  # for what is computed by another library
 _NUMBERS = ("__int__", "__float__", "__index__", "__bool__", "__getitem__", "select")  # a loop of these looks up
-_LEAST_GAIN = 1.2  # times fewer calls, if the loop were one call
 
 
-def batch_loop(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def batch_loop(subject: Subject, least_gain: float = 1.2) -> Iterator[Finding | str | NotLookedAt]:
     """Runs a training step on B and on B/2 samples, and counts how often each call of torch is made from each line.
 
     A loop goes over the batch if calls in it are made a multiple of B times and the same multiple of B/2, and none as
     often for both. If they have the same shapes in every turn, one call could do them all. Loops in which shapes differ
     from sample to sample, from which values go to another library, or that only read numbers, are left alone.
+
+    Args:
+        subject: the training that has just begun.
+        least_gain: times fewer calls, if the loop were one call.
     """
     batch = subject.batches[0]
     size = num_samples(batch)
@@ -43,10 +46,10 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     if not any(len(ops) % size == 0 for ops in whole.values()):
         yield "no Python loop repeats calls of the same shapes for each sample"
         return
-    if not subject.takes(first(batch, half)):
+    if not subject.accepts(first_samples(batch, half)):
         yield NotLookedAt(PYTHON_LOOP_OVER_BATCH, "the step takes no half of a batch")
         return
-    part = _calls(subject, first(batch, half))
+    part = _calls(subject, first_samples(batch, half))
     vectorizable: dict[tuple[str, source.Loop], list[Call]] = {}
     for loop, calls in _by_loop(whole).items():
         grown = [c for c in calls if len(whole[c]) % size == 0 and len(whole[c]) * half == len(part[c]) * size]
@@ -62,7 +65,7 @@ def batch_loop(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     turns, number = min(len(whole[call]) for call in grown), sum(len(whole[call]) for call in grown)
     total = sum(map(len, whole.values()))
     gain = total / (total - number + number / size)
-    if gain < _LEAST_GAIN:
+    if gain < least_gain:
         yield "no Python loop over the batch makes many of a step's calls"
         return
     message = (

@@ -1,4 +1,4 @@
-"""Tensors that stay on the CPU when the model goes to an accelerator."""
+"""Tensors that stay on the CPU when the model moves to an accelerator."""
 
 import ast
 import os
@@ -16,11 +16,19 @@ from torch import Tensor, nn
 from torchdoctor import source
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.pretended_device import FAR, NUMPY, PACKING, FarTensor, asks_for_cuda, elsewhere, names_cuda_at
+from torchdoctor.running.pretended_device import (
+    NUMPY,
+    PACKING,
+    PRETENDED,
+    PretendedTensor,
+    checks_for_cuda,
+    pretend_device,
+    unconditional_cuda_lines,
+)
 from torchdoctor.running.record import tensors
 from torchdoctor.running.sandbox import SandboxError
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.unregistered import attributes, held, is_plain
+from torchdoctor.running.unregistered import is_plain, plain_attributes, unregistered_tensors
 
 DEVICE_UNSAFE_TENSOR = Defect(
     "device-unsafe-tensor",
@@ -56,9 +64,9 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     notes = _Notes(_attributes(subject) | _constants(subject))
     try:
         saves = mock.patch.object(torch, "save")  # it writes no simulated tensor
-        with elsewhere(notes.meeting, notes.made, notes.read), subject.not_optimized(), saves:
+        with pretend_device(notes.on_mixed, notes.on_created, notes.on_read), subject.not_optimized(), saves:
             _run_moved(subject)
-    except Exception as error:  # after a meeting of devices, which is what is looked for, or as it takes other tensors
+    except Exception as error:  # after devices were mixed, which is what is looked for, or as it takes other tensors
         if not notes.calls:
             if isinstance(error, AssertionError):
                 yield NotLookedAt(DEVICE_UNSAFE_TENSOR, "the program insists on another kind of tensors")
@@ -67,19 +75,19 @@ def device_unsafe(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
                 raise
             raise SandboxError(f"the step does not run on a simulated device ({type(error).__name__})") from error
     files = {place.file for place in map(source.definition, source.classes_in(subject.model)) if place is not None}
-    asks = any(map(asks_for_cuda, files))  # to choose a device
-    told = {
+    asks = any(map(checks_for_cuda, files))  # to choose a device
+    calls = {
         key: call
         for key, call in notes.calls.items()
         if not _is_sent_by_option(key[0]) and not (asks and _is_sent_to_name(key[0]))
     }
-    for (place, attribute), call in told.items():
+    for (place, attribute), call in calls.items():
         yield _finding(place, call, attribute)
     for place, reader in dict.fromkeys(notes.reads):
         yield Finding(DEVICE_UNSAFE_TENSOR, place, *_READERS[reader])
-    if told or notes.reads:
+    if calls or notes.reads:
         return
-    fixed = next((line for file in subject.files for line in names_cuda_at(file)), None)
+    fixed = next((line for file in subject.files for line in unconditional_cuda_lines(file)), None)
     if fixed is not None:
         where = f"{os.path.basename(fixed.file)}:{fixed.line}"
         yield NotLookedAt(
@@ -107,24 +115,24 @@ class _Notes:
         self.calls: dict[tuple[Place, str], str] = {}  # that meet a tensor, by where it is made and its attribute
         self.reads: list[tuple[Place, str]] = []  # and what reads there
 
-    def made(self, tensor: Tensor, args: Any) -> None:
+    def on_created(self, tensor: Tensor, args: Any) -> None:
         """A tensor of the CPU has been made from these arguments."""
         self.alive.append(tensor)
-        given = [leaf for leaf in tensors(args) if not isinstance(leaf, FarTensor)]
-        before = [self.origins[id(leaf)] for leaf in given if id(leaf) in self.origins]
+        cpu_tensors = [leaf for leaf in tensors(args) if not isinstance(leaf, PretendedTensor)]
+        before = [self.origins[id(leaf)] for leaf in cpu_tensors if id(leaf) in self.origins]
         places, is_direct = source.callers(_getframe(1))
         if before:
             self.origins.setdefault(id(tensor), before[0])
-        elif is_direct and not given:
+        elif is_direct and not cpu_tensors:
             self.origins.setdefault(id(tensor), (places[0], ""))
 
-    def meeting(self, name: str, strangers: list[Tensor]) -> None:
+    def on_mixed(self, name: str, strangers: list[Tensor]) -> None:
         """A call gets these tensors of the CPU beside others."""
         for tensor in strangers:
             if id(tensor) in self.origins and not isinstance(tensor, nn.Parameter):
                 self.calls.setdefault(self.origins[id(tensor)], name.strip("_"))
 
-    def read(self, reader: str) -> None:
+    def on_read(self, reader: str) -> None:
         """What takes tensors of the CPU alone gets one that is elsewhere."""
         places, is_direct = source.callers(_getframe(1))
         function = source.function_at(places[0]) if is_direct else None
@@ -140,11 +148,11 @@ def _run_moved(subject: Subject) -> None:
         setattr(module, name, None)
     _begin(model.on_fit_start, model.on_train_start)
     torch.manual_seed(0)
-    subject.train(move_data_to_device(subject.batches[0], FAR))
+    subject.train(move_data_to_device(subject.batches[0], PRETENDED))
     if subject.validates:
         with subject.evaluating():
             _begin(model.on_validation_start, model.on_validation_epoch_start)
-            subject.validate(move_data_to_device(subject.val_batches[0], FAR))
+            subject.validate(move_data_to_device(subject.val_batches[0], PRETENDED))
 
 
 def _begin(*hooks: Callable[[], None]) -> None:
@@ -156,7 +164,7 @@ def _begin(*hooks: Callable[[], None]) -> None:
 def _move(subject: Subject) -> None:
     """Moves the model, of which the optimizers then have the weights that were moved."""
     weights = dict(subject.model.named_parameters(remove_duplicate=False))  # tied ones part
-    subject.model.to(FAR)
+    subject.model.to(PRETENDED)
     moved = {id(weights[name]): weight for name, weight in subject.model.named_parameters(remove_duplicate=False)}
     for optimizer in subject.trainer.optimizers:
         for group in optimizer.param_groups:
@@ -166,11 +174,11 @@ def _move(subject: Subject) -> None:
 def _is_sent_by_option(place: Place) -> bool:
     """Whether another branch of an `if` in the same function makes such a variable on CUDA, or sends it there."""
     function = source.function_at(place) or source.tree(place.file)
-    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
-    names = {ast.unparse(node.targets[0]) for node in made}
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
+    names = {ast.unparse(node.targets[0]) for node in assignments}
     inside = [node for branch in ast.walk(function) if isinstance(branch, ast.If) for node in ast.walk(branch)]
     others = [node for node in inside if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names]
-    choices = [node for part in made for node in ast.walk(part) if isinstance(node, ast.IfExp)]
+    choices = [node for part in assignments for node in ast.walk(part) if isinstance(node, ast.IfExp)]
     return any(any(source.calls(node, "cuda")) for node in (*others, *choices))
 
 
@@ -180,10 +188,10 @@ def _is_sent_to_name(place: Place) -> bool:
     The device of a module is the CPU when it is built.
     """
     function = source.function_at(place) or source.tree(place.file)
-    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno <= place.line]
-    lines = [node for node in made if node.lineno == place.line]
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno <= place.line]
+    lines = [node for node in assignments if node.lineno == place.line]
     taken = {ast.unparse(part) for node in lines for part in ast.walk(node.value) if isinstance(part, ast.Attribute)}
-    lines += [node for node in made if node.lineno < place.line and ast.unparse(node.targets[0]) in taken]
+    lines += [node for node in assignments if node.lineno < place.line and ast.unparse(node.targets[0]) in taken]
     calls = [call for node in lines for call in ast.walk(node) if isinstance(call, ast.Call)]
     sent = [call.args[0] for call in calls if getattr(call.func, "attr", "") == "to" and call.args]
     sent += [option.value for call in calls for option in call.keywords if option.arg == "device"]
@@ -195,8 +203,8 @@ def _finding(place: Place, call: str, attribute: str) -> Finding:
         message = (
             f"self.{attribute} is no buffer: its tensor stays on the CPU when the model moves, and meets it in {call}"
         )
-        made = [node.value for node in source.around(place, ast.Assign) if node.lineno == place.line]
-        value = ast.unparse(made[0]) if made else attribute
+        values = [node.value for node in source.around(place, ast.Assign) if node.lineno == place.line]
+        value = ast.unparse(values[0]) if values else attribute
         fix = f'self.register_buffer("{attribute}", {value})'
         return Finding(DEVICE_UNSAFE_TENSOR, place, message, fix)
     message = f"a tensor made here stays on the CPU, and meets tensors of the model's device in {call}"
@@ -218,26 +226,26 @@ def _with_device(place: Place) -> str:
 
 def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:
     """Tensors among the plain attributes of the user's modules and of their objects, and where they are assigned."""
-    known = [(module, *item) for module in subject.model.modules() for item in attributes(module)]
+    known = [(module, *item) for module in subject.model.modules() for item in plain_attributes(module)]
     known += [(value, *item) for _, _, value in known if is_plain(value) for item in vars(value).items()]
-    found = {}
+    origins = {}
     for owner, name, value in reversed(known):
-        leaves = [leaf for leaf in held(value) if not isinstance(leaf, nn.Parameter)]
+        leaves = [leaf for leaf in unregistered_tensors(value) if not isinstance(leaf, nn.Parameter)]
         place = source.assignment(owner, name) if leaves else None
         if place is not None:
             attribute = name if isinstance(owner, nn.Module) and isinstance(value, Tensor) else ""  # could be a buffer
-            found = {id(leaf): (place, attribute) for leaf in leaves} | found
-    return found
+            origins = {id(leaf): (place, attribute) for leaf in leaves} | origins
+    return origins
 
 
 def _constants(subject: Subject) -> dict[int, tuple[Place, str]]:
     """Tensors among the constants of the user's files, and where they are assigned."""
-    found = {}
+    origins = {}
     for module in {cls.__module__ for cls in source.classes_in(subject.model)}:
         scope = vars(sys.modules.get(module, sys))
         file = str(scope.get("__file__", ""))
         for node in source.tree(file).body:
             names = [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
             for leaf in tensors([scope.get(name) for name in names]):
-                found[id(leaf)] = Place(file, node.lineno), ""
-    return found
+                origins[id(leaf)] = Place(file, node.lineno), ""
+    return origins

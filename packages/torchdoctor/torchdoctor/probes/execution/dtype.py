@@ -1,4 +1,4 @@
-"""Double precision that comes in unasked."""
+"""Unintended double precision."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,15 +20,18 @@ DTYPE_PROMOTION = Defect(
     section="Performance",
 )
 
-_LITTLE = 0.01  # of the memory of a step's results
 _ASKED = ("double", "to", "type", "type_as")
 
 
-def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
+def dtype_promotion(subject: Subject, least_share: float = 0.01) -> Iterator[Finding | str]:
     """Records a training step and looks for the first call that turns single precision into double.
 
     A tensor of dimension > 0 in float64 promotes what it meets (PyTorch's documentation of type promotion); the
     tensor's own origin is a NumPy array, whose default is float64. What was asked for by `.double()` is left alone.
+
+    Args:
+        subject: the training that has just begun.
+        least_share: of the memory of a step's results that is a warning.
     """
     step = subject.step()
     record = step.record
@@ -43,7 +46,7 @@ def dtype_promotion(subject: Subject) -> Iterator[Finding | str]:
                 "from here on"
             )
             saved, defect = _saved(record), DTYPE_PROMOTION
-            if saved >= _LITTLE:
+            if saved >= least_share:
                 message += f": float32 saves {saved:.0%} of the memory of the step's results"
             else:
                 defect = replace(defect, severity="advice", impact="It costs next to nothing while it stays so small.")

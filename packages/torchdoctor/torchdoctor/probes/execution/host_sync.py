@@ -1,4 +1,4 @@
-"""Lines of the training step that wait for the accelerator in every step."""
+"""Lines that synchronize with the accelerator in every training step."""
 
 import ast
 import re
@@ -103,13 +103,13 @@ class _Reads(Record):
 
     def lines(self, subject: Subject, batch: Any) -> dict[Place, list[str]]:
         """Lines that read values of the model or the batch, and how."""
-        weights, given = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
-        known = weights | given | {id(leaf) for leaf in subject.model.buffers()}
+        weights, batch_ids = ({id(leaf) for leaf in leaves} for leaves in (subject.model.parameters(), tensors(batch)))
+        known = weights | batch_ids | {id(leaf) for leaf in subject.model.buffers()}
         moved = {id(leaf) for op in self.named("to", "cuda") for leaf in op.inputs}
-        sent = given & moved if subject.script else given  # Lightning sends whole batches
+        sent = batch_ids & moved if subject.script else batch_ids  # Lightning sends whole batches
         measured = {id(loss.op.out) for loss in losses(self)}
         here = {id(op.out) for op in self.ops if _name(op) == "cpu" and not _is_transfer(op)}
-        found: dict[Place, list[str]] = {}
+        names_by_line: dict[Place, list[str]] = {}
         places = Counter(place for _, _, place in self.reads)
         for name, op, place in self.reads:
             tensor = op.inputs[0]
@@ -118,13 +118,13 @@ class _Reads(Record):
                 continue
             if tensor.requires_grad or family & weights:
                 is_kept = name == "cpu" and not any(taker.name in _READS for taker in self.takers(op.out))
-                counts = is_kept or bool(family & (given | measured)) or not self._takes_others(family, known)
+                counts = is_kept or bool(family & (batch_ids | measured)) or not self._takes_others(family, known)
             else:
                 is_single = tensor.is_floating_point() or name in _BRANCHES or places[place] >= _MANY
                 counts = bool(family & sent) and is_single
             if counts and not (name == "cpu" and _is_transfer(op)) and not _asserts(place) and not _is_first(place):
-                found.setdefault(place, []).append(name)
-        return found
+                names_by_line.setdefault(place, []).append(name)
+        return names_by_line
 
     def _is_drawn(self, tensor: Tensor) -> bool:
         """Whether this is a sample of a distribution, as of actions, which what is outside waits for."""
@@ -134,10 +134,10 @@ class _Reads(Record):
     def _takes_others(self, family: set[int], known: set[int]) -> bool:
         """Whether tensors were computed from such that neither a call of torch made nor the model or the batch has."""
         leaves = [leaf for op in self.ops for leaf in op.inputs if id(leaf) in family and id(leaf) not in known]
-        made = [out for op in self.named("tensor", "as_tensor", "asarray") for out in op.outputs if out.dim()]
+        from_python = [out for op in self.named("tensor", "as_tensor", "asarray") for out in op.outputs if out.dim()]
         inner = {memory(leaf) for op in self.ops for leaf in op.inputs if id(leaf) in known or self.makers(leaf)}
         is_outer = any(not self.makers(leaf) and memory(leaf) not in inner for leaf in leaves)  # Variable(x) shares x
-        return is_outer or any(id(out) in family for out in made)
+        return is_outer or any(id(out) in family for out in from_python)
 
 
 def _name(op: Op) -> str:

@@ -1,4 +1,4 @@
-"""Changes in place of what backward still needs."""
+"""In-place changes of tensors that backward needs."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ INPLACE_ON_GRAPH = Defect(
 
 
 def inplace(subject: Subject) -> Iterator[Finding | str]:
-    """Runs a training step and its backward, and compares the versions of saved tensors with those when backward comes.
+    """Runs a training step and compares the versions of saved tensors with those at the backward pass.
 
     A tensor's version counts the changes in place of its memory; autograd refuses a saved tensor of another version,
     and some changes of leaves and views at once (PyTorch's notes on autograd mechanics).
@@ -90,7 +90,7 @@ class _Writes(Record):
         saved, version = self._changed
         later = [(op, leaf) for op, leaf, after in self._writes if after > version]
         op = next((op for op, leaf in later if _share_memory(leaf, saved) and op.place is not None), None)
-        maker = next((made for made in self.ops if any(_share_memory(out, saved) for out in made.outputs)), None)
+        maker = next((call for call in self.ops if any(_share_memory(out, saved) for out in call.outputs)), None)
         origin = f", made by {maker.name}," if maker else ""
         return op, f"{tuple(saved.shape)}{origin} is at version {saved._version}, and was saved at version {version}"
 

@@ -1,4 +1,4 @@
-"""Graphs that are kept from step to step."""
+"""Autograd graphs that are retained from step to step."""
 
 import ast
 import gc
@@ -14,7 +14,7 @@ from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.graph import leaves, maker, nodes
 from torchdoctor.running.record import tensors
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.unregistered import is_plain
 
@@ -29,12 +29,12 @@ _STEPS = 6
 
 
 def retained(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
-    """Counts, after each of six steps, the nodes of autograd's graphs that living tensors still lead to.
+    """Counts the graph nodes that live tensors still reach after each of six steps.
 
     A list of losses and a running average of them both grow at every step; counting tensors would miss the second.
     Graphs that do not lead to a weight, as of inputs that were optimised, hold nothing of the step.
     """
-    watch = watched(subject, _Watch)
+    watch = rehearsal_notes(subject, _Watch)
     counts = watch.counts[1:]  # the first step makes what lasts
     if len(counts) < 3:
         yield NotLookedAt(GRAPH_RETAINED, "the training has too few steps to count graphs after each")
@@ -93,8 +93,8 @@ def _holder(subject: Subject) -> tuple[str, Place | None]:
     for path, owner in (*known, *beside):
         for name, value in vars(owner).items():
             if not name.startswith("_") and any(tensor.grad_fn is not None for tensor in tensors(value)):
-                given = (place for place, node in source.in_methods(owner) if _gives(node, name))
-                place = next(given, None) or source.assignment(owner, name)
+                assignments = (place for place, node in source.in_methods(owner) if _gives(node, name))
+                place = next(assignments, None) or source.assignment(owner, name)
                 if place is not None or not path:
                     return name, place
                 methods = source.in_methods(subject.model)

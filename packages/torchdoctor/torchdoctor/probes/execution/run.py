@@ -1,4 +1,4 @@
-"""Whether the program runs at all."""
+"""Errors during a short training."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader
 
 from torchdoctor import source
-from torchdoctor.evidence.explanation import explained
+from torchdoctor.evidence.explanation import with_explanation
 from torchdoctor.evidence.failure import CRASH
-from torchdoctor.evidence.samples import alone, size, train_loaders
+from torchdoctor.evidence.samples import dataset_size, train_loaders, without_workers
 from torchdoctor.findings import Finding, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.transfer import arrive
+from torchdoctor.running.transfer import apply_transfer_hooks
 
 
 def run(subject: Subject) -> Iterator[Finding | str]:
@@ -27,15 +27,17 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     if loss is not None and not loss.requires_grad:  # which gradient_reach tells
         return
     try:
-        watched(subject, Watch)
+        rehearsal_notes(subject, Watch)
     except Exception as error:  # whatever the program raises is the finding
-        yield Finding(CRASH, source.raised_at(error) or _logged_at(subject, error), *explained(error, _text(error)))
+        yield Finding(
+            CRASH, source.raised_at(error) or _logged_at(subject, error), *with_explanation(error, _text(error))
+        )
         return
     if (failure := _failure_at_end(subject)) is not None:
         number, error = failure
         text = f"on the last batch of an epoch, of size {number}: {_text(error)}"
         fix = "# take the batch's size from the batch itself: len(x)"
-        yield Finding(CRASH, source.raised_at(error), *explained(error, text, fix))
+        yield Finding(CRASH, source.raised_at(error), *with_explanation(error, text, fix))
         return
     yield "training and validation run through"
 
@@ -49,8 +51,8 @@ def _logged_at(subject: Subject, error: Exception) -> Place | None:
     metrics = [item for scope in scopes if isinstance(scope, dict) for item in scope.items()]
     names = {name for name, value in metrics if isinstance(value, Tensor) and value.numel() > 1}
     calls = [(file, call) for file in subject.files for call in source.calls(source.tree(file), "log")]
-    found = [(file, call) for file, call in calls if call.args and getattr(call.args[0], "value", None) in names]
-    return next((Place(file, call.lineno) for file, call in found), None) if names else None
+    log_calls = [(file, call) for file, call in calls if call.args and getattr(call.args[0], "value", None) in names]
+    return next((Place(file, call.lineno) for file, call in log_calls), None) if names else None
 
 
 def _text(error: Exception) -> str:
@@ -64,9 +66,9 @@ def _failure_at_end(subject: Subject) -> tuple[int, Exception] | None:
     for loader, training in loaders:
         if (indices := _short_end(loader)) is None:
             continue
-        vars(alone(loader))["batch_sampler"] = [indices]  # loaders of the user's may iterate in their own way
+        vars(without_workers(loader))["batch_sampler"] = [indices]  # loaders of the user's may iterate in their own way
         batch = next(iter(loader))
-        arrived = arrive(subject.trainer, batch) if training else subject.arrived(batch)
+        arrived = apply_transfer_hooks(subject.trainer, batch) if training else subject.transferred(batch)
         if subject.attempt(training=training).error is not None:
             continue
         with subject.unchanged(), nullcontext() if training else subject.evaluating():
@@ -78,7 +80,7 @@ def _failure_at_end(subject: Subject) -> tuple[int, Exception] | None:
 
 def _short_end(loader: DataLoader) -> list[int] | None:
     """The indices of an epoch's last batch, if torch's own batches end with fewer samples than the others have."""
-    if type(loader.batch_sampler) is not BatchSampler or loader.drop_last or size(loader.dataset) is None:
+    if type(loader.batch_sampler) is not BatchSampler or loader.drop_last or dataset_size(loader.dataset) is None:
         return None
     *others, last = loader.batch_sampler
     return last if others and len(last) < len(others[0]) else None

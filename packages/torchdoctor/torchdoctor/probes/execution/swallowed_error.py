@@ -1,4 +1,4 @@
-"""Errors that the steps catch and forget."""
+"""Errors that steps catch and ignore."""
 
 import ast
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class _Fail(Record):
 
 
 def swallowed_error(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
-    """Injects an error into each `try` with a broad `except` and each `suppress(Exception)` that a step runs through.
+    """Injects an error into each broad `try … except` and `suppress(Exception)` that a step runs.
 
     It is raised in the place of the first call of torch there, and must come out of the step. What is guarded beside
     the model's layers and the loss, as a text that is printed, may be lost.

@@ -1,4 +1,4 @@
-"""Files that may run code when they are loaded."""
+"""Loading of files that can execute code."""
 
 import ast
 import re
@@ -134,7 +134,7 @@ def _written(file: str) -> set[str]:
     """The paths that a file opens to write to, as it names them."""
     calls = [call for call in source.calls(source.tree(file), "open") if call.args]
     options = [(call, [*call.args[1:], *(option.value for option in call.keywords)]) for call in calls]
-    return {ast.unparse(call.args[0]) for call, given in options if _WRITES.intersection(map(ast.unparse, given))}
+    return {ast.unparse(call.args[0]) for call, modes in options if _WRITES.intersection(map(ast.unparse, modes))}
 
 
 def _imported(file: str) -> set[str]:
@@ -153,15 +153,17 @@ def _values(name: str, place: Place, files: list[str]) -> Iterator[tuple[ast.exp
         called = classes[-1].name if function.name == "__init__" and classes else function.name
         for file in files:
             for call in (call for call in source.calls(source.tree(file), called) if _may_be(place, file, call.func)):
-                given = call.args[index - (names[0] == "self") :][:1]
-                given += [option.value for option in call.keywords if option.arg == name]
-                yield (given[0], Place(file, call.lineno)) if given else (default, place)
+                arguments = call.args[index - (names[0] == "self") :][:1]
+                arguments += [option.value for option in call.keywords if option.arg == name]
+                yield (arguments[0], Place(file, call.lineno)) if arguments else (default, place)
         return
     for scope in filter(None, (function, *classes[-1:], source.tree(place.file))):
-        found = [(n, v) for n in ast.walk(scope) for to, v in _bindings(n) if to and ast.unparse(to) == name]
-        around = [(n, v) for n, v in found if isinstance(n, ast.With) and n.lineno <= place.line <= (n.end_lineno or 0)]
-        if found:
-            yield from ((value, Place(place.file, value.lineno)) for _, value in around[-1:] or found)
+        bindings = [(n, v) for n in ast.walk(scope) for to, v in _bindings(n) if to and ast.unparse(to) == name]
+        around = [
+            (n, v) for n, v in bindings if isinstance(n, ast.With) and n.lineno <= place.line <= (n.end_lineno or 0)
+        ]
+        if bindings:
+            yield from ((value, Place(place.file, value.lineno)) for _, value in around[-1:] or bindings)
             return
 
 

@@ -1,4 +1,4 @@
-"""Samples that change each other's results."""
+"""Samples that influence each other's results."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,21 +9,21 @@ from torch.utils.data import RandomSampler
 
 from torchdoctor.evidence import origins
 from torchdoctor.evidence.dependence import (
-    COPY,
+    DUPLICATE,
     NOT_NUMBERS,
-    are_lost,
-    change,
-    evaluated,
-    few,
-    first_where,
-    outputs,
+    are_all_nan,
+    distinguishable_batch,
+    evaluation_step,
+    first_violation,
+    module_outputs,
     predictions,
-    results,
-    with_a_copy,
+    relative_change,
+    sample_outputs,
+    with_duplicate,
 )
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.record import Op
 from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import Subject
@@ -37,46 +37,51 @@ BATCH_MIXING = Defect(
 )
 _REDUCTIONS = ("mean", "sum", "std", "var", "norm", "max", "min", "amax", "amin", "logsumexp", "prod", "median")
 _LEAST = 3  # samples
-_CHANGED = 2e-5  # as a share of the output's scale; clean programs: exactly 0, defective: 0.03 and up, LSTMs 1e-4
 
 
-def batch_mixing(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
-    """Puts sample 0 in the place of sample 1, in evaluation mode, and looks at the results of all other samples.
+def batch_mixing(subject: Subject, least_change: float = 2e-5) -> Iterator[Finding | str | NotLookedAt]:
+    """Replaces sample 1 by sample 0 in evaluation mode and compares the results of all other samples.
 
     Similarities between all pairs (B, B) are a result of two samples each: there, column 1 may change too. Samples that
     are sorted, as by length, only change places; then some sample can take that place without moving the others, so
     each is tried. Batches whose tensors do not share their first dimension (graphs) are not looked at. A batch that a
     network reads as one sequence is one by design, unless its samples come in random order. Where no result has the
     samples first, as in (T, B, C), they are along the one dimension whose length follows the number of samples.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: share of the output's scale; clean programs: exactly 0, defective: 0.03 and up, LSTMs 1e-4.
     """
-    batch = few((subject.val_batches if subject.validates else subject.batches)[0])
+    batch = distinguishable_batch((subject.val_batches if subject.validates else subject.batches)[0])
     size = _size(subject, batch, training=not subject.validates)
     if not size:
         yield NotLookedAt(BATCH_MIXING, "the tensors of a batch do not share their first dimension, or it is too short")
         return
-    before, after = evaluated(subject, batch), evaluated(subject, with_a_copy(batch))
+    before, after = evaluation_step(subject, batch), evaluation_step(subject, with_duplicate(batch))
     axes = _sample_axes(subject, batch, size, before)
     worst = _change_of_others(_pairs(before, after, size, axes), size)
     is_random = any(isinstance(loader.sampler, RandomSampler) for loader in subject.loaders("train"))
     if worst is None and is_random:
-        batches = ((each, _size(subject, each, training=True)) for each in (few(subject.batches[0]), batch))
+        batches = (
+            (each, _size(subject, each, training=True)) for each in (distinguishable_batch(subject.batches[0]), batch)
+        )
         batch, size = next((pair for pair in batches if pair[1]), (None, 0))
         if size:
-            before, after = (evaluated(subject, each, training=True) for each in (batch, with_a_copy(batch)))
+            before, after = (evaluation_step(subject, each, training=True) for each in (batch, with_duplicate(batch)))
             compared = [[leaf for leaf in predictions(step) if leaf.shape[:1] == (size,)] for step in (before, after)]
             worst = _change_of_others(list(zip(*compared, strict=False)), size)
-    if worst is None or are_lost(results(before)):
+    if worst is None or are_all_nan(module_outputs(before)):
         reason = NOT_NUMBERS if worst is not None else "no dimension of a result is that of the samples"
         yield NotLookedAt(BATCH_MIXING, reason)
         return
-    others = (evaluated(subject, with_a_copy(batch, source)) for source in range(size) if source != COPY)
-    if worst <= _CHANGED or any(_changes_one(before, other, size, axes) for other in others):
+    others = (evaluation_step(subject, with_duplicate(batch, source)) for source in range(size) if source != DUPLICATE)
+    if worst <= least_change or any(_changes_one(before, other, size, axes, least_change) for other in others):
         yield f"samples of a batch do not change each other's results ({size} samples)"
         return
     if axes is not None and not is_random:
         yield NotLookedAt(BATCH_MIXING, "a batch is read as one sequence, whose samples come in their own order")
         return
-    mixing = first_where(before.record, after.record, lambda one, other: _mixes(one, other, size))
+    mixing = first_violation(before.record, after.record, lambda one, other: _mixes(one, other, size, least_change))
     place = _norm(subject) or (mixing and mixing.place)
     message = f"another sample 1 changes the results of the samples beside it by {worst:.2g} of their mean size"
     fix = "x.transpose(0, 1)  # or permute, softmax(dim=-1): keep samples apart"
@@ -96,17 +101,17 @@ PROBE = Probe(
 def _size(subject: Subject, batch: Any, training: bool) -> int:
     """The number of samples, if there are enough and a step takes them; else 0."""
     size = num_samples(batch) if batch is not None else None
-    return size if size is not None and size >= _LEAST and subject.takes(batch, training) else 0
+    return size if size is not None and size >= _LEAST and subject.accepts(batch, training) else 0
 
 
 def _sample_axes(subject: Subject, batch: Any, size: int, step: Step) -> list[int] | None:
     """The dimension of the samples in each result, −1 if that is unknown; None where one has them first."""
-    found = results(step)
-    smaller = first(batch, size - 1) if size > _LEAST else None
-    if outputs(step, size) or smaller is None or not subject.takes(smaller, not subject.validates):
+    outputs = module_outputs(step)
+    smaller = first_samples(batch, size - 1) if size > _LEAST else None
+    if sample_outputs(step, size) or smaller is None or not subject.accepts(smaller, not subject.validates):
         return None
     axes = []
-    pairs = zip(found, results(evaluated(subject, smaller)), strict=False)
+    pairs = zip(outputs, module_outputs(evaluation_step(subject, smaller)), strict=False)
     for one, other in pairs:
         sizes = list(zip(one.shape, other.shape, strict=False))
         changed = [axis for axis, lengths in enumerate(sizes) if lengths[0] != lengths[1]]
@@ -123,10 +128,10 @@ def _norm(subject: Subject) -> Place | None:
     return None
 
 
-def _changes_one(before: Step, after: Step, size: int, axes: list[int] | None) -> bool:
+def _changes_one(before: Step, after: Step, size: int, axes: list[int] | None, least_change: float) -> bool:
     """Whether a change of one sample is seen in one row of each result, wherever that is."""
     pairs = _pairs(before, after, size, axes)
-    rows = [change(a, b).flatten(1).amax(1) > _CHANGED for a, b in pairs if a[0].numel()]
+    rows = [relative_change(a, b).flatten(1).amax(1) > least_change for a, b in pairs if a[0].numel()]
     return any(map(torch.any, rows)) and all(row.sum() <= 1 for row in rows)
 
 
@@ -138,27 +143,27 @@ def _change_of_others(pairs: list[tuple[Tensor, Tensor]], size: int) -> float | 
 def _pairs(before: Step, after: Step, size: int, axes: list[int] | None) -> list[tuple[Tensor, Tensor]]:
     """The results of both steps, a row a sample."""
     if axes is None:
-        pairs = zip(outputs(before, size), outputs(after, size), strict=False)
+        pairs = zip(sample_outputs(before, size), sample_outputs(after, size), strict=False)
         return [(a, b) for a, b in pairs if a.shape == b.shape]
-    moved = zip(results(before), results(after), axes, strict=False)
+    moved = zip(module_outputs(before), module_outputs(after), axes, strict=False)
     return [(a.movedim(axis, 0), b.movedim(axis, 0)) for a, b, axis in moved if axis >= 0 and a.shape == b.shape]
 
 
 def _change(before: Tensor, after: Tensor, size: int) -> float:
-    changed = change(before, after)
-    others = [row for row in range(size) if row != COPY]
+    changed = relative_change(before, after)
+    others = [row for row in range(size) if row != DUPLICATE]
     changed = changed[others]
     if before.shape[1:2] == (size,):  # perhaps similarities of pairs
         changed = changed[:, others]
     return changed.max().item() if changed.numel() else 0.0
 
 
-def _mixes(one: Op, other: Op, size: int) -> bool:
+def _mixes(one: Op, other: Op, size: int, least_change: float) -> bool:
     """Whether a change of one sample stands, in a result, elsewhere than in that sample's part of some dimension."""
     for before, after in zip(one.outputs, other.outputs, strict=False):
         if before.shape != after.shape or not before.is_floating_point():
             continue
-        changed = change(before, after) > _CHANGED
+        changed = relative_change(before, after) > least_change
         dims = [dim for dim, length in enumerate(before.shape) if length % size == 0 and length]
         if dims and changed.any() and not any(_is_confined(changed, dim, size) for dim in dims):
             return True
@@ -169,4 +174,4 @@ def _is_confined(changed: Tensor, dim: int, size: int) -> bool:
     others = [axis for axis in range(changed.dim()) if axis != dim]
     indices = (changed.any(dim=others) if others else changed).nonzero().flatten()
     times = changed.shape[dim] // size
-    return bool((indices // times == COPY).all() or (indices % size == COPY).all())
+    return bool((indices // times == DUPLICATE).all() or (indices % size == DUPLICATE).all())

@@ -1,4 +1,4 @@
-"""Images and sequences whose channels are last, in layers that take them first."""
+"""Channels-last inputs of channels-first layers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,14 +24,13 @@ CHANNEL_ORDER = Defect(
 )
 
 _CASTS = frozenset(["float", "double", "half", "to", "type", "unsqueeze"])
-_NEAR = 0.5  # the correlation of a pixel with the next
 _SAME_COLOURS = 0.3  # of one colour with the next
 _CLOSER = 0.9  # two values of one channel than of two, where channels are interleaved
-_MOST, _MOST_PIXELS = 0.8, 0.6  # of the samples; of pictures with hardly any colour, neighbours are alike
+_MOST_PIXELS = 0.6  # of the samples; of pictures with hardly any colour, neighbours are alike
 
 
-def channel_order(subject: Subject) -> Iterator[Finding | str]:
-    """Looks at what the first convolutions and norms get: the channels that they have, in another dimension.
+def channel_order(subject: Subject, near: float = 0.5, most: float = 0.8) -> Iterator[Finding | str]:
+    """Checks whether the inputs of the first convolutions and norms have their channels in another dimension.
 
     Five signs: the layer ends with an error, and a later dimension has its number of channels; the input is square in
     its first two dimensions and has 1, 3 or 4 values in the last; these two are at least 8 and not square, and values
@@ -43,6 +42,11 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
     do not reach along both dimensions, and sides of which one is more than four times the other, are spared, and so is
     all whose neighbours are not correlated along the channels (sensors, features) or along the height (joints),
     or whose last dimension holds unlike things (coordinates, derivatives).
+
+    Args:
+        subject: the training that has just begun.
+        near: correlation of a pixel with the next.
+        most: share of the samples that show it.
     """
     if not subject.batches:
         return
@@ -56,7 +60,7 @@ def channel_order(subject: Subject) -> Iterator[Finding | str]:
     convolutions = [op for op in step.record.named(*CONVOLUTIONS) if op.inputs[0].dim() == CONVOLUTIONS[op.name] + 2]
     convolutions = [op for op in convolutions if _is_untouched(step, op.inputs[0])]
     for op in convolutions:
-        sign = _sign(op, op.inputs[0].detach().double()) if CONVOLUTIONS[op.name] == 2 else None
+        sign = _sign(op, op.inputs[0].detach().double(), near, most) if CONVOLUTIONS[op.name] == 2 else None
         if sign is not None:
             yield _finding(subject, step, op, op.inputs[0].shape[1], sign)
             return
@@ -87,29 +91,30 @@ def _expected(op: Op) -> int | None:
     return channels if is_elsewhere else None
 
 
-def _sign(op: Op, x: Tensor) -> str | None:
+def _sign(op: Op, x: Tensor, near: float, most: float) -> str | None:
     """What shows that an input (B, C, H, W) is (B, H, W, C), if anything does."""
     first, second, last = x.shape[1:]
     if first == second >= 8 and last in (1, 3, 4):
         return "and is square in the two before its last"
-    if min(first, second) >= 8 and last in (1, 3, 4) and min(op.argument(1, "weight").shape[2:]) > 1 and _is_image(x):
+    is_wide = min(op.argument(1, "weight").shape[2:]) > 1
+    if min(first, second) >= 8 and last in (1, 3, 4) and is_wide and _is_image(x, near, most):
         return "and is as smooth along it as along the next: a height, before a last dimension of colours"
-    if 5 <= first == second == last and _differs_along_last(x):
+    if 5 <= first == second == last and _differs_along_last(x, most):
         return "and only along the last dimension the means differ, as those of channels do"
     if 2 <= first <= 4 and min(second, last) >= 8 and _is_interleaved(x):
         return "but its memory holds an image with the channels last"
     return None
 
 
-def _is_image(x: Tensor) -> bool:
+def _is_image(x: Tensor, near: float, most: float) -> bool:
     """Whether (B, H, W, C) are images: neighbours along H, W and C are alike."""
     if max(x.shape[1:3]) > 4 * min(x.shape[1:3]):
         return False
     x = x - x.mean(dim=(1, 2), keepdim=True)
-    alike = (_correlation(x[:, :-1], x[:, 1:]) > _NEAR) & (_correlation(x[:, :, :-1], x[:, :, 1:]) > _NEAR)
+    alike = (_correlation(x[:, :-1], x[:, 1:]) > near) & (_correlation(x[:, :, :-1], x[:, :, 1:]) > near)
     if x.shape[3] > 1:  # a fourth is transparency
         alike &= _correlation(x[..., :3][..., :-1], x[..., 1:3]) > _SAME_COLOURS
-    return bool(alike.double().mean() > _MOST)
+    return bool(alike.double().mean() > most)
 
 
 def _correlation(one: Tensor, two: Tensor) -> Tensor:
@@ -118,10 +123,10 @@ def _correlation(one: Tensor, two: Tensor) -> Tensor:
     return (one * two).sum(dim=1) / (one.norm(dim=1) * two.norm(dim=1) + 1e-12)
 
 
-def _differs_along_last(x: Tensor) -> bool:
+def _differs_along_last(x: Tensor, most: float) -> bool:
     """Whether the means along the last dimension of most samples spread far wider than those along the other two."""
     down, across, last = (x.mean(dim=dims).var(dim=1) for dims in ((2, 3), (1, 3), (1, 2)))
-    return bool((last > 5 * down.maximum(across)).double().mean() > _MOST)
+    return bool((last > 5 * down.maximum(across)).double().mean() > most)
 
 
 def _is_interleaved(x: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""ReLU units that are zero whatever comes in."""
+"""ReLU units that are zero for every input."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.dependence import owner_of
-from torchdoctor.evidence.initial_values import initialisation
+from torchdoctor.evidence.dependence import module_name
+from torchdoctor.evidence.initial_values import initialisation_line
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import CONVOLUTIONS, Op, Record
@@ -23,7 +23,6 @@ DEAD_UNITS = Defect(
     shown_by=Evidence("measured", "the outputs of each ReLU were watched over several batches"),
 )
 
-_MOST, _WIDTH, _SAMPLES = 0.6, 16, 100
 _DEVIATIONS = 3
 _OFF = 0.02  # a mean bias below −0.02 is no chance
 _RELU = ("relu", "relu_", "relu6", "threshold", "threshold_", "clamp_min", "clamp_min_")
@@ -51,12 +50,18 @@ class _Units:
     samples: int
 
 
-def dead_units(subject: Subject) -> Iterator[Finding | str]:
-    """Records six training steps: which units of each ReLU are zero for all samples, and at all places of a sample.
+def dead_units(subject: Subject, most: float = 0.6, width: int = 16, samples: int = 100) -> Iterator[Finding | str]:
+    """Records six training steps and finds the units of each ReLU that are zero for all samples and positions.
 
     Only ReLUs right after a linear layer, a convolution or a norm count, of 16 units or more, that saw 100 values
     each. Threshold: 60 % are dead; clean programs have up to 36 %. Of units that no input switches, more than half must
     be dead, by three standard deviations. Source: Lu et al. 2019, "Dying ReLU and Initialization".
+
+    Args:
+        subject: the training that has just begun.
+        most: share of a layer's units that may be dead.
+        width: units of a layer, at least.
+        samples: values of a unit, at least.
     """
     seen: dict[tuple[Any, ...], _Units] = {}
     for number, step in enumerate(subject.steps(6)):
@@ -72,16 +77,16 @@ def dead_units(subject: Subject) -> Iterator[Finding | str]:
                 known.alive |= units.alive
                 known.always &= units.always
                 known.samples += units.samples
-        if number == 1 and all(_dead_share(units) < 1 - _MOST for units in seen.values()):
+        if number == 1 and all(_dead_share(units) < 1 - most for units in seen.values()):
             break
     for units in seen.values():
         share = _dead_share(units)
-        if share > _MOST and units.samples >= _SAMPLES and len(units.alive) >= _WIDTH and not _is_chance(units):
+        if share > most and units.samples >= samples and len(units.alive) >= width and not _is_chance(units):
             place, reason, fix = _cause(subject, units)
             message = f"{share:.0%} of {len(units.alive)} units are zero for all of {units.samples} values{reason}"
             yield Finding(DEAD_UNITS, place, message, fix)
             return
-    if seen and all(_dead_share(units) <= _MOST for units in seen.values()):
+    if seen and all(_dead_share(units) <= most for units in seen.values()):
         yield "most units of every ReLU are above zero for some input"
 
 
@@ -96,8 +101,8 @@ def _units(record: Record) -> Iterator[_Units]:
         out, maker = op.outputs[0].detach(), _maker(record, op)
         if maker is None or out.dim() < 2:
             continue
-        given = maker.inputs[0].detach()
-        if torch.allclose(given, given[:1].expand_as(given), rtol=1e-4, atol=1e-6):
+        layer_input = maker.inputs[0].detach()
+        if torch.allclose(layer_input, layer_input[:1].expand_as(layer_input), rtol=1e-4, atol=1e-6):
             continue
         dim = out.dim() - 1 if maker.name in _LAST else 1
         above = (~(out <= 0)).transpose(0, dim).flatten(1).sum(1)  # a NaN is not zero
@@ -131,14 +136,14 @@ def _is_chance(units: _Units) -> bool:
 def _cause(subject: Subject, units: _Units) -> tuple[Place | None, str, str]:
     """The line, the reason and the fix: the layer's bias, an offset in between, or the layer's weights."""
     maker, module = units.maker, units.maker.module
-    name = owner_of(subject.model, module) if module is not None else ""
+    name = module_name(subject.model, module) if module is not None else ""
     vectors = [leaf.detach() for leaf in maker.inputs if leaf.requires_grad and leaf.dim() == 1]
     bias = float(vectors[-1].mean()) if vectors else 0.0
     if module is not None and bias < -_OFF and float(vectors[-1].std()) < -bias:
-        place = initialisation(subject.model, module, "bias")
+        place = initialisation_line(subject.model, module, "bias")
         return place, f"; the bias of {name} is {bias:.2g} on average", f"nn.init.zeros_(self.{name}.bias)"
     is_direct = units.op.name.endswith("_") or any(out is leaf for out in maker.outputs for leaf in units.op.inputs)
     if module is None or not is_direct:
         return units.op.place, "", "# shift or scale what comes in, so that about half is above zero"
     fix = f'nn.init.kaiming_normal_(self.{name}.weight, nonlinearity="relu")'
-    return initialisation(subject.model, module), "", fix
+    return initialisation_line(subject.model, module), "", fix

@@ -1,4 +1,4 @@
-"""Bidirectional networks of which one direction is not read, or for one step only."""
+"""Bidirectional networks of which one direction is unused, or used at one step only."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -64,6 +64,6 @@ def _reader(record: Record, op: Op) -> Place | None:
         for taker in record.takers(todo.pop(0)):
             if taker.name in _PARTS:
                 return taker.place
-            made = [leaf for leaf in taker.outputs if leaf.requires_grad and id(leaf) not in seen]
-            todo, seen = [*todo, *made], seen | set(map(id, made))
+            outputs = [leaf for leaf in taker.outputs if leaf.requires_grad and id(leaf) not in seen]
+            todo, seen = [*todo, *outputs], seen | set(map(id, outputs))
     return None

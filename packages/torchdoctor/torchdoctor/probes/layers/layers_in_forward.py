@@ -1,4 +1,4 @@
-"""Layers that a step makes anew."""
+"""Layers that are constructed anew in every step."""
 
 from collections.abc import Iterator
 
@@ -25,10 +25,10 @@ def layers_in_forward(subject: Subject) -> Iterator[Finding | str]:
     What the first step makes may be kept, as lazily built layers are; so may what ends up in the module.
     """
     first, second = (subject.record(subject.batches[0]).checked().record for _ in range(2))
-    kept = {op.module for op in first.ops} | set(subject.model.modules())
+    lasting_modules = {op.module for op in first.ops} | set(subject.model.modules())
     lost: dict[Place, list[nn.Module]] = {}
     for op in second.ops:
-        if op.module is None or op.module in kept or not any(out.requires_grad for out in op.outputs):
+        if op.module is None or op.module in lasting_modules or not any(out.requires_grad for out in op.outputs):
             continue
         if any(parameter.requires_grad for parameter in op.module.parameters()):
             places = origins.makers(op.module)
@@ -36,9 +36,9 @@ def layers_in_forward(subject: Subject) -> Iterator[Finding | str]:
             for place in (outer or places)[:1]:  # where a layer is made, and not a part of it
                 lost.setdefault(place, []).append(op.module)
     for place, modules in lost.items():
-        made = list(dict.fromkeys(modules))
-        kind = type(made[0]).__name__ if len(made) == 1 else "a layer"
-        weights = sum(parameter.numel() for module in made for parameter in module.parameters())
+        new_layers = list(dict.fromkeys(modules))
+        kind = type(new_layers[0]).__name__ if len(new_layers) == 1 else "a layer"
+        weights = sum(parameter.numel() for module in new_layers for parameter in module.parameters())
         message = f"{kind} with {weights} weights is made anew in every step"
         yield Finding(LAYER_IN_FORWARD, place, message, "self.layer = …  # what is made here, in __init__")
     if not lost:

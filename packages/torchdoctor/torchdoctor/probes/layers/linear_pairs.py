@@ -1,11 +1,11 @@
-"""Linear layers that follow each other with no activation between."""
+"""Consecutive linear layers without an activation between them."""
 
 from collections.abc import Iterator
 
 from torch import Tensor, nn
 
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.dependence import owner_of
+from torchdoctor.evidence.dependence import module_name
 from torchdoctor.findings import Defect, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.losses import SHAPE_ONLY
@@ -33,11 +33,11 @@ def linear_pairs(subject: Subject) -> Iterator[Finding | str]:
     pairs = [(first, op) for op in layers if (first := _before(record, op)) is not None]
     seen = set()
     for first, second in pairs:
-        place = origins.called(subject.model, second)
+        place = origins.called_layer_line(subject.model, second)
         if place in seen:
             continue
         seen.add(place)
-        names = [owner_of(subject.model, op.module) for op in (first, second) if op.module is not None]
+        names = [module_name(subject.model, op.module) for op in (first, second) if op.module is not None]
         message = f"{' and '.join(names)} follow each other, and no activation stands between them"
         yield Finding(MISSING_ACTIVATION, place, message, _FIX)
     if layers and not pairs:

@@ -8,8 +8,8 @@ from torch import nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.dependence import mapped, owner_of
-from torchdoctor.evidence.samples import remainder
+from torchdoctor.evidence.dependence import map_tensors, module_name
+from torchdoctor.evidence.samples import short_batch_size
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
@@ -36,45 +36,51 @@ NORM_EPSILON = Defect(
 )
 _LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-_USUAL, _NORMAL = 1e-2, 0.9  # an epsilon that networks have at most; a deviation that is nearly 1
 
 
-def norms(subject: Subject) -> Iterator[Finding | str]:
+def norms(subject: Subject, largest_epsilon: float = 1e-2, least_deviation: float = 0.9) -> Iterator[Finding | str]:
     """Looks at what the norms get in a step, and at a step with one sample if an epoch has one.
 
     A layer's bias is cancelled if its very output is the input of a norm that subtracts each channel's mean (Ioffe and
     Szegedy 2015, section 3.2). One value a channel has no variance: torch refuses it, but not in evaluation mode. The
     second argument of a norm is its epsilon, which is added to the variance, and not its momentum.
+
+    Args:
+        subject: the training that has just begun.
+        largest_epsilon: that networks have.
+        least_deviation: of normalised values, which is nearly 1.
     """
-    yield from _cancelled(subject)
-    yield from _alone(subject)
-    yield from _shrinking(subject)
+    yield from _cancelled_biases(subject)
+    yield from _single_sample_batches(subject)
+    yield from _large_epsilons(subject, largest_epsilon, least_deviation)
 
 
 PROBE = Probe(look=norms, defects=(BIAS_BEFORE_NORM, NORM_BATCH_SIZE_ONE, NORM_EPSILON), is_light=True)
 
 
-def _shrinking(subject: Subject) -> Iterator[Finding]:
+def _large_epsilons(subject: Subject, largest_epsilon: float, least_deviation: float) -> Iterator[Finding]:
     places = set()
     for op in subject.attempt().record.named("batch_norm"):
         epsilon, x, part = op.argument(7, "eps", 0.0), op.inputs[0], op.module
         deviation = x.transpose(0, 1).flatten(1).var(1).detach()
-        left = float((deviation / (deviation + epsilon)).sqrt().mean()) if epsilon > _USUAL else 1.0
-        if not left < _NORMAL or part is None or (place := origins.layer(subject.model, part)) in places:
+        remaining = float((deviation / (deviation + epsilon)).sqrt().mean()) if epsilon > largest_epsilon else 1.0
+        if not remaining < least_deviation or part is None or (place := origins.layer(subject.model, part)) in places:
             continue
         places.add(place)
-        name = owner_of(subject.model, part)
-        message = f"{name}: eps={epsilon:g} is added to the variance, so that the deviation is {left:.2g} and not 1"
+        name = module_name(subject.model, part)
+        message = (
+            f"{name}: eps={epsilon:g} is added to the variance, so that the deviation is {remaining:.2g} and not 1"
+        )
         fix = f"nn.{type(part).__name__}(…, momentum={epsilon:g})  # if that was meant; eps is 1e-5"
         yield Finding(NORM_EPSILON, place, message, fix)
 
 
-def _cancelled(subject: Subject) -> Iterator[Finding | str]:
+def _cancelled_biases(subject: Subject) -> Iterator[Finding | str]:
     record = subject.attempt().record
     cancelled: dict[nn.Module, int] = {}
     for op in record.named("batch_norm", "instance_norm"):
-        made = record.producer(op.inputs[0])
-        layer = made.module if made is not None and op.argument(5, "training") else None
+        producer = record.producer(op.inputs[0])
+        layer = producer.module if producer is not None and op.argument(5, "training") else None
         if isinstance(layer, _LAYERS) and layer.bias is not None and layer.bias.requires_grad:
             cancelled[layer] = layer.bias.numel()
     if not cancelled:
@@ -86,7 +92,7 @@ def _cancelled(subject: Subject) -> Iterator[Finding | str]:
     }
     is_read = any(map(_reads_bias, subject.files))
     for layer, number in cancelled.items():
-        name, kind, place = owner_of(subject.model, layer), type(layer).__name__, origins.layer(subject.model, layer)
+        name, kind, place = module_name(subject.model, layer), type(layer).__name__, origins.layer(subject.model, layer)
         message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
         fix = f"nn.{kind}(…, bias=False)"
         if place in others or is_read:
@@ -100,12 +106,12 @@ def _reads_bias(file: str) -> bool:
     return re.search(r"\.bias\b", text) is not None and "bias is not None" not in text
 
 
-def _alone(subject: Subject) -> Iterator[Finding | str]:
+def _single_sample_batches(subject: Subject) -> Iterator[Finding | str]:
     normalizations = [module for module in subject.model.modules() if isinstance(module, _NORMS)]
-    batch, rest = subject.batches[0], next(map(remainder, subject.loaders("train")), 0)
+    batch, rest = subject.batches[0], next(map(short_batch_size, subject.loaders("train")), 0)
     has_one = num_samples(batch) is not None and 1 in (num_samples(batch), rest)
     if has_one:
-        batch = mapped(batch, lambda leaf: leaf[:1])
+        batch = map_tensors(batch, lambda leaf: leaf[:1])
     for part in subject.model.modules():  # whose own `train` may ask for more
         part.training = True
     error = subject.record(batch).error if normalizations else None

@@ -1,4 +1,4 @@
-"""Layers that the module holds but does not know of."""
+"""Layers that are not registered with their module."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +8,7 @@ from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import trained_weights
-from torchdoctor.running.unregistered import attributes, held
+from torchdoctor.running.unregistered import plain_attributes, unregistered_tensors
 
 UNREGISTERED_SUBMODULE = Defect(
     "unregistered-submodule",
@@ -31,8 +31,8 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
     optimized = trained_weights(subject)
     is_complete = True
     for module in subject.model.modules():
-        for name, value in attributes(module):
-            leaves = {id(leaf): leaf for leaf in held(value)}
+        for name, value in plain_attributes(module):
+            leaves = {id(leaf): leaf for leaf in unregistered_tensors(value)}
             hidden = [key for key, leaf in leaves.items() if leaf.requires_grad and leaf.is_leaf and key not in known]
             is_complete &= not hidden
             if used.isdisjoint(hidden):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from torchdoctor.evidence.dependence import owner_of
+from torchdoctor.evidence.dependence import module_name
 from torchdoctor.findings import Defect, Finding
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import Op, Record
@@ -34,7 +34,7 @@ def shared_norms(subject: Subject) -> Iterator[Finding | str]:
             before.setdefault(norm, {}).setdefault(id(weight), op)
     shared = {norm: list(ops.values()) for norm, ops in before.items() if len(ops) > 1}
     for norm, ops in shared.items():
-        name = owner_of(subject.model, norm)
+        name = module_name(subject.model, norm)
         message = f"{name} follows {len(ops)} layers with weights of their own: its running mean and variance mix them"
         fix = f"nn.{type(norm).__name__}({norm.num_features})  # another one for each of these layers"
         yield Finding(SHARED_NORM, ops[1].place, message, fix)

@@ -1,4 +1,4 @@
-"""Parameters that begin as whatever was in memory."""
+"""Parameters that start as uninitialized memory."""
 
 import ast
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def uninitialized(subject: Subject) -> Iterator[Finding | str]:
     filled = {name for tree in trees for name in _filled(tree)}
     is_loaded = any(any(source.calls(tree, "load_state_dict")) and any(source.calls(tree, "load")) for tree in trees)
     defect = replace(UNINITIALIZED_PARAMETER, severity="advice") if is_loaded else UNINITIALIZED_PARAMETER
-    found: dict[Place, Finding] = {}
+    findings: dict[Place, Finding] = {}
     for module in subject.model.modules():
         for name, _ in module.named_parameters(recurse=False):
             for place, statement in source.assigned(module, name)[:1]:
@@ -44,8 +44,8 @@ def uninitialized(subject: Subject) -> Iterator[Finding | str]:
                 if empty and name not in filled and not any(map(_fills, calls)):
                     what = f"{type(module).__name__}.{name} is made by {ast.unparse(empty[0].func)} of its sizes"
                     fix = f"nn.init.normal_(self.{name}, std=0.02)  # or as its layer needs it"
-                    found[place] = Finding(defect, place, f"{what}, and nothing fills it", fix)
-    yield from found.values()
+                    findings[place] = Finding(defect, place, f"{what}, and nothing fills it", fix)
+    yield from findings.values()
 
 
 PROBE = Probe(look=uninitialized, defects=(UNINITIALIZED_PARAMETER,), is_light=True)
@@ -53,9 +53,9 @@ PROBE = Probe(look=uninitialized, defects=(UNINITIALIZED_PARAMETER,), is_light=T
 
 def _is_empty(call: ast.Call) -> bool:
     """Whether a call makes a tensor of sizes, with no values."""
-    given = call.args
-    are_sizes = len(given) > 1 or any(isinstance(item, ast.Starred) for item in given)
-    are_sizes |= len(given) == 1 and isinstance(given[0], ast.Constant) and isinstance(given[0].value, int)
+    arguments = call.args
+    are_sizes = len(arguments) > 1 or any(isinstance(item, ast.Starred) for item in arguments)
+    are_sizes |= len(arguments) == 1 and isinstance(arguments[0], ast.Constant) and isinstance(arguments[0].value, int)
     return name_of(call) in _EMPTY or (name_of(call) in _LEGACY and are_sizes)
 
 
@@ -78,8 +78,8 @@ def _filled(tree: ast.AST) -> Iterator[str]:
 def _fills_all(tree: ast.AST) -> bool:
     """Whether a file fills parameters in a loop over them, or has a function do so: `self.apply(f)`, `f(self)`."""
     statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    given = [item for call in statements if isinstance(call, ast.Call) for item in call.args]
-    if any(isinstance(item, ast.Name) and item.id == "self" for item in given):
+    arguments = [item for call in statements if isinstance(call, ast.Call) for item in call.args]
+    if any(isinstance(item, ast.Name) and item.id == "self" for item in arguments):
         return True
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     if any(name_of(call) == "apply" and own & _names(call) for call in source.calls(tree, "apply")):

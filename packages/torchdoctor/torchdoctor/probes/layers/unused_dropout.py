@@ -34,7 +34,7 @@ def unused_dropout(subject: Subject) -> Iterator[Finding | str]:
             continue
         for name, layer in layers:
             place = source.assignment(owner, name)
-            if layer in called or place is None or _is_read(owner, name, subject.model):
+            if layer in called or place is None or _may_be_read(owner, name, subject.model):
                 continue
             is_complete = False
             message = f"{type(owner).__name__}.{name}: dropout of {layer.p:g} that nothing calls"
@@ -52,7 +52,7 @@ def unused_dropout(subject: Subject) -> Iterator[Finding | str]:
 PROBE = Probe(look=unused_dropout, defects=(UNUSED_DROPOUT,), is_light=True)
 
 
-def _is_read(owner: nn.Module, name: str, model: nn.Module) -> bool:
+def _may_be_read(owner: nn.Module, name: str, model: nn.Module) -> bool:
     """Whether a line may read an attribute: of its owner in the owner's own classes, of another object in any file."""
     own = [node for cls in source.classes_of(owner) for _, node in source.statements(cls)]
     others = [node for file in source.files_of(model) for node in ast.walk(source.tree(file))]

@@ -1,4 +1,4 @@
-"""Predictions and targets of different shapes that meet in the loss."""
+"""Predictions and targets that broadcast against each other in the loss."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -51,24 +51,24 @@ def broadcast(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         left, right = op.inputs[:2]
         square = right.dim() == 1 < len(right) and left.shape == 2 * right.shape
         square = square and (op.name in REGRESSION or _is_of_column_and_row(record, left))
-        if not (square or _grows(left, right, least)) or not (is_learned(left, op) or is_learned(right, op)):
+        if not (square or _broadcasts(left, right, least)) or not (is_learned(left, op) or is_learned(right, op)):
             continue
         target = right if is_learned(left, op) else left
-        are_pairs = left.dim() == right.dim() and any(_gains(record, item) for item in (left, right))
+        are_pairs = left.dim() == right.dim() and any(_gains_dimension(record, item) for item in (left, right))
         if are_pairs or is_learned(target, op):
             continue
         wide = max(left, right, key=Tensor.dim)
-        given = id(record.origin(target, SHAPE_ONLY)) in step.given
+        is_from_batch = id(record.origin(target, SHAPE_ONLY)) in step.batch_ids
         is_meant = op.name not in REGRESSION and _is_widened(record, wide)
-        if not given and (not step.is_from_data(target) or is_meant):
+        if not is_from_batch and (not step.is_from_data(target) or is_meant):
             continue
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
         yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left, op)))
         return
-    counted = (finding for counted in _steps(subject) for finding in _counted(subject, counted))
-    milder = next(chain(_repeated(step), counted), None)
+    counted = (finding for counted in _steps(subject) for finding in _counted_hits(subject, counted))
+    milder = next(chain(_repeated_targets(step), counted), None)
     if milder is not None:
         yield milder
         return
@@ -95,11 +95,11 @@ def _steps(subject: Subject) -> Iterator[Step]:
         yield subject.attempt(training=False)
 
 
-def _repeated(step: Step) -> Iterator[Finding]:
+def _repeated_targets(step: Step) -> Iterator[Finding]:
     """Findings of predictions (B, N) that a loss compares with targets (B, 1) of the batch."""
     for loss in step.losses:
         left, right, op = loss.prediction, loss.target, loss.op
-        if loss.kind != "regression" or not op.grad or id(step.record.origin(right, SHAPE_ONLY)) not in step.given:
+        if loss.kind != "regression" or not op.grad or id(step.record.origin(right, SHAPE_ONLY)) not in step.batch_ids:
             continue
         if left.dim() == right.dim() > 1 and len(left) == len(right) > 1 and right[0].numel() == 1 < left[0].numel():
             impact = "Each target stands for all predictions of its sample."
@@ -109,18 +109,18 @@ def _repeated(step: Step) -> Iterator[Finding]:
             yield Finding(defect, op.place, message, "prediction[:, -1:]  # the one that the target belongs to")
 
 
-def _counted(subject: Subject, step: Step) -> Iterator[Finding]:
+def _counted_hits(subject: Subject, step: Step) -> Iterator[Finding]:
     """Findings of predicted classes that are compared with labels of another shape, and all of whose hits are added."""
     record, weights = step.record, {id(weight) for weight in subject.model.parameters()}
     for op in record.named("eq", "__eq__"):
-        if len(op.inputs) < 2 or not _grows(op.inputs[0], op.inputs[1], 2):
+        if len(op.inputs) < 2 or not _broadcasts(op.inputs[0], op.inputs[1], 2):
             continue
         left, right = op.inputs[:2]
         learned = [not weights.isdisjoint(record.ancestors(leaf)) for leaf in (left, right)]
         label = right if learned[0] else left
         hits = next((taker for taker in record.takers(op.out) if taker.name in ("float", "int", "to", "long")), op)
         sums = [taker for taker in record.takers(hits.out) if taker.name in ("sum", "mean") and len(taker.args) == 1]
-        if sum(learned) != 1 or not sums or id(record.origin(label, SHAPE_ONLY)) not in step.given:
+        if sum(learned) != 1 or not sums or id(record.origin(label, SHAPE_ONLY)) not in step.batch_ids:
             continue
         defect = replace(BAD_BROADCAST, severity="warning", impact="The figure that is shown counts pairs of samples.")
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
@@ -128,7 +128,7 @@ def _counted(subject: Subject, step: Step) -> Iterator[Finding]:
         yield Finding(defect, op.place, message, _fix(op, left, right, learned[0]))
 
 
-def _grows(left: Tensor, right: Tensor, least: int) -> bool:
+def _broadcasts(left: Tensor, right: Tensor, least: int) -> bool:
     if not left.dim() or not right.dim() or len(left) < least:
         return False
     try:
@@ -138,7 +138,7 @@ def _grows(left: Tensor, right: Tensor, least: int) -> bool:
     return len(left) == len(right) and shape.numel() > max(left.numel(), right.numel())
 
 
-def _gains(record: Record, tensor: Tensor) -> bool:
+def _gains_dimension(record: Record, tensor: Tensor) -> bool:
     """Whether calls that only change shapes gave the tensor a dimension more."""
     return record.origin(tensor, SHAPE_ONLY).dim() < tensor.dim()
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import evaluated, mapped
+from torchdoctor.evidence.dependence import evaluation_step, map_tensors
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.record import Record
 from torchdoctor.running.steps import Step, is_scalar, last_line
 from torchdoctor.running.subject import Subject
@@ -21,16 +21,19 @@ MEAN_DIVIDED_AGAIN = Defect(
     shown_by=Evidence("experiment", "the losses of a batch given once and twice were compared"),
 )
 _DIVISIONS = ("div", "div_", "truediv", "itruediv", "__truediv__", "__itruediv__", "true_divide", "divide")
-_EXACT = 0.002
 _FIX = "# leave the division out"
 
 
-def divided_mean(subject: Subject) -> Iterator[Finding | str]:
+def divided_mean(subject: Subject, tolerance: float = 0.002) -> Iterator[Finding | str]:
     """Gives the step each batch twice over, in evaluation mode: a mean over samples stays, and a sum doubles.
 
     What becomes a half, in two batches, is a mean that was divided by the number of samples. Steps that go backwards
     themselves have several losses, perhaps of noise: there, a mean of torch's is looked for that is divided by the
     number of samples, whatever that is.
+
+    Args:
+        subject: the training that has just begun.
+        tolerance: of the ratio 0.5.
     """
     if not subject.model.automatic_optimization:
         place = _divided_mean(subject)
@@ -40,14 +43,14 @@ def divided_mean(subject: Subject) -> Iterator[Finding | str]:
         return
     for batch in subject.batches[:2]:
         number = num_samples(batch)
-        doubled = mapped(batch, lambda leaf: torch.cat([leaf, leaf])) if number is not None else None
-        if number is None or not subject.takes(doubled):
+        doubled = map_tensors(batch, lambda leaf: torch.cat([leaf, leaf])) if number is not None else None
+        if number is None or not subject.accepts(doubled):
             return
-        steps = [evaluated(subject, given, training=True) for given in (batch, doubled)]
+        steps = [evaluation_step(subject, each, training=True) for each in (batch, doubled)]
         once, twice = (0.0 if step.loss is None else float(step.loss.detach().sum()) for step in steps)
         if not abs(once) > 1e-9:
             return
-        if not abs(twice / once - 0.5) < _EXACT:
+        if not abs(twice / once - 0.5) < tolerance:
             yield "the loss of a batch does not shrink with its size"
             return
     message = "the loss of a batch is halved when the batch is given twice: a mean is divided by the batch size again"
@@ -67,7 +70,7 @@ def _divided_mean(subject: Subject) -> Place | None:
     """The line that divides a loss with the reduction of a mean by the number of samples."""
     whole = subject.batches[0]
     number = num_samples(whole) or 0
-    if number < 4 or (half := first(whole, number // 2)) is None:
+    if number < 4 or (half := first_samples(whole, number // 2)) is None:
         return None
     with subject.not_trained():
         places = [set(_divisions(subject.record(batch), num_samples(batch) or 0)) for batch in (whole, half)]

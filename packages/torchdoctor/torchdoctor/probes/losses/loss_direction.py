@@ -1,4 +1,4 @@
-"""Losses and optimizers that lead away from the labels, or nowhere."""
+"""Losses and optimizers that lead away from the labels, or do not lead anywhere."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdoctor.evidence import origins, unlearnable
-from torchdoctor.evidence.supervised_step import Goal, goals
+from torchdoctor.evidence.supervised_step import SupervisedLoss, supervised_losses
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
 from torchdoctor.findings import Finding, Place
 from torchdoctor.probe import Probe
@@ -19,13 +19,13 @@ from torchdoctor.running.steps import Step, is_scalar, last_line
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import train
 
-_OPPOSED, _UPHILL = -0.5, 0.1
-_STEPS, _FAST, _FAR = 100, 10.0, 10.0
+_UPHILL = 0.1
+_STEPS, _FAST = 100, 10.0
 _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
 
 
-def loss_direction(subject: Subject) -> Iterator[Finding | str]:
-    """Asks whether the loss, and the optimizer on it, lead to the labels.
+def loss_direction(subject: Subject, opposed: float = -0.5, far: float = 10.0) -> Iterator[Finding | str]:
+    """Tests whether minimising the loss with this optimizer moves predictions towards the labels.
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
        cosine below −0.5 on every batch is a wrong sign (clean programs: above −0.05). So it is, also without labels in
@@ -35,17 +35,26 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
     2. The gradients of all parameters are zero on every batch: a constant loss. Or the target is noise drawn in the
        step, which the prediction was not made of: it can only learn the mean. Or the target is the batch's labels in
        another order, and no call that reorders was on the way to the prediction, as it is in MixUp.
+
+    Args:
+        subject: the training that has just begun.
+        opposed: cosine of the two gradients below which a sign is wrong.
+        far: times that a loss rises farther than it falls at the opposite rates.
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches:
         return
     step = cache(lambda number: subject.backward(subject.batches[number]))
-    found = unlearnable.constant(subject, step) or unlearnable.noise(step) or unlearnable.reordered(subject, step)
-    if found is None:
+    finding = (
+        unlearnable.constant_loss(subject, step)
+        or unlearnable.random_target(step)
+        or unlearnable.reordered_labels(subject, step)
+    )
+    if finding is None:
         uphill = _uphill(subject, step)
-        found = _opposed(subject, step, uphill) or _rising(subject, step, uphill)
-        if found is None and uphill and _runs_away(subject):
-            found = _climbs(subject, "grows without end there, and settles the other way")
-    yield found or "the loss leads towards the labels, as far as the step has such"
+        finding = _opposed_gradients(subject, step, uphill, opposed) or _rising_terms(subject, step, uphill)
+        if finding is None and uphill and _runs_away(subject, far):
+            finding = _increases(subject, "grows without end there, and settles the other way")
+    yield finding or "the loss leads towards the labels, as far as the step has such"
 
 
 PROBE = Probe(look=loss_direction, defects=(LOSS_NOT_DECREASING,))
@@ -71,13 +80,13 @@ def _cosine(one: Tensor, other: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(one.flatten().double(), other.flatten().double(), dim=0))
 
 
-def _climbs(subject: Subject, which: str) -> Finding:
+def _increases(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
     return Finding(LOSS_NOT_DECREASING, origins.optimizer(subject)[0], message, fix)
 
 
-def _runs_away(subject: Subject) -> bool:
+def _runs_away(subject: Subject, far: float) -> bool:
     """Whether the loss rises far more in a short fast training than it falls in one with the opposite rates."""
 
     def moved(scale: float) -> float:
@@ -87,39 +96,39 @@ def _runs_away(subject: Subject) -> bool:
         return fmean(losses[-5:]) - losses[0] if losses else 0.0
 
     up, down = (sandbox.call(partial(moved, scale), 10.0) for scale in (_FAST, -_FAST))
-    return down < 0 and up > _FAR * -down
+    return down < 0 and up > far * -down
 
 
-def _opposed(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
+def _opposed_gradients(subject: Subject, step: Callable[[int], Step], uphill: bool, opposed: float) -> Finding | None:
     """A finding if the loss is opposed to every label on every batch; with an optimizer that goes up, if it is not."""
-    seen: list[tuple[float, Goal]] = []
+    seen: list[tuple[float, SupervisedLoss]] = []
     for number in range(len(subject.batches[:3])):
         seen = _cosines(step(number))
-        if not seen or not all((-cosine if uphill else cosine) < _OPPOSED for cosine, _ in seen):
+        if not seen or not all((-cosine if uphill else cosine) < opposed for cosine, _ in seen):
             return None
-    cosine, goal = seen[-1]
-    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(goal.kind, "the squared error")
+    cosine, last_loss = seen[-1]
+    plain = {"classes": "cross-entropy", "binary": "binary cross-entropy"}.get(last_loss.kind, "the squared error")
     if uphill:
-        return _climbs(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
+        return _increases(subject, f"at the prediction has cosine {cosine:.2f} with that of {plain}")
     message = "the loss leads away from the labels: "
     message += f"its gradient at the prediction has cosine {cosine:.2f} with that of {plain}"
     last = step(len(subject.batches[:3]) - 1)
-    by_hand = not any(loss.op is goal.op for loss in last.losses)
-    place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or goal.op.place
+    by_hand = not any(loss.op is last_loss.op for loss in last.losses)
+    place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or last_loss.op.place
     return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign")
 
 
-def _cosines(step: Step) -> list[tuple[float, Goal]]:
+def _cosines(step: Step) -> list[tuple[float, SupervisedLoss]]:
     """For each prediction of a step, the cosine of the loss's gradient there with that of the plain loss."""
-    found = [goal for goal in goals(step) if step.loss is not None and id(goal.prediction) in step.grads]
+    losses = [each for each in supervised_losses(step) if step.loss is not None and id(each.prediction) in step.grads]
     if _may_be_weighed(step):
-        found = [goal for goal in found if any(loss.op is goal.op for loss in step.losses)]
+        losses = [each for each in losses if any(loss.op is each.op for loss in step.losses)]
     seen = []
-    for goal in found:
-        value = goal.prediction.detach().clone().requires_grad_()
+    for each in losses:
+        value = each.prediction.detach().clone().requires_grad_()
         with torch.enable_grad():
-            (plain,) = torch.autograd.grad(goal.plain(value).sum(), value)
-        seen.append((_cosine(plain, step.grads[id(goal.prediction)]), goal))
+            (plain,) = torch.autograd.grad(each.standard(value).sum(), value)
+        seen.append((_cosine(plain, step.grads[id(each.prediction)]), each))
     return seen
 
 
@@ -128,7 +137,7 @@ def _may_be_weighed(step: Step) -> bool:
     return len([leaf for leaf in tensors(step.batch) if leaf.dim()]) > 2
 
 
-def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
+def _rising_terms(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Finding | None:
     """A finding if all that the step's loss is made of and should fall rises as it falls, on every batch.
 
     These are losses of torch's, their means alone where the batch may hold weights of samples, and negative
@@ -147,7 +156,7 @@ def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Find
     op, sign = parts[-1]
     name = op.name if sign > 0 else "the negative log-likelihood"
     if uphill:
-        return _climbs(subject, f"rises with {name}")
+        return _increases(subject, f"rises with {name}")
     place = _sign(now.record) or (op.place if sign > 0 else last_line(now.record))
     return Finding(LOSS_NOT_DECREASING, place, f"the loss falls as {name} rises", "return loss  # the other sign")
 

@@ -1,4 +1,4 @@
-"""What the model hands to its loss: logits, or what an activation made of them."""
+"""Activations between logits and a loss that expects logits."""
 
 import math
 from collections.abc import Iterator
@@ -60,13 +60,13 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     The negative log-likelihood takes log-probabilities, whose exponentials add up to 1 for each sample.
     """
     record = subject.step().record
-    if (finding := next(_of_length_one(record), None) or next(_without_log(record), None)) is not None:
+    if (finding := next(_normalised_logits(record), None) or next(_missing_log(record), None)) is not None:
         yield finding
         return
     activations: dict[Place | None, Finding | None] = {}  # by the line that applies them
     operands = list(_operands(record))
     for operand, is_softmax, op in operands:
-        maker = (_mixed(record, operand, is_softmax) if op.name in _MIXABLE else None) or record.producer(
+        maker = (_mixture(record, operand, is_softmax) if op.name in _MIXABLE else None) or record.producer(
             operand, SHAPE_ONLY
         )
         name = maker.name.removesuffix("_") if maker is not None else ""
@@ -100,7 +100,7 @@ PROBE = Probe(
 )
 
 
-def _of_length_one(record: Record) -> Iterator[Finding]:
+def _normalised_logits(record: Record) -> Iterator[Finding]:
     """Findings of logits that are normalised to length 1, and not scaled again."""
     for loss in losses(record):
         logits = loss.prediction.detach()
@@ -114,7 +114,7 @@ def _of_length_one(record: Record) -> Iterator[Finding]:
             yield Finding(ACTIVATION_ON_LOGITS, maker.place, message, "scale * logits  # of 10 or more, or learned")
 
 
-def _without_log(record: Record) -> Iterator[Finding]:
+def _missing_log(record: Record) -> Iterator[Finding]:
     """Findings of a negative log-likelihood that gets probabilities, or other scores without a log-softmax."""
     for loss in (loss for loss in losses(record) if loss.op.name == "nll_loss" and loss.op.direct):
         scores, dim = loss.prediction.detach().float(), min(1, loss.prediction.dim() - 1)
@@ -151,13 +151,13 @@ def _operands(record: Record) -> Iterator[tuple]:
 
 def _is_multiplied(record: Record, maker: Op) -> bool:
     """Whether the model multiplies something by a result as well, as by attention weights."""
-    made = list(maker.outputs)
-    for tensor in made:
+    tensors = list(maker.outputs)
+    for tensor in tensors:
         for taker in record.takers(tensor):
             if taker.name in _PRODUCTS and any(out.requires_grad for out in taker.outputs):
                 return True
             if taker.name in SHAPE_ONLY:
-                made += [out for out in taker.outputs if all(out is not known for known in made)]
+                tensors += [out for out in taker.outputs if all(out is not known for known in tensors)]
     return False
 
 
@@ -172,7 +172,7 @@ def _is_entropy(record: Record, op: Op) -> bool:
     return any(pick.grad and leaf.dtype == torch.long for pick in picks for leaf in pick.inputs[1:])
 
 
-def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
+def _mixture(record: Record, values: Tensor, softmax: bool) -> Op | None:
     """The last softmax or sigmoid, if values are probabilities made of its results, as their mean, without weights."""
     dim = 1 if values.dim() > 1 else 0
     if values.numel() < 8 or values.min() < 0 or values.max() > 1:
@@ -180,8 +180,8 @@ def _mixed(record: Record, values: Tensor, softmax: bool) -> Op | None:
     if softmax and (values.shape[dim] < 2 or ((values.sum(dim) - 1).abs() > 1e-3).any()):
         return None
     before = record.ancestors(values, lambda op, _: not any(isinstance(leaf, nn.Parameter) for leaf in op.inputs))
-    made = list(record.named("softmax" if softmax else "sigmoid"))
-    return next((op for op in reversed(made) if any(id(out) in before for out in op.outputs)), None)
+    activations = list(record.named("softmax" if softmax else "sigmoid"))
+    return next((op for op in reversed(activations) if any(id(out) in before for out in op.outputs)), None)
 
 
 def _line(subject: Subject, maker: Op) -> Place | None:

@@ -1,4 +1,4 @@
-"""Losses that eight samples cannot be learned by."""
+"""Losses that do not fall even on eight samples."""
 
 from collections.abc import Callable, Iterator
 from statistics import fmean
@@ -6,22 +6,21 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.supervised_step import goals
+from torchdoctor.evidence.supervised_step import supervised_losses
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
 from torchdoctor.findings import Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
-from torchdoctor.running.batches import first
+from torchdoctor.running.batches import first_samples
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.training import budget
+from torchdoctor.running.training import time_budget
 
-_STUCK, _LEARNED = 0.65, 0.4
 _ALIKE = 10  # times the plain loss, or a part of it; decibels beside a squared error: 100 times
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
 _ENOUGH = 60  # steps, where time is up before all of them
 
 
-def overfit(subject: Subject) -> Iterator[Finding | str]:
+def overfit(subject: Subject, stuck: float = 0.65, learned: float = 0.4) -> Iterator[Finding | str]:
     """Trains with Adam at 3e-3 on 8 samples, 150 steps, without dropout.
 
     A finding: the loss stays above 0.65 of the first (clean: below 0.5), and so does the plain loss (cross-entropy,
@@ -29,11 +28,16 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     nothing is said: then it is the model or the data that sets the limit, or no parameter gets a gradient. Steps with
     manual or several optimizers, or whose loss is random without dropout, are not asked, nor are those whose loss has
     another size than the plain one, which is then not what they are after.
+
+    Args:
+        subject: the training that has just begun.
+        stuck: share of the first loss that remains.
+        learned: share of it that the plain loss falls below.
     """
     if len(subject.trainer.optimizers) != 1 or not subject.batches or not subject.model.automatic_optimization:
         return
-    batch, part = subject.batches[0], first(subject.batches[0], _SAMPLES)
-    if part is not None and subject.takes(part):
+    batch, part = subject.batches[0], first_samples(subject.batches[0], _SAMPLES)
+    if part is not None and subject.accepts(part):
         batch = part
     _leave_out_dropout(subject.model)
 
@@ -42,7 +46,7 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
         return subject.train(batch)
 
     def plain() -> Tensor | None:
-        losses = [goal.plain(goal.prediction).sum() for goal in goals(subject.record(batch).checked())]
+        losses = [each.standard(each.prediction).sum() for each in supervised_losses(subject.record(batch).checked())]
         return torch.stack(losses).sum() if losses else None
 
     loss, other = own(), subject.train(batch)  # the second goes on with other random numbers
@@ -51,19 +55,19 @@ def overfit(subject: Subject) -> Iterator[Finding | str]:
     before = sandbox.call(lambda: _number(plain()), 10.0)
     if not float(loss) / _ALIKE < before < float(loss) * _ALIKE:
         return
-    losses, after = sandbox.call(lambda: (_learn(subject, own, _STUCK), _number(plain())), 10.0)
-    if len(losses) < _ENOUGH or not fmean(losses[-3:]) > _STUCK * losses[0]:
+    losses, after = sandbox.call(lambda: (_learn(subject, own, stuck), _number(plain())), 10.0)
+    if len(losses) < _ENOUGH or not fmean(losses[-3:]) > stuck * losses[0]:
         return
-    if after < _STUCK * before:  # the labels are learned, and other terms stay
+    if after < stuck * before:  # the labels are learned, and other terms stay
         return
-    plain_losses = sandbox.call(lambda: _learn(subject, plain, _LEARNED), 10.0)
-    if not plain_losses or not 0 <= fmean(plain_losses[-3:]) < _LEARNED * plain_losses[0]:
+    plain_losses = sandbox.call(lambda: _learn(subject, plain, learned), 10.0)
+    if not plain_losses or not 0 <= fmean(plain_losses[-3:]) < learned * plain_losses[0]:
         return
     share, plain_share = (fmean(values[-3:]) / values[0] for values in (losses, plain_losses))
     message = f"8 samples cannot be learned: after {_STEPS} steps of Adam the loss is {share:.2f} of the first, "
     message += f"where the plain loss reaches {plain_share:.2f}"
     fix = "loss = F.cross_entropy(self(x), y)  # prediction and labels of the same samples"
-    place = goals(subject.record(batch).checked())[-1].op.place
+    place = supervised_losses(subject.record(batch).checked())[-1].op.place
     yield Finding(LOSS_NOT_DECREASING, place, message, fix)
 
 
@@ -86,7 +90,7 @@ def _leave_out_dropout(model: nn.Module) -> None:
 def _learn(subject: Subject, compute: Callable[[], Tensor | None], aim: float) -> list[float]:
     """The losses of a training, until three are below the aim, as a share of the first; none without gradients."""
     weights = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
-    optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), budget(2.5)
+    optimizer, values, is_spent = torch.optim.Adam(weights, lr=_LR), list[float](), time_budget(2.5)
     with subject.dense_gradients():  # Adam takes no others
         while len(values) < _STEPS and not is_spent() and not (len(values) > 3 and max(values[-3:]) < aim * values[0]):
             optimizer.zero_grad()

@@ -1,11 +1,11 @@
-"""Contrastive losses whose positives are not the pairs."""
+"""Contrastive losses whose positives are not the matching pairs."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import change, evaluated, mapped
+from torchdoctor.evidence.dependence import evaluation_step, map_tensors, relative_change
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
 from torchdoctor.findings import Finding
 from torchdoctor.probe import Probe
@@ -15,35 +15,40 @@ from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import Subject
 
 _LOOKED_AT = 6
-_STANDS_OUT = 3.0  # the change of a sample's own row, times that of any other
 _ORDERS = ("randperm", "flip", "roll", "sort", "argsort", "flipud")
 
 
-def positives(subject: Subject) -> Iterator[Finding | str]:
+def positives(subject: Subject, stands_out: float = 3.0) -> Iterator[Finding | str]:
     """Replaces one sample at a time, and looks which row and which column of the similarities (B, B) change.
 
     Where the target of row i is a number that the step makes itself, arange above all, the column that it names must be
     that of the same sample: queries and keys in different orders leave nothing to learn. He et al. 2020 shuffle the
     keys for BatchNorm, and put them back.
+
+    Args:
+        subject: the training that has just begun.
+        stands_out: change of a sample's own row, times that of any other.
     """
     batch = subject.batches[0]
     size = num_samples(batch)
     if size is None or size < _LOOKED_AT:
         return
-    before = evaluated(subject, batch, training=True)
-    found = [(number, loss) for number, loss in enumerate(before.losses) if _is_of_pairs(before, loss, size)]
-    if not found:
+    before = evaluation_step(subject, batch, training=True)
+    pair_losses = [(number, loss) for number, loss in enumerate(before.losses) if _is_of_pairs(before, loss, size)]
+    if not pair_losses:
         return
-    wrong = dict.fromkeys((number for number, _ in found), 0)
+    wrong = dict.fromkeys((number for number, _ in pair_losses), 0)
     for sample in range(_LOOKED_AT):
-        other = mapped(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
-        after = evaluated(subject, other, training=True).losses
-        for number, loss in found:
-            place = _row_and_column(loss.prediction, after[number].prediction) if number < len(after) else None
+        other = map_tensors(batch, lambda leaf, sample=sample: _replaced(leaf, sample))
+        after = evaluation_step(subject, other, training=True).losses
+        for number, loss in pair_losses:
+            place = (
+                _row_and_column(loss.prediction, after[number].prediction, stands_out) if number < len(after) else None
+            )
             if place is None:
                 return
             wrong[number] += int(loss.target[place[0]]) != place[1]
-    number, loss = max(found, key=lambda item: wrong[item[0]])
+    number, loss = max(pair_losses, key=lambda item: wrong[item[0]])
     if wrong[number] * 2 > _LOOKED_AT:
         ancestors = before.record.ancestors(loss.prediction)
         orders = [op for op in before.record.named(*_ORDERS) if any(id(out) in ancestors for out in op.outputs)]
@@ -69,12 +74,12 @@ def _replaced(leaf: Tensor, sample: int) -> Tensor:
     return leaf
 
 
-def _row_and_column(before: Tensor, after: Tensor) -> tuple[int, int] | None:
+def _row_and_column(before: Tensor, after: Tensor, stands_out: float) -> tuple[int, int] | None:
     """The row and the column that changed, if one of each stands out."""
-    changed, found = change(before, after), []
+    changed, lines = relative_change(before, after), []
     for dim in (1, 0):
         (first, second), (number, _) = (part.tolist() for part in torch.topk(changed.sum(dim), 2))
-        if first < _STANDS_OUT * second:
+        if first < stands_out * second:
             return None
-        found.append(number)
-    return found[0], found[1]
+        lines.append(number)
+    return lines[0], lines[1]

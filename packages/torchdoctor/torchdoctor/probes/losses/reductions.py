@@ -1,4 +1,4 @@
-"""Terms of a loss that follow the number of samples beside others that do not."""
+"""Summed loss terms beside averaged ones."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import mapped
+from torchdoctor.evidence.dependence import map_tensors
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
@@ -37,8 +37,8 @@ def reductions(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     if (num_samples(batch) or 0) < 4:
         yield NotLookedAt(MIXED_REDUCTIONS, "the tensors of a batch do not share their first dimension, or it is short")
         return
-    double = mapped(batch, lambda leaf: torch.cat([leaf, leaf]))
-    if not subject.takes(double) or len(two := _terms(subject, double)) != len(one):
+    double = map_tensors(batch, lambda leaf: torch.cat([leaf, leaf]))
+    if not subject.accepts(double) or len(two := _terms(subject, double)) != len(one):
         yield NotLookedAt(MIXED_REDUCTIONS, "the step does not take another number of samples")
         return
     ratios = {}

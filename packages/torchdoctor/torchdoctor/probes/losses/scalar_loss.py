@@ -1,4 +1,4 @@
-"""The loss must be one number."""
+"""Losses that are not scalars."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Losses that get labels in the place of predictions, and predictions in that of labels."""
+"""Losses whose prediction and label arguments are swapped."""
 
 from collections.abc import Iterator
 

@@ -33,15 +33,18 @@ _RANGES = {
     "tanh": (-1.0, 1.0),
     "softsign": (-1.0, 1.0),
 }
-_SHARE = 0.1  # of the targets
-_ROUNDING = 1e-2  # of their spread
 
 
-def target_range(subject: Subject) -> Iterator[Finding | str]:
+def target_range(subject: Subject, share: float = 0.1, rounding: float = 1e-2) -> Iterator[Finding | str]:
     """Compares the targets of regressions with the range of the activation that made their predictions.
 
     Calls that only change the shape are looked through; an activation whose result is scaled or shifted afterwards has
     another range, and is none here. Targets count as outside where they are so by more than 0.01 of their spread.
+
+    Args:
+        subject: the training that has just begun.
+        share: of the targets that are out of range.
+        rounding: share of their spread by which they are so.
     """
     compared: dict[str, tuple[Op, list[Tensor]]] = {}  # by activation
     regressions = 0
@@ -56,16 +59,16 @@ def target_range(subject: Subject) -> Iterator[Finding | str]:
         return
     for name, (maker, some) in compared.items():
         targets, (low, high) = torch.cat(some), _RANGES[name]
-        slack = _ROUNDING * float(targets.std()) if len(targets) > 1 else 0.0
+        slack = rounding * float(targets.std()) if len(targets) > 1 else 0.0
         outside = float(((targets < low - slack) | (targets > high + slack)).double().mean())
-        if outside >= _SHARE:
+        if outside >= share:
             least, most = float(targets.min()), float(targets.max())
             limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
             message = (
                 f"{name} gives values {limits}; {outside:.0%} of the targets, {least:.3g} to {most:.3g}, are others"
             )
             fix = "return prediction  # as the last layer gives it, without an activation"
-            yield Finding(UNREACHABLE_TARGETS, origins.called(subject.model, maker), message, fix)
+            yield Finding(UNREACHABLE_TARGETS, origins.called_layer_line(subject.model, maker), message, fix)
             return
     yield "the last layer can reach the targets"
 

@@ -1,4 +1,4 @@
-"""Accumulated gradients: does every token count the same, whichever batch it came in."""
+"""Accumulated gradients that weigh tokens unequally across batches."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import cut
+from torchdoctor.evidence.dependence import split_batch
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.batches import num_samples
-from torchdoctor.running.steps import supervised
+from torchdoctor.running.steps import supervised_positions
 from torchdoctor.running.subject import Subject
 
 UNEQUAL_ACCUMULATION = Defect(
@@ -21,23 +21,26 @@ UNEQUAL_ACCUMULATION = Defect(
     "Tokens of short batches count for more than those of long ones: the step is not that of one large batch.",
     shown_by=Evidence("experiment", "the gradient was compared with that of one large batch"),
 )
-_APART = 0.05  # of the gradient; equal batches give 1e-7
 _EXACT = 1e-3  # of how far the losses of two parts are apart
 
 
-def accumulation(subject: Subject) -> Iterator[Finding | str]:
+def accumulation(subject: Subject, tolerance: float = 0.05) -> Iterator[Finding | str]:
     """Compares the gradient that the step accumulates with the mean over all labels of its batches.
 
     That is what one large batch gives, where the loss is a mean over labels: that of a batch is then the mean of its
     halves' by their numbers of labels, which is measured too, so that sums and losses divided by the step's own count
     are left alone. So is a module whose `weight(batch)` returns these numbers, by which Playbook weighs its batches.
+
+    Args:
+        subject: the training that has just begun.
+        tolerance: share of the gradient; equal batches give 1e-7.
     """
-    together = _together(subject)
+    together = _accumulated_batches(subject)
     batches = subject.batches[:together]
     if together < 2 or len(batches) < 2:
         return
     subject.model.eval()  # without dropout, halves and wholes compare
-    parts = [part for batch in batches if (part := _measured(subject, batch))]
+    parts = [part for batch in batches if (part := _measure(subject, batch))]
     counts = [part.count for part in parts]
     if len(parts) < len(batches) or not _is_mean(subject, batches[0], parts[0]) or _weighs(subject, batches, counts):
         return
@@ -45,7 +48,7 @@ def accumulation(subject: Subject) -> Iterator[Finding | str]:
     stacked = torch.stack([part.gradient for part in parts])
     exact = weights @ stacked
     apart = ((stacked.mean(0) - exact).norm() / exact.norm().clamp(min=1e-12)).item()
-    if apart <= _APART:
+    if apart <= tolerance:
         yield "the gradients of accumulated batches are the mean over their labels"
         return
     numbers = ", ".join(map(str, counts))
@@ -58,7 +61,7 @@ PROBE = Probe(look=accumulation, defects=(UNEQUAL_ACCUMULATION,), needs=(Need.LI
 
 
 @dataclass
-class _Part:
+class _MicroBatch:
     """A batch of a step: its loss, the labels in it, the gradient of all weights, and the line of the loss."""
 
     loss: float
@@ -67,7 +70,7 @@ class _Part:
     place: Place | None
 
 
-def _together(subject: Subject) -> int:
+def _accumulated_batches(subject: Subject) -> int:
     """Batches of an optimizer step."""
     if subject.model.automatic_optimization:
         return int(subject.trainer.accumulate_grad_batches)
@@ -83,24 +86,24 @@ def _together(subject: Subject) -> int:
     return number if stepped else 0
 
 
-def _measured(subject: Subject, batch: Any) -> _Part | None:
+def _measure(subject: Subject, batch: Any) -> _MicroBatch | None:
     step = subject.backward(batch)
     if step.loss is None:
         return None
     for loss in step.losses:
-        moved = supervised(step, loss)
+        moved = supervised_positions(step, loss)
         if moved is not None and moved.any():
             weights = [weight for weight in subject.model.parameters() if weight.requires_grad]
             grads = [(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in weights]
-            return _Part(float(step.loss), int(moved.sum()), torch.cat(grads).double(), loss.op.place)
+            return _MicroBatch(float(step.loss), int(moved.sum()), torch.cat(grads).double(), loss.op.place)
     return None
 
 
-def _is_mean(subject: Subject, batch: Any, whole: _Part) -> bool:
+def _is_mean(subject: Subject, batch: Any, whole: _MicroBatch) -> bool:
     number = num_samples(batch) or 0
     if number < 2:
         return False
-    one, two = (_measured(subject, half) for half in cut(batch, number // 2))
+    one, two = (_measure(subject, half) for half in split_batch(batch, number // 2))
     if one is None or two is None or one.count + two.count != whole.count:
         return False
     mean = (one.loss * one.count + two.loss * two.count) / whole.count

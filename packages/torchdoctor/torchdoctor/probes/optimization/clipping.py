@@ -1,4 +1,4 @@
-"""Gradients that are clipped where no optimizer takes them."""
+"""Gradient clipping without effect."""
 
 import inspect
 import sys
@@ -18,7 +18,7 @@ from torchdoctor.evidence.scaled_losses import Scaling, may_scale
 from torchdoctor.findings import TRAINING, Defect, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.graph import call_before
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 
 INEFFECTIVE_CLIPPING = Defect(
@@ -45,7 +45,7 @@ def clipping(subject: Subject) -> Iterator[Finding | str]:
     GradScaler has multiplied, and not divided again by `unscale_`, are clipped to another limit than the one that is
     written; without an accelerator the scaler is off, but its methods are called in the same order.
     """
-    yield from watched(subject, ClippingWatch).look()
+    yield from rehearsal_notes(subject, ClippingWatch).look()
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Which parameters the loss reaches, and which of those an optimizer moves."""
+"""Parameters without a gradient, and parameters without an optimizer."""
 
 import ast
 from collections import defaultdict
@@ -19,7 +19,7 @@ from torchdoctor.findings import TRAINING, Defect, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.graph import leaves, nodes
 from torchdoctor.running.record import Op
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.steps import is_scalar
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import weights_of
@@ -71,7 +71,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
     if subject.model.automatic_optimization and (cut := _whole_cut(subject)) is not None:
         yield cut
         return
-    notes = watched(subject, _Watch)
+    notes = rehearsal_notes(subject, _Watch)
     if not notes.steps:
         return
     trainable = {name: p for name, p in notes.parameters.items() if p.requires_grad}
@@ -89,7 +89,7 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
             fix = "part.requires_grad_(False)  # it came trained, and stays as it is"
         yield Finding(defect, _optimizer(subject), message, fix)
     stuck: dict[tuple[str, Place | None], list[str]] = defaultdict(list)
-    for name, problem, place in _stuck(subject, notes, trainable):
+    for name, problem, place in _untrained_parameters(subject, notes, trainable):
         stuck[problem, place].append(name)
     for (problem, place), names in stuck.items():
         defect, fix = _PROBLEMS[problem]
@@ -146,13 +146,13 @@ def _trained_norms(model: nn.Module) -> set[str]:
 
 def _uses(subject: Subject) -> dict[int, list[Op]]:
     """The calls of the first training or validation step that takes values of a parameter, by its identity."""
-    found: dict[int, list[Op]] = {}
+    uses: dict[int, list[Op]] = {}
     for step in [*subject.steps(2), *([subject.step(training=False)] if subject.validates else [])]:
         used = [op for op in step.record.ops if op.outputs or op.name in _CUTS]  # a device is no value
         computing = [op for op in used if op.name != "grad" and not op.takes_shape_alone]  # as clipping reads it
         taken = {id(leaf) for op in computing for leaf in op.inputs if isinstance(leaf, nn.Parameter)}
-        found |= dict.fromkeys(taken - found.keys(), computing)
-    return found
+        uses |= dict.fromkeys(taken - uses.keys(), computing)
+    return uses
 
 
 def _are_copies(names: list[str], notes: _Watch) -> bool:
@@ -176,19 +176,19 @@ def _are_copied_later(subject: Subject, names: list[str], notes: _Watch) -> bool
     return is_loaded or any(next(source.calls(tree, "copy_", "lerp_"), None) for tree in trees)
 
 
-def _stuck(
+def _untrained_parameters(
     subject: Subject, notes: _Watch, trainable: dict[str, nn.Parameter]
 ) -> Iterator[tuple[str, str, Place | None]]:
     """Parameters that no gradient reaches and nothing else changes: the name, the problem and its line."""
-    left = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(notes.before[n], p)}
-    later = _reached_later(subject) if left else set()
-    left = {n: p for n, p in left.items() if id(p) not in later and not _follows(n, notes, left)}
-    idle = [name for name, parameter in left.items() if id(parameter) not in notes.uses]
+    untrained = {n: p for n, p in trainable.items() if n not in notes.reached and torch.equal(notes.before[n], p)}
+    later = _reached_later(subject) if untrained else set()
+    untrained = {n: p for n, p in untrained.items() if id(p) not in later and not _follows(n, notes, untrained)}
+    idle = [name for name, parameter in untrained.items() if id(parameter) not in notes.uses]
     parts: dict[str, list[str]] = defaultdict(list)
     for name in idle:
         parts[name.partition(".")[0]].append(name)
     unused = [name for names in parts.values() if not _are_copies(names, notes) for name in names]  # of what comes late
-    for name, parameter in left.items():
+    for name, parameter in untrained.items():
         if name in idle or id(parameter) not in notes.optimised:
             continue
         calls = [op for op in notes.uses[id(parameter)] if any(_leads_to(leaf, parameter) for leaf in op.inputs)]
@@ -201,13 +201,13 @@ def _stuck(
             yield name, _OPTIONAL if _is_read_in_branch(calls[0].place) else _IDLE, calls[0].place
         elif not _matters(subject, parameter):
             unused.append(name)
-        elif not _goes_on(calls, parameter):
+        elif not _has_path_with_graph(calls, parameter):
             yield name, _CUT, _line(cuts[0])
     for name in unused:
         if not _is_of_helper(name, notes):
-            part = _whole(name, unused, trainable)
+            part = _largest_unused_module(name, unused, trainable)
             is_optional = name in idle and _is_optional(subject.model, part)
-            yield name, _OPTIONAL if is_optional else _UNUSED, _made(subject.model, part)
+            yield name, _OPTIONAL if is_optional else _UNUSED, _creation_line(subject.model, part)
 
 
 def _is_read_in_branch(place: Place | None) -> bool:
@@ -221,12 +221,14 @@ def _is_read_in_branch(place: Place | None) -> bool:
     return any(isinstance(node, ast.Name) and node.id in names for part in parts for node in ast.walk(part))
 
 
-def _follows(name: str, notes: _Watch, left: dict[str, nn.Parameter]) -> bool:
+def _follows(name: str, notes: _Watch, untrained: dict[str, nn.Parameter]) -> bool:
     """Whether a parameter is in a part of the model without gradients that the steps change otherwise: an average."""
     for owner in _owners(name):
         part = {other for other in notes.parameters if other.startswith(f"{owner}.")}
         if part.isdisjoint(notes.reached):
-            return any(not torch.equal(notes.before[other], notes.parameters[other]) for other in part - left.keys())
+            return any(
+                not torch.equal(notes.before[other], notes.parameters[other]) for other in part - untrained.keys()
+            )
     return False
 
 
@@ -261,16 +263,16 @@ def _is_of_helper(name: str, notes: _Watch) -> bool:
 
 
 @cache
-def _ends(node: Any) -> set[int]:
+def _leaf_tensors(node: Any) -> set[int]:
     return {id(leaf) for leaf in leaves(nodes(node))}
 
 
 def _leads_to(tensor: Tensor, parameter: nn.Parameter) -> bool:
     """Whether a tensor is a parameter, or has a graph that leads to it."""
-    return tensor is parameter or id(parameter) in _ends(tensor.grad_fn)
+    return tensor is parameter or id(parameter) in _leaf_tensors(tensor.grad_fn)
 
 
-def _goes_on(calls: list[Op], parameter: nn.Parameter) -> bool:
+def _has_path_with_graph(calls: list[Op], parameter: nn.Parameter) -> bool:
     """Whether what is cut off is also used with its graph: then there was nothing to learn in these steps."""
     cut = {id(leaf) for op in calls if op.name in _CUTS for leaf in op.inputs if _leads_to(leaf, parameter)}
     others = [op for op in calls if op.name not in _CUTS and not cut.isdisjoint(map(id, op.inputs))]
@@ -315,13 +317,13 @@ def _whole_cut(subject: Subject) -> Finding | None:
         if any(leaf.requires_grad for leaf in op.inputs) and not any(out.requires_grad for out in op.outputs)
     ]
     kin = record.ancestors(loss)
-    made = [op for op in cuts if any(id(out) in kin for out in op.outputs)]
-    made = made or [op for op in cuts if op.name in _CUTS]
-    place = _line(made[-1]) if made else source.definition(type(subject.model).training_step)
+    cuts_before_loss = [op for op in cuts if any(id(out) in kin for out in op.outputs)]
+    cuts_before_loss = cuts_before_loss or [op for op in cuts if op.name in _CUTS]
+    place = _line(cuts_before_loss[-1]) if cuts_before_loss else source.definition(type(subject.model).training_step)
     return Finding(DETACHED_GRAPH, place, "no parameter gets a gradient: the loss has none", _CUT_FIX)
 
 
-def _whole(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> str:
+def _largest_unused_module(name: str, unused: list[str], trainable: dict[str, nn.Parameter]) -> str:
     """The largest part of the model with this parameter of which no parameter is used, or the parameter itself."""
     is_unused = (part for part in _owners(name) if all(n in unused for n in trainable if n.startswith(f"{part}.")))
     return next(is_unused, name)
@@ -338,7 +340,7 @@ def _is_optional(model: nn.Module, name: str) -> bool:
     return any(source.around(place, ast.If, ast.IfExp, ast.Match) for place in taken)
 
 
-def _made(model: nn.Module, name: str) -> Place | None:
+def _creation_line(model: nn.Module, name: str) -> Place | None:
     """Where a part of the model, or a parameter, is made."""
     owner, _, last = name.rpartition(".")
     around = model.get_submodule(owner)

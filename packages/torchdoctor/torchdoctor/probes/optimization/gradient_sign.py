@@ -1,4 +1,4 @@
-"""Gradients written by hand that lead the other way than the loss."""
+"""Hand-written gradients with the wrong sign."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,15 +12,19 @@ from torchdoctor.probe import Probe
 from torchdoctor.running.graph import nodes
 from torchdoctor.running.subject import Subject
 
-_STEP, _OPPOSED = 0.01, -0.5
+_STEP = 0.01
 
 
-def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
+def gradient_sign(subject: Subject, opposed: float = -0.5) -> Iterator[Finding | str]:
     """Moves all weights a little along the gradient and back, where an autograd.Function of the user's is in the graph.
 
     The loss then changes by the squared norm of the gradient, times the distance. A change of less than −0.5 of that is
     a wrong sign. Straight-through estimators and reversed gradients of a part change by another amount, but not by the
     opposite: a reversed part would have to be three times as large as all the rest.
+
+    Args:
+        subject: the training that has just begun.
+        opposed: change of the loss, as a share of what the gradient says.
     """
     loss = subject.step().loss
     if not subject.model.automatic_optimization or loss is None or loss.dim():
@@ -31,7 +35,7 @@ def gradient_sign(subject: Subject) -> Iterator[Finding | str]:
     if not ratios or not all(ratios):
         return
     name, kind = next(iter(by_name.items()))
-    if max(ratios) > _OPPOSED:
+    if max(ratios) > opposed:
         yield f"the loss changes as the gradient of {name} says"
         return
     message = f"along the gradient the loss changes by {max(ratios):.2f} of what the gradient says: "

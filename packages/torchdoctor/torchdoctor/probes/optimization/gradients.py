@@ -1,4 +1,4 @@
-"""Gradients that vanish or blow up between the last layers and the first."""
+"""Vanishing and exploding gradients."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.initial_values import gain, initialisation
+from torchdoctor.evidence.initial_values import initialisation_line, rms_gain
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
@@ -35,8 +35,6 @@ EXPLODING_GRADIENT = Defect(
     "exploding-gradient", "warning", "A few steps throw the weights far away.", shown_by=_SHOWN_BY
 )
 
-_VANISHED = 1e-5
-_EXPLODED = 1e3
 _DEPTH = 4  # layers, at least
 _STEPS, _LAST, _LOWER = 30, 5, 0.8  # of a training; of its steps at both ends; the later loss over the earlier one
 _ADAPTIVE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.RMSprop)
@@ -45,7 +43,7 @@ _SQUASHING = ("sigmoid", "sigmoid_", "tanh", "tanh_", "softmax", "softsign", "ha
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients", "clip_grads_with_norm_")
 
 
-def gradients(subject: Subject) -> Iterator[Finding | str]:
+def gradients(subject: Subject, vanished: float = 1e-5, exploded: float = 1e3) -> Iterator[Finding | str]:
     """Measures the gradient of the loss at the output of every layer with weights, in the order of the calls.
 
     Vanishing: its norm at the first layer is below 1e-5 of that at the last, and still so after 30 steps: what starts
@@ -57,18 +55,23 @@ def gradients(subject: Subject) -> Iterator[Finding | str]:
     steps. Source: Pascanu et al. 2013, "On the difficulty of training recurrent neural networks".
     Where a model is called several times with data, the pass that has the largest gradients tells.
     The weights of each optimizer are measured on their own: players against each other have gradients of other sizes.
+
+    Args:
+        subject: the training that has just begun.
+        vanished: ratio of the gradient's norm at the first layer to that at the last.
+        exploded: norm over the weights, and the same ratio.
     """
     groups = [weights_of(optimizer) for optimizer in subject.trainer.optimizers]
     if len(groups) < 2:
         groups = [{id(weight) for weight in subject.model.parameters()}]
-    results = [result for weights in groups if (result := _judged(subject, weights))]
+    results = [result for weights in groups if (result := _judge(subject, weights, vanished, exploded))]
     yield from sorted(results, key=lambda result: isinstance(result, str))[:1]
 
 
 PROBE = Probe(look=gradients, defects=(VANISHING_GRADIENT, EXPLODING_GRADIENT), needs=(Need.BATCHES, Need.WEIGHTS))
 
 
-def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
+def _judge(subject: Subject, weights: set[int], vanished: float, exploded: float) -> Finding | str | None:
     """What the gradients of these weights, given by identity, say."""
     at_start = [_norms(subject, batch, weights) for batch in subject.batches[:3]]
     at_start = [norms for norms in at_start if len(norms.layers) > 1 and math.isfinite(norms.total)]
@@ -78,7 +81,7 @@ def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
     (first, _), (last, _) = at_start[0].layers[0], at_start[0].layers[-1]
     depth = len(at_start[0].layers)
     is_deep = depth >= _DEPTH
-    if total > _EXPLODED and (total > 100 * (1 + loss) or (is_deep and ratio > _EXPLODED)) and not _clips(subject):
+    if total > exploded and (total > 100 * (1 + loss) or (is_deep and ratio > exploded)) and not _clips(subject):
         message = f"the gradients' norm is {total:.2g} over a loss of {loss:.2g}, and nothing clips it"
         if is_deep:
             message += f"; at {first} it is {ratio:.2g} times that at {last}"
@@ -87,10 +90,10 @@ def _judged(subject: Subject, weights: set[int]) -> Finding | str | None:
         if _learns(subject):
             defect = replace(defect, severity="advice", impact="Steps that are no multiple of the gradient hide it.")
             message += f"; {type(subject.trainer.optimizers[0]).__name__} trains all the same"
-        return Finding(defect, _stretching(subject), message, fix)
-    if is_deep and 0 < ratio < _VANISHED and _stays(subject, weights):
+        return Finding(defect, _amplifying_line(subject), message, fix)
+    if is_deep and 0 < ratio < vanished and _is_lasting(subject, weights, vanished):
         message = f"the gradient at the output of {first} is {ratio:.1g} of that at {last}, {depth - 1} layers later"
-        place, reason, fix = _shrinking(subject, first)
+        place, reason, fix = _attenuation(subject, first)
         return Finding(VANISHING_GRADIENT, place, message + reason, fix)
     return f"the gradients' norm is {total:.2g}"
 
@@ -138,7 +141,7 @@ def _norms(subject: Subject, batch: Any, weights: set[int]) -> _Norms:
     register = nn.modules.module
     hooks += [register.register_module_forward_pre_hook(enter), register.register_module_forward_hook(note_call)]
     torch.manual_seed(0)
-    loss = _go_backwards(subject, batch, weights)
+    loss = _backward_step(subject, batch, weights)
     for hook in hooks:
         hook.remove()
     subject.model.zero_grad()
@@ -156,7 +159,7 @@ def _has_gates(subject: Subject) -> bool:
     return is_by_hand or any(isinstance(module, nn.LSTMCell | nn.GRUCell) for module in subject.model.modules())
 
 
-def _go_backwards(subject: Subject, batch: Any, weights: set[int]) -> float:
+def _backward_step(subject: Subject, batch: Any, weights: set[int]) -> float:
     """Runs a step with its backward passes, and returns the largest loss that these weights have a part in."""
     losses = [0.0]
 
@@ -176,7 +179,7 @@ def _size(layers: list[tuple[str, float]]) -> float:
     return sum(norm for _, norm in layers)
 
 
-def _stays(subject: Subject, weights: set[int]) -> bool:
+def _is_lasting(subject: Subject, weights: set[int], vanished: float) -> bool:
     """Whether the first gradient is still as small after some steps; not if these take too long."""
 
     def later() -> float:
@@ -184,7 +187,7 @@ def _stays(subject: Subject, weights: set[int]) -> bool:
             return math.nan
         return _norms(subject, subject.batches[0], weights).ratio
 
-    return 0 < sandbox.attempt(later, 18.0, math.nan) < 10 * _VANISHED
+    return 0 < sandbox.attempt(later, 18.0, math.nan) < 10 * vanished
 
 
 def _learns(subject: Subject) -> bool:
@@ -202,21 +205,21 @@ def _clips(subject: Subject) -> bool:
     return own_hook or subject.settings.get("gradient_clip_val") is not None or by_hand is not None
 
 
-def _stretching(subject: Subject) -> Place | None:
+def _amplifying_line(subject: Subject) -> Place | None:
     """A loop that calls one layer many times, or the initialisation of the weight that stretches a vector the most."""
     matrices = [
-        (gain(weight), module, name)
+        (rms_gain(weight), module, name)
         for module in subject.model.modules()
         for name, weight in module.named_parameters(recurse=False)
         if weight.dim() > 1 and not isinstance(module, nn.Embedding)
     ]
     most, layer, name = max(matrices, key=lambda item: item[0], default=(0.0, subject.model, ""))
-    looped = _looped(subject) if most < _STRETCH else None
+    looped = _repeated_layer_line(subject) if most < _STRETCH else None
     own = source.assignment(layer, name) if source.definition(type(layer)) is not None else None
-    return looped or own or initialisation(subject.model, layer)
+    return looped or own or initialisation_line(subject.model, layer)
 
 
-def _looped(subject: Subject) -> Place | None:
+def _repeated_layer_line(subject: Subject) -> Place | None:
     """The line in a loop of the user's that calls the same layer many times."""
     layers = [op for op in subject.step().record.named("linear") if op.module is not None]
     for module, count in Counter(op.module for op in layers).most_common(1):
@@ -225,17 +228,17 @@ def _looped(subject: Subject) -> Place | None:
     return None
 
 
-def _shrinking(subject: Subject, first: str) -> tuple[Place | None, str, str]:
+def _attenuation(subject: Subject, first: str) -> tuple[Place | None, str, str]:
     """The line, the reason and the fix: weights that shrink what passes, or activations that saturate."""
     for module in subject.model.modules():
-        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and (factor := gain(module.weight)) < _SHRINK:
-            place = initialisation(subject.model, module)
+        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd) and (factor := rms_gain(module.weight)) < _SHRINK:
+            place = initialisation_line(subject.model, module)
             return place, f"; weights shrink what passes to {factor:.2g}", "nn.init.kaiming_normal_(layer.weight)"
     step = subject.step()
     squashing = [op for op in step.record.named(*_SQUASHING) if op.direct and step.is_from_data(op.inputs[0])]
     if len(squashing) >= _DEPTH - 1:
         op = squashing[0]
         fix = "nn.ReLU()  # or nn.GELU, with nn.LayerNorm and residual connections"
-        return origins.called(subject.model, op), f"; {op.name} passes a part of it in every layer", fix
+        return origins.called_layer_line(subject.model, op), f"; {op.name} passes a part of it in every layer", fix
     layer = dict(subject.model.named_modules()).get(first, subject.model)
     return origins.layer(subject.model, layer), "", "x = x + layer(norm(x))  # residual connections, with nn.LayerNorm"

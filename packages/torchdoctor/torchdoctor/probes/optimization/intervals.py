@@ -1,4 +1,4 @@
-"""Conditions of the kind `if step % 100:`, which hold for all steps but those that are meant."""
+"""Inverted interval conditions such as `if step % 100:`."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Weights that a program keeps without copying them, so that training goes on changing what it kept."""
+"""Kept weights that are not copied, so that training keeps changing them."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,11 +9,11 @@ import lightning.pytorch as pl
 from torch import Tensor, nn
 
 from torchdoctor import source
-from torchdoctor.evidence.state_dicts import Entry, KeptStates, State, contents, own_weights
+from torchdoctor.evidence.state_dicts import SharedTensor, StateDict, StateDictTracker, fingerprint, named_weights
 from torchdoctor.findings import TRAINING, Defect, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.record import tensors
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 
 KEPT_WEIGHTS_CHANGE = Defect(
@@ -39,7 +39,7 @@ def kept_weights(subject: Subject) -> Iterator[Finding | str]:
     that are loaded at once are not reported, nor weights that the program itself has written since the last step.
     Weights of before the first step that are loaded after the last one are a choice that nothing makes anew.
     """
-    watch = watched(subject, KeptWeightsWatch)
+    watch = rehearsal_notes(subject, KeptWeightsWatch)
     yield from watch.look()
     yield from watch.look_at_end()
 
@@ -48,7 +48,7 @@ class KeptWeightsWatch(Watch):
     """Follows weights that a program keeps, until it loads or saves them."""
 
     def __init__(self, subject: Subject | None = None) -> None:
-        self.kept = KeptStates(self.before_load, self.before_save)
+        self.tracker = StateDictTracker(self.before_load, self.before_save)
         self.findings: dict[Place, Finding] = {}
         self.loads_others = False  # whether weights were loaded that are not the model's own tensors
         self.reset: tuple[Place, int] | None = None  # where the first weights were loaded last, after how many steps
@@ -60,56 +60,56 @@ class KeptWeightsWatch(Watch):
 
     def begin(self) -> None:
         """Takes notes of kept and loaded weights in this process, for good."""
-        self.kept.begin()
+        self.tracker.begin()
 
     def before_load(self, module: nn.Module, weights: Mapping[str, Any], place: Place) -> None:
-        own, loads_own = own_weights(module), False
-        self.reset = (place, self.kept.num_steps) if self.is_reset(own, weights) else None
-        for state in self.kept.states:
+        own, loads_own = named_weights(module), False
+        self.reset = (place, self.tracker.num_steps) if self.is_reset(own, weights) else None
+        for state in self.tracker.states:
             pairs = [(state.entries.get(id(tensor)), tensor, own.get(name)) for name, tensor in weights.items()]
             shared = [entry for entry, *pair in pairs if entry is not None and entry.is_loaded_by(*pair)]
             if not shared:
                 continue
             loads_own = state.is_loaded = True
-            self.judge(state, shared, f"{place.seen_from(state.places[0])} loads", self.kept.outlived)
+            self.judge(state, shared, f"{place.seen_from(state.places[0])} loads", self.tracker.overwritten)
         self.loads_others |= not loads_own
 
     def is_reset(self, own: Mapping[str, Tensor], weights: Mapping[str, Any]) -> bool:
         """Whether loading these takes a module back to weights of before the first step."""
-        if not (self.kept.num_steps and self.kept.first):
+        if not (self.tracker.num_steps and self.tracker.initial):
             return False
-        given = contents({name: weights[name] for name in own if isinstance(weights.get(name), Tensor)})
-        return given in self.kept.first and given != contents(own)
+        loaded = fingerprint({name: weights[name] for name in own if isinstance(weights.get(name), Tensor)})
+        return loaded in self.tracker.initial and loaded != fingerprint(own)
 
     def before_save(self, saved: Any, place: Place) -> None:
-        self.saved.append((place, self.kept.num_steps))
+        self.saved.append((place, self.tracker.num_steps))
         ids = set(map(id, tensors(saved)))
-        for state in self.kept.states:
+        for state in self.tracker.states:
             shared = [entry for key, entry in state.entries.items() if key in ids]
             if self.is_choice(state):
-                self.judge(state, shared, f"{place.seen_from(state.places[0])} saves", self.kept.unsaved)
+                self.judge(state, shared, f"{place.seen_from(state.places[0])} saves", self.tracker.unsaved)
             state.is_saved |= bool(shared)
 
-    def judge(self, state: State, shared: list[Entry], use: str, outlived: Mapping[Place, int]) -> None:
+    def judge(self, state: StateDict, shared: list[SharedTensor], use: str, overwritten: Mapping[Place, int]) -> None:
         """Takes down a finding if steps have changed what a state shares with the model by the time it is used.
 
         Args:
             state: that was kept.
             shared: its entries that are used.
             use: what is done with it, and where.
-            outlived: steps that have changed what a line kept, until it kept weights anew.
+            overwritten: steps that have changed what a line kept, until it kept weights anew.
         """
-        changed = [entry for entry in shared if self.kept.is_as_stepped(entry.weight())]
-        num_steps = max(map(self.kept.steps_since, changed), default=0)
+        changed = [entry for entry in shared if self.tracker.is_as_stepped(entry.weight())]
+        num_steps = max(map(self.tracker.steps_since, changed), default=0)
         if changed and not num_steps and self.is_choice(state):  # in this training, the last are the best
-            num_steps = outlived.get(state.places[0], 0)
+            num_steps = overwritten.get(state.places[0], 0)
         if num_steps:
             self.findings.setdefault(state.places[0], _finding(state.places[0], use, len(changed), num_steps))
 
-    def is_choice(self, state: State) -> bool:
+    def is_choice(self, state: StateDict) -> bool:
         """Whether the program might have loaded an earlier state: it keeps some of them, or holds all that it kept."""
-        held = [each for each in self.kept.states if each.is_held and each.places[0] == state.places[0]]
-        return len(held) > 1 or _is_conditional(state.places)
+        states = [each for each in self.tracker.states if each.is_referenced and each.places[0] == state.places[0]]
+        return len(states) > 1 or _is_conditional(state.places)
 
     def look(self) -> Iterator[Finding | str]:
         """What the notes mean."""
@@ -123,7 +123,7 @@ class KeptWeightsWatch(Watch):
         Args:
             files: of a script, in which every line that saves something is looked for.
         """
-        num_steps = self.kept.num_steps
+        num_steps = self.tracker.num_steps
         if num_steps < _LEAST:
             return
         place, loaded_after = self.reset or (None, None)
@@ -161,7 +161,7 @@ def _is_conditional(places: tuple[Place, ...]) -> bool:
     return any(isinstance(node, ast.If) for node in inside)
 
 
-def _finding(kept: Place, use: str, num_weights: int, num_steps: int) -> Finding:
+def _finding(place: Place, use: str, num_weights: int, num_steps: int) -> Finding:
     if num_weights > 1:
         what, they, them = (
             f"{num_weights} weights are kept here as the model's own tensors, not as copies",
@@ -172,9 +172,9 @@ def _finding(kept: Place, use: str, num_weights: int, num_steps: int) -> Finding
         what, they, them = "a weight is kept here as the model's own tensor, not as a copy", "it is", "it"
     steps = f"{num_steps} steps change" if num_steps > 1 else "a step changes"
     message = f"{what}: {steps} {them} while {they} kept, and {use} {them}"
-    calls = [ast.unparse(call) for call in source.around(kept, ast.Call) if _is_state_dict(call)]
+    calls = [ast.unparse(call) for call in source.around(place, ast.Call) if _is_state_dict(call)]
     call = calls[0] if len(calls) == 1 else "model.state_dict()"
-    return Finding(KEPT_WEIGHTS_CHANGE, kept, message, f"copy.deepcopy({call})")
+    return Finding(KEPT_WEIGHTS_CHANGE, place, message, f"copy.deepcopy({call})")
 
 
 def _is_state_dict(call: ast.Call) -> bool:

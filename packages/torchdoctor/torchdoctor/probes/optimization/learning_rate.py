@@ -1,4 +1,4 @@
-"""Learning rates that throw the weights far away, or leave them where they are."""
+"""Learning rates that are too high or too low."""
 
 import ast
 import math
@@ -9,12 +9,12 @@ from statistics import fmean, median
 import torch
 
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.supervised_step import goals
+from torchdoctor.evidence.supervised_step import supervised_losses
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.training import peaks, train
+from torchdoctor.running.training import peak_rates, train
 
 LEARNING_RATE_TOO_HIGH = Defect(
     "learning-rate-too-high",
@@ -34,11 +34,13 @@ LEARNING_RATE_TOO_LOW = Defect(
 
 _QUICK, _LONG, _FEWEST, _RAMP = 30, 100, 20, 5  # steps
 _LIMIT_S = 3.0
-_FAR, _PATIENCE, _REACHED_IN = 3.0, 1e5, 1e3  # first loss over that of the labels' mean; steps
-_STILL, _SLOW, _USUAL, _BOLD, _THROWN = 1e-5, 1e-4, 1e-3, 0.1, 3.0  # change of a weight a step, as a share of it
+_FAR, _REACHED_IN = 3.0, 1e3  # first loss over that of the labels' mean; steps
+_SLOW, _USUAL, _BOLD = 1e-4, 1e-3, 0.1  # change of a weight a step, as a share of it
 
 
-def learning_rate(subject: Subject) -> Iterator[Finding | str]:
+def learning_rate(
+    subject: Subject, diverged: float = 2.0, still: float = 1e-5, thrown: float = 3.0, patience: float = 1e5
+) -> Iterator[Finding | str]:
     """Trains for 30 steps at the schedule's peak, with the user's optimizer, clipping and accumulation.
 
     Too high: the loss is no number, or more than twice the first while a tenth or a hundredth of the rate lowers it by
@@ -49,12 +51,19 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     (Karpathy 2015, "Neural Networks Part 3"; clean programs reached 1e-3, fine-tuning 1e-4), and at the rate that makes
     it 1e-3 the loss falls. Or values start so far from their labels that the mean of these is 100 000 steps away, and a
     rate a hundred times as high gains ten times as much: targets of another scale than the rate.
+
+    Args:
+        subject: the training that has just begun.
+        diverged: loss, as a share of the first, above which a rate is too high.
+        still: change of a weight a step, as a share of it, that is too small.
+        thrown: the same that is too large.
+        patience: steps to the mean of the labels.
     """
-    rates = peaks(subject)
+    rates = peak_rates(subject)
     if not any(rates) or not subject.batches:
         return
-    quick = _run(subject, _QUICK, 1.0)
-    start, level, changes = quick["start"], _level(quick["losses"]), quick["changes"]
+    quick = _forked_training(subject, _QUICK, 1.0)
+    start, level, changes = quick["start"], _final_loss(quick["losses"]), quick["changes"]
     if not start or not all(map(math.isfinite, start)):
         return
     # a loss around zero, or of players against each other, need not fall: it may only stay a number
@@ -62,20 +71,20 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
     base = fmean(start) if falls else None
     reached = level / base if base else 0.0 if math.isfinite(level) else math.nan
     rate, change = max(map(max, rates)), max(changes)
-    if (not reached <= 0.8 and not change < _SLOW) or change > _THROWN:
-        text, scale = _too_high(subject, base, reached, change)
+    if (not reached <= 0.8 and not change < _SLOW) or change > thrown:
+        text, scale = _too_high(subject, base, reached, change, thrown, diverged)
         if text:
             yield _finding(subject, LEARNING_RATE_TOO_HIGH, f"at lr={rate:g} {text}", rate * scale)
             return
     least = min(filter(None, changes), default=0.0)  # an optimizer may have its turn later
-    if 0 < least < _SLOW and _is_too_low(subject, least, base, reached):
+    if 0 < least < _SLOW and _is_too_low(subject, least, base, reached, still):
         number = changes.index(least)
         rate = max(rates[number])
         message = f"at lr={rate:g} no weight changes by more than {least:.1g} of itself in a step; 1e-3 is usual"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * _USUAL / least, number)
         return
     steps = _steps_to_mean(subject)
-    if steps > _PATIENCE:
+    if steps > patience:
         message = f"at lr={rate:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * steps / _REACHED_IN)
         return
@@ -91,41 +100,47 @@ PROBE = Probe(
 )
 
 
-def _too_high(subject: Subject, base: float | None, reached: float, change: float) -> tuple[str, float]:
+def _too_high(
+    subject: Subject, base: float | None, reached: float, change: float, thrown: float, diverged: float
+) -> tuple[str, float]:
     """What shows that the rate is too high, and the share of it that is not; an empty text if nothing does."""
     if base is None:
-        calm = [scale for scale in (0.1, 0.01) if math.isfinite(_level(_run(subject, _QUICK, scale)["losses"]))]
+        calm = [
+            scale
+            for scale in (0.1, 0.01)
+            if math.isfinite(_final_loss(_forked_training(subject, _QUICK, scale)["losses"]))
+        ]
         is_found = bool(calm) and not math.isfinite(reached)
         return (f"the loss becomes {reached}, at {calm[0]:g} of it it does not", calm[0]) if is_found else ("", 0.0)
     if math.isfinite(reached):
-        losses = _run(subject, _LONG, 1.0)["losses"]
-        if len(losses) < _FEWEST and math.isfinite(losses[-1]) and change <= _THROWN:
+        losses = _forked_training(subject, _LONG, 1.0)["losses"]
+        if len(losses) < _FEWEST and math.isfinite(losses[-1]) and change <= thrown:
             return "", 0.0  # steps take so long that these are the first, where a loss may rise
-        reached = _settled(losses) / base
+        reached = _settled_loss(losses) / base
     smaller: list[tuple[float, float]] = []  # what the loss comes to, and the share of the rate
     for scale in (0.1, 0.01, 0.001):
-        smaller.append((_level(_run(subject, _LONG, scale)["losses"]) / base, scale))
+        smaller.append((_final_loss(_forked_training(subject, _LONG, scale)["losses"]) / base, scale))
         if smaller[-1][0] < 0.5:
             break
     least, scale = min((pair for pair in smaller if math.isfinite(pair[0])), default=(math.inf, 0.0))
-    if not reached <= 2:
+    if not reached <= diverged:
         limit = 0.9
     elif reached > 0.9:
         limit = 0.5
     else:
-        limit = 0.5 * reached if change > _THROWN else 0.0
+        limit = 0.5 * reached if change > thrown else 0.0
     text = f"the loss goes to {reached:.3g} times its first value, at {scale:g} of it to {least:.2g}"
     return (text, scale) if least < limit else ("", 0.0)
 
 
-def _is_too_low(subject: Subject, change: float, base: float | None, reached: float) -> bool:
+def _is_too_low(subject: Subject, change: float, base: float | None, reached: float, still: float) -> bool:
     if base is None:
-        return change < _STILL / 10
+        return change < still / 10
 
     def faster(aim: float) -> float:
-        return _level(_run(subject, _LONG, aim / change)["losses"]) / base
+        return _final_loss(_forked_training(subject, _LONG, aim / change)["losses"]) / base
 
-    if change < _STILL:  # rounding hides how small the smallest steps are
+    if change < still:  # rounding hides how small the smallest steps are
         return any(faster(aim) < 0.97 for aim in (_USUAL, 10 * _USUAL))
     return reached > 0.95 and faster(10 * _USUAL) < (0.8 if reached > 0.98 else 0.5)
 
@@ -140,11 +155,11 @@ def _steps_to_mean(subject: Subject) -> float:
         return 0.0
 
     def gains(scale: float, *lengths: int) -> list[tuple[int, float]]:
-        taken, found = 0, []
+        taken, gains_by_step = 0, []
         for steps in lengths:
             taken += len(train(subject, steps - taken, _LIMIT_S, scale, _RAMP))
-            found.append((taken, first - _distance(subject)))
-        return found
+            gains_by_step.append((taken, first - _distance(subject)))
+        return gains_by_step
 
     (early, gain), (late, more) = sandbox.call(lambda: gains(1.0, _QUICK, _LONG), 20.0)
     [(steps, faster)] = sandbox.call(lambda: gains(100.0, _QUICK), 20.0)
@@ -157,12 +172,12 @@ def _steps_to_mean(subject: Subject) -> float:
 def _distance(subject: Subject) -> float:
     """The loss of values over that of their labels' mean, over all probe batches; 0 if the step has no such labels."""
     steps = (subject.record(batch).checked() for batch in subject.batches)  # anew: a training may lie between
-    found = [goal for step in steps for goal in goals(step) if goal.kind == "regression"]
-    ignorant = sum(float(goal.plain(goal.ignorant).sum()) for goal in found)
-    return sum(float(goal.plain(goal.prediction.detach()).sum()) for goal in found) / ignorant if ignorant else 0.0
+    losses = [each for step in steps for each in supervised_losses(step) if each.kind == "regression"]
+    baseline = sum(float(each.standard(each.baseline).sum()) for each in losses)
+    return sum(float(each.standard(each.prediction.detach()).sum()) for each in losses) / baseline if baseline else 0.0
 
 
-def _run(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
+def _forked_training(subject: Subject, steps: int, scale: float) -> dict[str, list[float]]:
     """Of a training in a copy of the process: the losses before it and in it, the largest change by optimizer."""
     return sandbox.call(lambda: _training(subject, steps, scale), 20.0)
 
@@ -200,14 +215,14 @@ def _start(subject: Subject) -> list[float]:
     return []
 
 
-def _level(losses: list[float]) -> float:
+def _final_loss(losses: list[float]) -> float:
     """The mean of the last eight, or what is no number."""
     return fmean(losses[-8:]) if losses and math.isfinite(losses[-1]) else math.nan
 
 
-def _settled(losses: list[float]) -> float:
+def _settled_loss(losses: list[float]) -> float:
     """What a training comes to: its last losses, unless most of its second half is lower and these stand out."""
-    last = _level(losses)
+    last = _final_loss(losses)
     return min(last, median(losses[len(losses) // 2 :])) if math.isfinite(last) else last
 
 

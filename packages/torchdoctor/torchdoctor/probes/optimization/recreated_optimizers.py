@@ -1,4 +1,4 @@
-"""Optimizers that are made anew and train the same weights on, without what the ones before had gathered."""
+"""Optimizers that are recreated for the same weights and lose their state."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torchdoctor.evidence import origins
 from torchdoctor.findings import TRAINING, Defect, Finding, Place
 from torchdoctor.probe import Need, Probe
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import parameters_of, weights_of
 
@@ -38,7 +38,7 @@ def recreated_optimizers(subject: Subject) -> Iterator[Finding | str]:
     for its largest beta (Kingma and Ba 2015, "Adam"), or if their rates differ. Optimizers of different data or of
     several epochs each, as for the tasks of a curriculum, are not reported.
     """
-    yield from watched(subject, RecreationWatch).look()
+    yield from rehearsal_notes(subject, RecreationWatch).look()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: how long they are, and how often they are stepped."""
+"""Learning-rate schedules whose length does not fit how often they are stepped."""
 
 import ast
 import re
@@ -12,11 +12,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.planned_rates import is_followed, made_for_epochs, next_rates
+from torchdoctor.evidence.planned_rates import can_be_followed, made_for_epochs, next_rates
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import RATE_FOR_FACTOR, rate_for_factor
 
@@ -27,7 +27,6 @@ SCHEDULER_CADENCE = Defect(
     explains=("learning-rate-too-low",),
     shown_by=Evidence("measured", "the schedule was compared with the steps of two short epochs"),
 )
-_LOW = 0.05  # of the full rate: what a warm-up for steps is still below after ten epochs
 _DEFAULTS = {"interval": "epoch", "frequency": 1}  # of Lightning
 _WITH_END = (lr_scheduler.LambdaLR, lr_scheduler.LinearLR, lr_scheduler.PolynomialLR)
 _WATCHED_S = 20.0  # to see how often a program steps its schedules itself
@@ -35,7 +34,7 @@ _LONGEST = 100_000  # updates that are followed to see a schedule's end
 _STEPS = ("step", "batch", "iter", "update")  # what updates are called
 
 
-def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
+def schedule(subject: Subject, low: float = 0.05) -> Iterator[Finding | str | NotLookedAt]:
     """Looks at each schedule's length beside the number of batches, and whether it is stepped at all.
 
     torch's documentation has OneCycleLR and CyclicLR stepped after every batch. A schedule that falls to a hundredth
@@ -48,6 +47,10 @@ def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     Lightning reads interval and frequency from the schedule's own dict and ignores them beside "lr_scheduler". They are
     reported there, unless they say what happens anyway: Lightning's default, or what the schedule's own dict says too.
     Under manual optimization neither place counts, and how often a schedule is stepped is seen in two short epochs.
+
+    Args:
+        subject: the training that has just begun.
+        low: share of the full rate that a warm-up for steps is still below after ten epochs.
     """
     twice = _changed_twice(subject)
     if twice is not None:
@@ -60,10 +63,10 @@ def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     if wrong:
         yield wrong
         return
-    per_epoch = _updates(subject)
+    per_epoch = _updates_per_epoch(subject)
     stepped = _stepped(subject)
     problems = [
-        (scheduler, by, text) for scheduler, by in stepped if (text := _problem(subject, scheduler, by, per_epoch))
+        (scheduler, by, text) for scheduler, by in stepped if (text := _problem(subject, scheduler, by, per_epoch, low))
     ]
     for scheduler, interval, problem in problems:
         each, other = ("n epoch", "step") if interval == "epoch" else (" batch", "epoch")
@@ -76,13 +79,13 @@ def schedule(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         return
     if _is_never_stepped(subject):
         fix = 'return {"optimizer": optimizer, "lr_scheduler": scheduler}  # manual optimization: scheduler.step()'
-        place = _place(subject, origins.living(LRScheduler))
+        place = _place(subject, origins.living_objects(LRScheduler))
         if place is not None and _is_switched_off(place):
             return
         yield Finding(SCHEDULER_CADENCE, place, "a schedule is made, and never stepped in two epochs", fix)
     elif subject.trainer.lr_scheduler_configs:
         followed = [
-            scheduler for scheduler, by in stepped if by and (by == "epoch" or is_followed(scheduler, per_epoch))
+            scheduler for scheduler, by in stepped if by and (by == "epoch" or can_be_followed(scheduler, per_epoch))
         ]
         if len(followed) == len(subject.trainer.lr_scheduler_configs):
             yield "schedules are stepped as they are meant"
@@ -103,7 +106,7 @@ PROBE = Probe(
 def _wrong_rates(subject: Subject, schedulers: list[Any]) -> Iterator[Finding]:
     """Lowest rates that are above the optimizer's, and functions that return a rate where a factor is meant."""
     for scheduler in schedulers:
-        least, rates = getattr(scheduler, "eta_min", 0.0), _full(scheduler)
+        least, rates = getattr(scheduler, "eta_min", 0.0), _initial_rates(scheduler)
         if least > max(rates):
             message = f"eta_min={least:g} is above the rate of {max(rates):g} that {type(scheduler).__name__} lowers"
             yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, "eta_min=0.0  # below the rate")
@@ -122,8 +125,8 @@ def _changed_twice(subject: Subject) -> Any:
 
 def _ignored(subject: Subject) -> Iterator[Finding]:
     """What stands beside "lr_scheduler" and would change how often it is stepped, if it stood inside."""
-    made: Any = subject.model.configure_optimizers()
-    for entry in made if isinstance(made, list | tuple) else [made]:
+    returned: Any = subject.model.configure_optimizers()
+    for entry in returned if isinstance(returned, list | tuple) else [returned]:
         inner = entry.get("lr_scheduler") if isinstance(entry, dict) else None
         if inner is None:
             continue
@@ -147,7 +150,7 @@ def _key(subject: Subject, key: str) -> Place | None:
     return next(named, None)
 
 
-def _updates(subject: Subject) -> int:
+def _updates_per_epoch(subject: Subject) -> int:
     """Batches of an epoch."""
     batches = subject.trainer.num_training_batches
     return int(batches) if batches != float("inf") else 10**6
@@ -161,7 +164,7 @@ def _stepped(subject: Subject) -> list[tuple[Any, str]]:
         regular = [isinstance(each.scheduler, LRScheduler) and each.frequency == 1 for each in configs]
         intervals = [each.interval if is_regular else "" for each, is_regular in zip(configs, regular, strict=True)]
     else:
-        counts = sandbox.attempt(lambda: watched(subject, _Watch).counts, _WATCHED_S, [])
+        counts = sandbox.attempt(lambda: rehearsal_notes(subject, _Watch).counts, _WATCHED_S, [])
         columns = list(zip(*counts, strict=True)) if counts and len(counts[0]) == len(configs) else [()] * len(configs)
         intervals = [_interval(column) for column in columns]
     waits = [isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) for scheduler in schedulers]
@@ -176,28 +179,28 @@ def _interval(counts: tuple[int, ...]) -> str:
     return "epoch" if sum(steps) == 1 else ""
 
 
-def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int) -> str | None:
+def _problem(subject: Subject, scheduler: Any, interval: str, per_epoch: int, low: float) -> str | None:
     """What a schedule does that it cannot have been made for."""
     if interval == "epoch":
-        return _by_epoch(subject, scheduler, per_epoch)
-    is_told = interval == "step" and is_followed(scheduler, per_epoch)
+        return _by_epoch(subject, scheduler, per_epoch, low)
+    is_told = interval == "step" and can_be_followed(scheduler, per_epoch)
     return made_for_epochs(scheduler, per_epoch, subject.settings.get("max_epochs")) if is_told else None
 
 
-def _full(scheduler: Any) -> list[float]:
+def _initial_rates(scheduler: Any) -> list[float]:
     """The rates that a schedule starts from."""
     return [float(group.get("initial_lr", 0.0)) for group in scheduler.optimizer.param_groups]
 
 
-def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int) -> str | None:
+def _by_epoch(subject: Subject, scheduler: Any, per_epoch: int, low: float) -> str | None:
     if isinstance(scheduler, lr_scheduler.OneCycleLR) and scheduler.total_steps > max(per_epoch, 50):
         return f"its cycle of {scheduler.total_steps} steps would take as many epochs, of {per_epoch} batches each"
     if isinstance(scheduler, lr_scheduler.CyclicLR) and scheduler.total_size >= per_epoch:
         return f"a cycle takes {scheduler.total_size:g} epochs"
     if per_epoch > 1 and all(group["lr"] == 0 for group in scheduler.optimizer.param_groups):
         return f"the rate is 0 in all {per_epoch} batches of the first epoch"
-    rates, full = next_rates(scheduler, 10), _full(scheduler)[0]
-    if 0 < rates[0] < rates[-1] < _LOW * full:
+    rates, full = next_rates(scheduler, 10), _initial_rates(scheduler)[0]
+    if 0 < rates[0] < rates[-1] < low * full:
         return f"after ten epochs the rate is {rates[-1]:.2g} of a full {full:.2g}"
     length = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_iters", 0)
     if 1 < per_epoch < length and length % per_epoch == 0 and _is_in_steps(subject, scheduler):
@@ -237,18 +240,20 @@ def _is_never_stepped(subject: Subject) -> bool:
     groups = [group for optimizer in subject.trainer.optimizers for group in optimizer.param_groups]
     if not any("initial_lr" in group for group in groups):  # which schedules write
         return False
-    counts = watched(subject, _Watch).counts
+    counts = rehearsal_notes(subject, _Watch).counts
     return all(count == counts[0] for count in counts)
 
 
 def _is_switched_off(place: Place) -> bool:
     """Whether code in a comment of the same function has what is made here: `return [optimizer]  # , [schedule]`."""
     function = source.function_at(place) or ast.Pass()
-    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
+    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno == place.line]
     lines = [Place(place.file, line).code for line in range(place.line, getattr(function, "end_lineno", 0) + 1)]
     comments = [line.partition("#")[2].strip(" ,") for line in lines]
     codes = [text for text in comments if source.is_code(text)]
-    return any(re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in made for text in codes)
+    return any(
+        re.search(rf"\b{re.escape(ast.unparse(node.targets[0]))}\b", text) for node in assignments for text in codes
+    )
 
 
 class _Watch(Watch):
@@ -259,7 +264,7 @@ class _Watch(Watch):
         self.counts: list[list[int]] = []
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        schedules = [item for item in origins.living(LRScheduler) if item.optimizer in trainer.optimizers]
+        schedules = [item for item in origins.living_objects(LRScheduler) if item.optimizer in trainer.optimizers]
         self.counts.append([item.last_epoch for item in schedules])
 
 

@@ -1,4 +1,4 @@
-"""Gradients that are never set back to zero."""
+"""Gradients that are never zeroed."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from torchdoctor import source
 from torchdoctor.findings import TRAINING, Defect, Finding, NotLookedAt, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.graph import call_before
-from torchdoctor.running.rehearsal import Watch, watched
+from torchdoctor.running.rehearsal import Watch, rehearsal_notes
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import parameters_of
 
@@ -31,7 +31,7 @@ def zero_grad(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     zeroed before the own one (GANs), are not reported. If they are not, they are where they come from the round before:
     within a round, losses that share a network may add up on purpose.
     """
-    yield from watched(subject, ZeroingWatch).look(source.definition(type(subject.model).optimizer_zero_grad))
+    yield from rehearsal_notes(subject, ZeroingWatch).look(source.definition(type(subject.model).optimizer_zero_grad))
 
 
 @dataclass

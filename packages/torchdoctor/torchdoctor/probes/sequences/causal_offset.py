@@ -1,4 +1,4 @@
-"""Causal models with a cache or with padding in front: do tokens see the same as in one piece."""
+"""Causal models that score tokens differently with a cache or with padding in front."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchdoctor.evidence.dependence import change, row_alone
-from torchdoctor.evidence.tokens import filler, tokens_read
+from torchdoctor.evidence.dependence import relative_change, repeat_row
+from torchdoctor.evidence.tokens import padding_token, tokens_read
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import Op, Record, tensors
@@ -21,12 +21,11 @@ SHIFTED_CAUSAL_MASK = Defect(
     explains=("padding-leak",),
     shown_by=Evidence("experiment", "the same tokens were read in one piece and in several"),
 )
-_CHANGED = 1e-3  # of the scores' size; equal sums in another order: below 1e-5
 _SHORTEST = 6  # tokens, for a half, one and three
 _CACHES = ("past_key_values", "past_key_value", "past", "past_kv", "layer_past", "kv_cache", "cache")
 
 
-def causal_offset(subject: Subject) -> Iterator[Finding | str]:
+def causal_offset(subject: Subject, least_change: float = 1e-3) -> Iterator[Finding | str]:
     """Runs what reads tokens in one piece and in several by its cache; and a row with its padding in front and without.
 
     The cache is `make_cache(B, T)`, or what `forward` returns beside the scores. Pieces are a half, one token, and
@@ -34,6 +33,10 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
     that stands nowhere else; a model that reads it without a mask gives other scores. One that hides it, and gives the
     same scores whatever is embedded there, may count positions from the first place, as it is trained to.
     The line is the first whose values at the last places differ.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: share of the scores' size; equal sums in another order: below 1e-5.
     """
     with subject.evaluating(), torch.enable_grad():  # a step of manual optimization goes backwards
         record = subject.record(subject.batches[0]).record
@@ -42,15 +45,15 @@ def causal_offset(subject: Subject) -> Iterator[Finding | str]:
         for module, (args, kwargs), _ in record.calls:
             read = next((leaf for leaf in (*args, *kwargs.values()) if any(leaf is item for item in tokens)), None)
             if read is not None and next(nn.Module.parameters(module), None) is not None:
-                yield from _cached(module, args, kwargs, read)
-                yield from _padded(module, args, kwargs, read)
+                yield from _cached(module, args, kwargs, read, least_change)
+                yield from _padded(module, args, kwargs, read, least_change)
                 return
 
 
 PROBE = Probe(look=causal_offset, defects=(SHIFTED_CAUSAL_MASK,), is_light=True)
 
 
-def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
+def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor, least_change: float) -> Iterator[Finding | str]:
     argument = next((name for name in _CACHES if name in inspect.signature(module.forward).parameters), None)
     if argument is None or len(tensors((args, kwargs))) > 1:
         return
@@ -64,14 +67,14 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
             piece, other = _run(module, tokens[:, start:stop], **({} if cache is None else {argument: cache}))
             if one is None or other is None:
                 return
-            worst = change(one[:, start:], other).max().item()
-            if worst > _CHANGED:
+            worst = relative_change(one[:, start:], other).max().item()
+            if worst > least_change:
                 message = (
                     f"tokens {start} to {stop - 1}, read with {argument} after the {start} before them, get scores "
                     f"that differ by {worst:.2g} of their size from those of one piece"
                 )
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
-                yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start), message, fix)
+                yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start, least_change), message, fix)
                 return
             cache = cache if callable(make_cache) else _returned(piece, argument)
             if cache is None:
@@ -81,8 +84,8 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
     yield f"scores with {argument} are those without"
 
 
-def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator[Finding | str]:
-    front = filler(read.flip(1))
+def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor, least_change: float) -> Iterator[Finding | str]:
+    front = padding_token(read.flip(1))
     if front is None:
         return
     lengths = (read != front).sum(1)
@@ -92,7 +95,7 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
 
     def run(start: int) -> tuple[Record, Tensor | None]:
-        cut_args, cut_kwargs = row_alone((args, kwargs), row, num, total, slice(start, None))
+        cut_args, cut_kwargs = repeat_row((args, kwargs), row, num, total, slice(start, None))
         return _run(module, *cut_args, **cut_kwargs)
 
     try:
@@ -101,24 +104,27 @@ def _padded(module: nn.Module, args: Any, kwargs: Any, read: Tensor) -> Iterator
         return
     if one is None or other is None:
         return
-    worst = change(one[:, -length:], other).max().item()
+    worst = relative_change(one[:, -length:], other).max().item()
     by_last, by_padding = (
-        _felt(module, lambda: run(0)[1], one, places) for places in (slice(total - 1, total), slice(total - length))
+        _sensitivity_per_position(module, lambda: run(0)[1], one, places)
+        for places in (slice(total - 1, total), slice(total - length))
     )
-    if by_last is not None and by_last[:-1].max() > _CHANGED:
+    if by_last is not None and by_last[:-1].max() > least_change:
         return  # it reads both ways
-    if worst <= _CHANGED or (by_padding is not None and by_padding[-length:].max() <= _CHANGED):
+    if worst <= least_change or (by_padding is not None and by_padding[-length:].max() <= least_change):
         yield "padding in front does not change scores, but for their positions"
         return
     message = (
         f"{total - length} tokens of padding in front change the scores of {length} tokens by {worst:.2g} of their size"
     )
     fix = "positions = (mask.cumsum(1) - 1).clamp(min=0); seen = causal & mask[:, None, :]  # mask: (B, T), real tokens"
-    yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length), message, fix)
+    yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, length, least_change), message, fix)
 
 
-def _felt(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, places: slice) -> Tensor | None:
-    """How much noise in what is embedded at some places changes the scores at each (T,); None if nothing embeds."""
+def _sensitivity_per_position(
+    module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, places: slice
+) -> Tensor | None:
+    """The change of scores at each position (T,) by noise in the embeddings of some; None without embeddings."""
 
     def disturb(_: nn.Module, __: Any, out: Tensor) -> Tensor:
         if out.dim() < 2 or out.shape[-2] != scores.shape[1]:
@@ -132,7 +138,7 @@ def _felt(module: nn.Module, run: Callable[[], Tensor | None], scores: Tensor, p
     other = run()
     for hook in hooks:
         hook.remove()
-    return change(scores, other).amax((0, 2)) if disturbed and other is not None else None
+    return relative_change(scores, other).amax((0, 2)) if disturbed and other is not None else None
 
 
 def _run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Record, Tensor | None]:
@@ -155,7 +161,7 @@ def _returned(piece: Record, argument: str) -> Any:
     return result[1] if isinstance(result, tuple) and len(result) > 1 and tensors(result[1]) else None
 
 
-def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
+def _first_line(whole: Record, piece: Record, length: int, least_change: float) -> Place | None:
     """The first line whose results at the last places differ, of calls that both runs make."""
     twins: dict[tuple[str, Place | None], list[Op]] = {}
     for op in reversed(whole.ops):
@@ -171,6 +177,6 @@ def _first_line(whole: Record, piece: Record, length: int) -> Place | None:
             for dim, size in enumerate(after.shape):
                 if last.shape[dim] > size == length:
                     last = last.narrow(dim, last.shape[dim] - length, length)
-            if last.shape == after.shape and last.dim() and (change(last, after) > _CHANGED).any():
+            if last.shape == after.shape and last.dim() and (relative_change(last, after) > least_change).any():
                 return op.place
     return None

@@ -1,4 +1,4 @@
-"""Tables of positions of which one row is added at all positions."""
+"""Position tables of which one row is added at all positions."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Probe
-from torchdoctor.running.batches import first, num_samples
+from torchdoctor.running.batches import first_samples, num_samples
 from torchdoctor.running.losses import SHAPE_ONLY
 from torchdoctor.running.record import Op, Record
 from torchdoctor.running.subject import Subject
@@ -37,7 +37,7 @@ def positions(subject: Subject) -> Iterator[Finding | str]:
     for op, x, rows in _sums(step.record):
         if size is None or not _is_by_sample(step.record, x, rows, size):
             continue
-        shorter = shorter or subject.record(first(step.batch, size - 1)).record
+        shorter = shorter or subject.record(first_samples(step.batch, size - 1)).record
         again = [(x, rows) for other, x, rows in _sums(shorter) if other.place == op.place]
         if any(_is_by_sample(shorter, x, rows, size - 1) for x, rows in again):
             message = f"row b of a table is added at all {x.shape[1]} positions of sample b: x is {tuple(x.shape)}"

@@ -1,4 +1,4 @@
-"""Models that predict the next element of a sequence: do they see it, and is it the next."""
+"""Sequence models that see the element that they predict, or whose targets are not shifted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.dependence import change, first_where
-from torchdoctor.evidence.samples import copies, leaves, size, train_loaders
-from torchdoctor.evidence.tokens import shift
+from torchdoctor.evidence.dependence import first_violation, relative_change
+from torchdoctor.evidence.samples import dataset_size, leaves, target_paths, train_loaders
+from torchdoctor.evidence.tokens import target_shift
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.losses import Loss
@@ -31,42 +31,45 @@ UNSHIFTED_TARGETS = Defect(
     "The model learns to copy its input instead of predicting what comes next.",
     shown_by=Evidence("experiment", "later tokens were changed, and inputs were compared with targets"),
 )
-_LEAK = 1e-5  # change before a change of the future; clean: exactly 0, defective: 0.08 and up
 
 
-def sequence(subject: Subject) -> Iterator[Finding | str]:
+def sequence(subject: Subject, least_change: float = 1e-5) -> Iterator[Finding | str]:
     """Compares each loss's target with what the model reads, then changes the second half of what it reads.
 
     A target that is the input one step later makes the model autoregressive: its first half must not change. A target
     that is the input itself is a mistake if the model is causal, so that it cannot be an autoencoder, and sees it: if
     it reads tokens, or the first half of its numbers reaches the second of its results. Masked language models match
     neither, nor do models that hide each position from its own result.
+
+    Args:
+        subject: the training that has just begun.
+        least_change: before a change of the future; clean programs: exactly 0, defective: 0.08 and up.
     """
     with subject.evaluating(), torch.enable_grad():
         step = subject.record(subject.batches[0])
     if step.error is not None:  # detectors have no loss in evaluation mode
         return
     for loss, call, read in _pairs(step):
-        axis, later_by = shift(read, loss)
+        axis, later_by = target_shift(read, loss)
         if later_by is None:
             continue
         half = read.shape[axis] // 2
-        changes, records = _with_others(subject, call, read, axis, later=True)
+        changes, records = _perturbed(subject, call, read, axis, later=True)
         if not changes:
             continue
         leak = max(part[:half].max().item() for part in changes)
-        if later_by == 1 and leak > _LEAK:
+        if later_by == 1 and leak > least_change:
             message = f"changing the second half of the input changes predictions in the first half by {leak:.2g}"
             fix = "mask = nn.Transformer.generate_square_subsequent_mask(T, device=x.device)  # is_causal=True"
-            yield Finding(CAUSAL_LEAK, _leak_line(subject, records, half, read.shape[axis]), message, fix)
+            yield Finding(CAUSAL_LEAK, _leak_line(subject, records, half, read.shape[axis], least_change), message, fix)
         elif later_by == 1:
             yield "predictions of the next element do not depend on later ones"
-        elif leak <= _LEAK and any(part[half].max() > _LEAK for part in changes):
-            earlier = [] if not read.is_floating_point() else _with_others(subject, call, read, axis, later=False)[0]
-            if not read.is_floating_point() or any(part[half:].max() > _LEAK for part in earlier):
+        elif leak <= least_change and any(part[half].max() > least_change for part in changes):
+            earlier = [] if not read.is_floating_point() else _perturbed(subject, call, read, axis, later=False)[0]
+            if not read.is_floating_point() or any(part[half:].max() > least_change for part in earlier):
                 message = "the target at each position is the input at that position, and the model is causal"
                 fix = "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())"
-                yield Finding(UNSHIFTED_TARGETS, _made_twice(subject, loss) or loss.op.place, message, fix)
+                yield Finding(UNSHIFTED_TARGETS, _target_line(subject, loss) or loss.op.place, message, fix)
         return
 
 
@@ -82,26 +85,24 @@ def _pairs(step: Step) -> Iterator[tuple[Loss, Call, Tensor]]:
         for module, arguments, result in step.record.calls:
             results = tensors(result)  # beside the scores, maps of attention have a dimension of time as well
             known = {id(leaf) for leaf in results}
-            before = step.record.ancestors(loss.prediction, lambda _, made, known=known: id(made) not in known)
+            before = step.record.ancestors(loss.prediction, lambda _, output, known=known: id(output) not in known)
             lead = [number for number, leaf in enumerate(results) if id(leaf) in before]
             for read in tensors(arguments):
                 if read.dim() > 1 and next(nn.Module.parameters(module), None) is not None:
                     yield loss, (module, arguments, lead), read
 
 
-def _made_twice(subject: Subject, loss: Loss) -> Place | None:
+def _target_line(subject: Subject, loss: Loss) -> Place | None:
     """Where a sample's target is made, if the data has what is read and the target as two things."""
-    paths = copies(loss, subject.batches[0])
-    loaders = [loader for loader in train_loaders(subject) if size(loader.dataset)]
+    paths = target_paths(loss, subject.batches[0])
+    loaders = [loader for loader in train_loaders(subject) if dataset_size(loader.dataset)]
     if len(paths) < 2 or not loaders:
         return None
     target = leaves(loaders[0].dataset[0]).get(paths[-1], torch.empty(0)).numpy()
     return replay.first_line(subject, lambda array, _: array.size > 0 and np.array_equal(array, target))
 
 
-def _with_others(
-    subject: Subject, call: Call, read: Tensor, axis: int, later: bool
-) -> tuple[list[Tensor], list[Record]]:
+def _perturbed(subject: Subject, call: Call, read: Tensor, axis: int, later: bool) -> tuple[list[Tensor], list[Record]]:
     """How results (T, …) of a module change if the later or earlier half of what it reads is that of other samples."""
     (module, arguments, lead), length = call, read.shape[axis]
     mixed = read.roll(1, 0)
@@ -117,14 +118,14 @@ def _with_others(
         for args, kwargs in (arguments, changed):
             torch.manual_seed(0)
             with Record() as record:
-                given = tensors(module(*args, **kwargs))
-            results.append([given[number] for number in lead] or given)
+                outputs = tensors(module(*args, **kwargs))
+            results.append([outputs[number] for number in lead] or outputs)
             records.append(record)
     pairs = zip(*results, strict=True)
-    return [part for one, two in pairs for part in _over_time(one, two, len(read), length, axis)], records
+    return [part for one, two in pairs for part in _change_over_time(one, two, len(read), length, axis)], records
 
 
-def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) -> Iterator[Tensor]:
+def _change_over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) -> Iterator[Tensor]:
     """The change of a result (T, …) that has the dimension of time, perhaps in one with that of samples.
 
     In one they are in either order, B · T or T · B; it is the one in which earlier results change less, as it is where
@@ -133,28 +134,28 @@ def _over_time(before: Tensor, after: Tensor, num: int, length: int, axis: int) 
     if axis == 1 and all(leaf.dim() > 1 and len(leaf) == num * length for leaf in (before, after)):  # for the loss
         by_sample = [leaf.unflatten(0, (num, length)) for leaf in (before, after)]
         by_time = [leaf.unflatten(0, (length, num)).transpose(0, 1) for leaf in (before, after)]
-        before, after = min(by_sample, by_time, key=lambda pair: change(*pair)[:, : length // 2].max().item())
+        before, after = min(by_sample, by_time, key=lambda pair: relative_change(*pair)[:, : length // 2].max().item())
     lengths = (length, length - 1)  # the module may cut the last element itself
     times = [dim for dim in (1, -1) if before.dim() > 1 and before.shape[dim] in lengths]
     if times and before.shape == after.shape and len(before) == num and before.is_floating_point():
-        changed = change(before, after)
+        changed = relative_change(before, after)
         yield min((changed.movedim(dim, 0) for dim in times), key=lambda part: part[: length // 2].max().item())
 
 
-def _leak_line(subject: Subject, records: list[Record], half: int, length: int) -> Place | None:
+def _leak_line(subject: Subject, records: list[Record], half: int, length: int, least_change: float) -> Place | None:
     """The first call that lets the future in, or the layer if it is a convolution: its padding does."""
-    leaking = first_where(*records, breaks=lambda one, other: _lets_in(one, other, half, length))
+    leaking = first_violation(*records, breaks=lambda one, other: _leaks_future(one, other, half, length, least_change))
     place = leaking and leaking.place
     layers = [op.module for op in records[0].ops if op.place == place and op.name.startswith("conv") and op.module]
     return (origins.layer(subject.model, layers[0]) if layers else None) or place
 
 
-def _lets_in(one: Op, other: Op, half: int, length: int) -> bool:
+def _leaks_future(one: Op, other: Op, half: int, length: int, least_change: float) -> bool:
     """Whether a change of the second half stands, in a result, in the first half of every dimension of time."""
     for before, after in zip(one.outputs[:1], other.outputs[:1], strict=False):
         if before.shape != after.shape or not before.is_floating_point():
             continue
-        changed = change(before, after) > _LEAK
+        changed = relative_change(before, after) > least_change
         dims = [dim for dim, size in enumerate(before.shape) if size == length]
         if dims and all(changed.narrow(dim, 0, half).any() for dim in dims):
             return True

@@ -60,9 +60,9 @@ PROBE = Probe(look=single_token, defects=(SINGLE_TOKEN_ATTENTION, SINGLE_STEP_RE
 def _is_single(step: Step, op: Op) -> bool | None:
     """Whether a layer gets sequences of one element; None for a call of another kind."""
     if op.name in _AXES:
-        given: list[Any] = [op.argument(number, name) for number, name in enumerate(("query", "key"))]
-        if all(isinstance(item, Tensor) and item.dim() > 1 for item in given):
-            return all(item.shape[_AXES[op.name]] == 1 for item in given)
+        sequences: list[Any] = [op.argument(number, name) for number, name in enumerate(("query", "key"))]
+        if all(isinstance(item, Tensor) and item.dim() > 1 for item in sequences):
+            return all(item.shape[_AXES[op.name]] == 1 for item in sequences)
     if op.name == "softmax" and op.direct and isinstance(op.out, Tensor) and op.out.requires_grad:
         softmax = Softmax(step, op)
         axis, (*_, queries, keys) = softmax.axis, (1, 1, *softmax.shape)

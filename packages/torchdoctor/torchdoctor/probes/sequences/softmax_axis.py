@@ -1,4 +1,4 @@
-"""Attention weights that are normalised over another axis than the one that is summed."""
+"""Attention weights normalised over another axis than the summed one."""
 
 from collections.abc import Iterator
 

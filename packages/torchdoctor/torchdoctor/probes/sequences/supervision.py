@@ -1,4 +1,4 @@
-"""Labels of sequences: is any of them learnt, and are prompts and padding left out."""
+"""Sequence labels that are all ignored, or that include prompts or padding."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,12 +11,12 @@ from torch.utils import _pytree as pytree
 
 from torchdoctor.evidence import replay
 from torchdoctor.evidence.samples import train_loaders
-from torchdoctor.evidence.tokens import filler, shift, tokens_read
+from torchdoctor.evidence.tokens import padding_token, target_shift, tokens_read
 from torchdoctor.findings import Defect, Evidence, Finding
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.losses import Loss
 from torchdoctor.running.record import tensors
-from torchdoctor.running.steps import Step, supervised
+from torchdoctor.running.steps import Step, supervised_positions
 from torchdoctor.running.subject import Subject
 
 NO_SUPERVISED_TOKENS = Defect(
@@ -39,12 +39,10 @@ PADDING_IN_LOSS = Defect(
     "The model learns to predict padding: the loss falls without the text being learnt.",
     shown_by=_BY_LABEL,
 )
-_MOST = 0.5  # of the batches' samples, which have no label; of the prompt's places, which have one
-_PADDING = 0.05  # of all labels
 _LENGTHS = 3  # different ones of the sequences in a batch
 
 
-def supervision(subject: Subject) -> Iterator[Finding | str]:
+def supervision(subject: Subject, most: float = 0.5, most_padding: float = 0.05) -> Iterator[Finding | str]:
     """Counts labels that are not ignored, and looks where the gradient of the loss moves the scores of a sequence.
 
     A batch without any label is a defect if its loss is nan, as the mean over none is, or if more than half of the
@@ -53,9 +51,14 @@ def supervision(subject: Subject) -> Iterator[Finding | str]:
     that length, with which a sample begins), if the step reads neither, and if scores in both parts have a gradient.
     It learns padding if more than 5 % of the labels with a gradient are the filler that rows end with, the first of
     each left out: it may end the text. So does a model that writes sequences of the batch, if their lengths vary.
+
+    Args:
+        subject: the training that has just begun.
+        most: share of the samples without a label; of a prompt's places with one.
+        most_padding: share of the labels that are padding.
     """
-    finding = _without_labels(subject)
-    yield from [finding] if finding else _parts(subject)
+    finding = _without_labels(subject, most)
+    yield from [finding] if finding else _parts(subject, most, most_padding)
 
 
 PROBE = Probe(
@@ -65,7 +68,7 @@ PROBE = Probe(
 )
 
 
-def _without_labels(subject: Subject) -> Finding | None:
+def _without_labels(subject: Subject, most: float) -> Finding | None:
     empty, is_nan, rows = 0, False, list[bool]()  # for each row, whether it has a label
     example: Loss | None = None
     for step in subject.steps():
@@ -82,7 +85,7 @@ def _without_labels(subject: Subject) -> Finding | None:
         rows += labelled.tolist() if counts.numel() in sizes else []
         example = example or (None if labelled.all() else loss)
     number, rows_without = len(subject.batches), rows.count(False)
-    if example is None or not (is_nan or empty > _MOST * number or rows_without > _MOST * max(len(rows), 1)):
+    if example is None or not (is_nan or empty > most * number or rows_without > most * max(len(rows), 1)):
         return None
     ignored = _ignored(example)
     what = f"{empty} of {number} batches" if empty else f"{rows_without} of {len(rows)} samples"
@@ -98,43 +101,43 @@ def _ignored(loss: Loss) -> int:
     return loss.op.argument(4, "ignore_index", -100)
 
 
-def _parts(subject: Subject) -> Iterator[Finding | str]:
+def _parts(subject: Subject, most: float, most_padding: float) -> Iterator[Finding | str]:
     step = subject.backward(subject.batches[0])
     for loss in step.losses:
-        moved = supervised(step, loss)
-        read = next((leaf for leaf in tokens_read(step.record) if shift(leaf, loss)[1] == 1), None)
+        moved = supervised_positions(step, loss)
+        read = next((leaf for leaf in tokens_read(step.record) if target_shift(leaf, loss)[1] == 1), None)
         if moved is not None and read is None:
-            yield from _written(step, loss, moved)
+            yield from _labelled_padding(step, loss, moved, most_padding)
         if moved is None or read is None:
             continue
         moved, target = moved.reshape(len(read), -1), loss.target.reshape(len(read), -1)  # (B, T)
-        name, prompt_share = _prompt(subject, step, moved, target)
+        name, prompt_share = _prompt(subject, step, moved, target, most)
         if name:
             message = (
                 f"{prompt_share:.0%} of the places that {name} marks as prompt have a gradient, and no loss reads it"
             )
             fix = "labels = labels.masked_fill(~is_answer, -100)"
             yield Finding(PROMPT_IN_LOSS, loss.op.place, message, fix)
-        end = filler(target)
-        if end is None or filler(F.pad(read, (0, 1), value=end)) != end:
+        end = padding_token(target)
+        if end is None or padding_token(F.pad(read, (0, 1), value=end)) != end:
             return  # a token like others, which the text has before its end as well
         padded_share = _share_of_padding(moved, target, end)
-        if padded_share > _PADDING:
+        if padded_share > most_padding:
             yield _padding(loss, padded_share, end)
         elif not name:
             yield "prompts and padding are not in the loss"
         return
 
 
-def _written(step: Step, loss: Loss, moved: Tensor) -> Iterator[Finding]:
+def _labelled_padding(step: Step, loss: Loss, moved: Tensor, most_padding: float) -> Iterator[Finding]:
     """Padding among the labels where these are sequences (B, T) of the batch that end with it, at several lengths."""
     for leaf in tensors(step.batch):
         is_target = leaf.dim() == 2 and leaf.dtype == torch.int64 and torch.equal(leaf.flatten(), loss.target.flatten())
-        end = filler(leaf) if is_target else None
+        end = padding_token(leaf) if is_target else None
         if end is None or len((leaf != end).sum(1).unique()) < _LENGTHS:
             continue
         share = _share_of_padding(moved.reshape(leaf.shape), leaf, end)
-        if share > _PADDING:
+        if share > most_padding:
             yield _padding(loss, share, end)
         return
 
@@ -146,12 +149,12 @@ def _share_of_padding(moved: Tensor, target: Tensor, end: int) -> float:
 
 def _padding(loss: Loss, share: float, end: int | None) -> Finding:
     message = f"{share:.0%} of the labels with a gradient are padding ({end})"
-    given = "logits" if loss.prediction.dim() == 2 else "logits.flatten(0, 1)"
-    fix = f"loss = F.cross_entropy({given}, labels.flatten(), ignore_index={end})"
+    logits = "logits" if loss.prediction.dim() == 2 else "logits.flatten(0, 1)"
+    fix = f"loss = F.cross_entropy({logits}, labels.flatten(), ignore_index={end})"
     return Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
 
 
-def _prompt(subject: Subject, step: Step, moved: Tensor, target: Tensor) -> tuple[str, float]:
+def _prompt(subject: Subject, step: Step, moved: Tensor, target: Tensor, most: float) -> tuple[str, float]:
     """What marks a prompt that is learnt, and the share of it that is."""
     used = step.record.ancestors(step.loss) if step.loss is not None else set()
     length = moved.shape[1]
@@ -170,7 +173,7 @@ def _prompt(subject: Subject, step: Step, moved: Tensor, target: Tensor) -> tupl
         sides = [moved & prompt, moved & answer]
         several = all(bool(side.any()) and target[side].unique().numel() > 2 for side in sides)  # padding is one value
         share = sides[0].sum().item() / max(int(prompt.sum()), 1)
-        if several and share > _MOST and (not is_length or _is_length_of_text(subject, path)):
+        if several and share > most and (not is_length or _is_length_of_text(subject, path)):
             return pytree.keystr(path), share
     return "", 0.0
 
