@@ -54,6 +54,7 @@ def eval_augmentation(subject: Subject) -> Iterator[Finding | str]:
                         _place(subject, loader, places, through, read),
                         f"{message} (leaf {path!r})",
                         _fix(subject, loader, through),
+                        {"variant": "condition"} if through == "hook" else {},
                     )
                     return
     if looked and same:

@@ -31,6 +31,7 @@ _MASKING = ("mul", "__mul__", "__rmul__", "mul_", "__getitem__", "masked_select"
 _MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
 _CLASSES, _SPREAD, _OFFSET = 2.0, 6.0, 10.0
 _STEPS = 30
+_STD = "0.01"  # of the weights of a layer that starts near zero
 
 
 def initial_loss(subject: Subject) -> Iterator[Finding | str]:
@@ -66,8 +67,8 @@ def initial_loss(subject: Subject) -> Iterator[Finding | str]:
         formula = {"classes": "equal logits (ln K)", "binary": "equal logits (ln 2)"}.get(goal.kind, "their mean")
         name = goal.op.name if goal.op.name in (*CLASSES, *BINARY, *REGRESSION) else "loss"
         message = f"the first {name} is {first:.3g}, far above {ignorant:.3g}, that of {formula}"
-        place, fix = _cause(subject, record, goal)
-        yield Finding(BAD_INITIAL_LOSS, place, message, fix)
+        place, fix, values = _cause(subject, record, goal)
+        yield Finding(BAD_INITIAL_LOSS, place, message, fix, values)
         return
     if first <= _CLASSES * ignorant:
         yield f"the first loss, {first:.3g}, is not far above {ignorant:.3g}, that of a model that knows nothing"
@@ -164,8 +165,8 @@ def _is_unit(vectors: Tensor, dim: int) -> bool:
     return bool(((vectors.norm(dim=dim) - 1).abs() < 1e-2).all())
 
 
-def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, str]:
-    """The line and the fix: a scaling that mends the loss if undone, or the layer's bias or weights."""
+def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, str, dict[str, str]]:
+    """The line, the fix and the values for the repair: a scaling to be undone, or the layer's bias or weights."""
     through = SHAPE_ONLY | {"log_softmax"}
     op = record.producer(goal.prediction, through)
     while op is not None and op.inputs and op.name in _ARITHMETIC:
@@ -176,18 +177,20 @@ def _cause(subject: Subject, record: Record, goal: Goal) -> tuple[Place | None, 
             before = before.reshape(goal.prediction.shape)
             before = before.log_softmax(1) if goal.op.name == "nll_loss" and before.dim() > 1 else before
             if _excess(goal, before) < 1:
-                return op.place, f"{op.place.code if op.place else ''}  # without the factor"
+                code = op.place.code if op.place else ""
+                return op.place, f"{code}  # without the factor", {"variant": "factor"}
         op = record.producer(largest, through)
     module = op.module if op is not None else None
     if module is None or module is subject.model or not list(nn.Module.parameters(module, recurse=False)):
-        return (op or goal.op).place, "# scale the prediction so that it starts near zero"
+        return (op or goal.op).place, "# scale the prediction so that it starts near zero", {}
     name = owner_of(subject.model, module)
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if isinstance(weight, Tensor) and isinstance(bias, Tensor):
         values, mean = goal.prediction.detach().float(), float(goal.target.float().mean())
         place = initialisation(subject.model, module, "bias")
         if goal.kind == "regression" and abs(float(values.mean()) - mean) > float(values.std()):
-            return place, f"nn.init.constant_(self.{name}.bias, {mean:.3g})  # or standardize the labels"
+            return place, f"nn.init.constant_(self.{name}.bias, {mean:.3g})  # or standardize the labels", {}
         if float(bias.detach().abs().max()) > 2 + 2 * float(weight.detach().abs().max()):
-            return place, f"nn.init.zeros_(self.{name}.bias)"
-    return initialisation(subject.model, module), f"nn.init.normal_(self.{name}.weight, std=0.01)"
+            return place, f"nn.init.zeros_(self.{name}.bias)", {"variant": "zero bias"}
+    fix = f"nn.init.normal_(self.{name}.weight, std={_STD})"
+    return initialisation(subject.model, module), fix, {"std": _STD}

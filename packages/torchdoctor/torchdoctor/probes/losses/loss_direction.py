@@ -74,7 +74,7 @@ def _cosine(one: Tensor, other: Tensor) -> float:
 def _climbs(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
-    return Finding(LOSS_NOT_DECREASING, origins.optimizer(subject)[0], message, fix)
+    return Finding(LOSS_NOT_DECREASING, origins.optimizer(subject)[0], message, fix, {"variant": "maximize"})
 
 
 def _runs_away(subject: Subject) -> bool:
@@ -106,7 +106,7 @@ def _opposed(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Fin
     last = step(len(subject.batches[:3]) - 1)
     by_hand = not any(loss.op is goal.op for loss in last.losses)
     place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or goal.op.place
-    return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign")
+    return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign", {"variant": "sign"})
 
 
 def _cosines(step: Step) -> list[tuple[float, Goal]]:
@@ -149,7 +149,8 @@ def _rising(subject: Subject, step: Callable[[int], Step], uphill: bool) -> Find
     if uphill:
         return _climbs(subject, f"rises with {name}")
     place = _sign(now.record) or (op.place if sign > 0 else last_line(now.record))
-    return Finding(LOSS_NOT_DECREASING, place, f"the loss falls as {name} rises", "return loss  # the other sign")
+    message, fix = f"the loss falls as {name} rises", "return loss  # the other sign"
+    return Finding(LOSS_NOT_DECREASING, place, message, fix, {"variant": "sign"})
 
 
 def _is_given(subject: Subject, step: Step, value: Tensor) -> bool:
