@@ -12,7 +12,7 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\
 
 
 def repaired(defect: str, text: str, mark: str, **values: str) -> str | None:
-    """The text after a repair with these values at the first line that contains a mark."""
+    """The text after a repair at the first line that contains a mark, of a finding with these values and no words."""
     lines = text.splitlines()
     number = next(number for number, line in enumerate(lines, start=1) if mark in line)
     return repair(text, {"id": defect, "line": number, "code": lines[number - 1].strip(), "values": values})
