@@ -3,7 +3,7 @@
 import linecache
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Severity = Literal["critical", "warning", "advice"]
@@ -82,12 +82,15 @@ class Finding:
         place: the line to change, as far as it is known.
         message: what was measured, with the figures.
         fix: the change as code, in the user's own names.
+        values: what the repair of the source needs to know: as `variant`, which of several is meant, and values by the
+            names that `repairs/edits.py` has in braces.
     """
 
     defect: Defect
     place: Place | None
     message: str
     fix: str
+    values: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -101,6 +104,7 @@ class Finding:
             "message": self.message,
             "impact": self.defect.impact,
             "fix": _indexed(self.fix),
+            "values": {name: _indexed(value) for name, value in self.values.items()},
             "shown_by": self.defect.shown_by._asdict(),
         }
 

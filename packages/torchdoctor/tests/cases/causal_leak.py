@@ -176,3 +176,25 @@ class TimeFirstRepaired(TimeFirstModel):
     def __init__(self) -> None:
         super().__init__()
         self.rnn = nn.GRU(16, 32)
+
+
+# -- product
+ProductData = Tokens
+
+
+class ProductModel(Model):
+    """Attends to the whole text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(16, 48, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        query, key, value = self.conv(self.embed(tokens).transpose(1, 2)).transpose(1, 2).chunk(3, dim=2)
+        return self.out(F.scaled_dot_product_attention(query, key, value))  # here
+
+
+class ProductRepaired(ProductModel):
+    def forward(self, tokens: Tensor) -> Tensor:
+        query, key, value = self.conv(self.embed(tokens).transpose(1, 2)).transpose(1, 2).chunk(3, dim=2)
+        return self.out(F.scaled_dot_product_attention(query, key, value, is_causal=True))

@@ -42,3 +42,19 @@ class LogitsRepaired(LogitsModel):
     def __init__(self) -> None:
         super().__init__()
         self.loss = nn.CrossEntropyLoss()
+
+
+# -- scores
+ScoresData = Blobs
+
+
+class ScoresModel(Classifier):
+    """Gives logits to the function for log-probabilities."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        return F.nll_loss(self(x), y)  # here
+
+
+class ScoresRepaired(Classifier):
+    pass

@@ -1,7 +1,6 @@
 """Repairs as functions of text: the needed characters change, and unknown code stays as it is."""
 
 import ast
-from typing import Any
 
 import pytest
 
@@ -12,31 +11,32 @@ from torchdoctor.repairs.edits import REPAIRS, repair
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
 
 
-def repaired(defect: str, text: str, mark: str, fix: str = "", message: str = "") -> str | None:
-    """The text after a repair at the first line that contains a mark."""
+def repaired(defect: str, text: str, mark: str, **values: str) -> str | None:
+    """The text after a repair at the first line that contains a mark, of a finding with these values and no words."""
     lines = text.splitlines()
     number = next(number for number, line in enumerate(lines, start=1) if mark in line)
-    finding: dict[str, Any] = {"id": defect, "line": number, "code": lines[number - 1].strip()}
-    return repair(text, finding | {"fix": fix, "message": message})
+    return repair(text, {"id": defect, "line": number, "code": lines[number - 1].strip(), "values": values})
 
 
-def change(defect: str, line: str, fix: str = "", message: str = "") -> str | None:
+def change(defect: str, line: str, **values: str) -> str | None:
     """What becomes of one line inside a method."""
     text = f"{HEAD}class Model(nn.Module):\n    def forward(self, x, y):\n        {line}\n"
-    new = repaired(defect, text, line, fix, message)
+    new = repaired(defect, text, line, **values)
     return None if new is None else new.removeprefix(text[: text.index(line)]).rstrip("\n")
 
 
-SOFTMAX = {"message": "the result of softmax goes into cross_entropy at line 9"}
-RELU = {"message": "the result of relu goes into cross_entropy at line 9"}
-WIDE = {"message": "sub of (20, 1) and (20,) compares every prediction with every target: (20, 20)"}
-NARROW = {"message": "mse_loss of (20,) and (20, 1) compares every prediction with every target: (20, 20)"}
-DROPS = {"fix": "DataLoader(dataset, batch_size=…, drop_last=False)"}
-SHUFFLES = {"fix": "DataLoader(dataset, batch_size=…, shuffle=True)"}
-MODES = {"fix": "# leave out .eval(), or freeze: .requires_grad_(False)"}
-SIGN = {"fix": "return -loss  # the other sign"}
-AXIS = {"fix": "softmax(dim=-1)  # over what is summed"}
-NO_GRAPH = {"fix": "….detach()  # add it up on the device; read, compare or print it every 50 steps, or once an epoch"}
+SOFTMAX = {"activation": "softmax"}
+RELU = {"activation": "relu"}
+WIDE = {"variant": "squeeze left", "name": "sub"}
+NARROW = {"variant": "squeeze right", "name": "mse_loss"}
+DROPS = {"variant": "keep last"}
+SHUFFLES = {"variant": "shuffle"}
+MODES = {"variant": "leave out"}
+SIGN = {"variant": "sign"}
+AXIS = {"axis": "-1"}
+LAYER = {"layer": "Linear"}
+AFTER = {"variant": "after step"}
+NO_GRAPH = {"variant": "detach", "reads": ".item()"}
 LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("double-softmax", "return self.net(x).softmax(-1)  # why", SOFTMAX, "return self.net(x)  # why"),
     ("double-softmax", "return F.softmax(self.net(x), dim=1)", SOFTMAX, "return self.net(x)"),
@@ -52,14 +52,10 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     ("bad-broadcast", "return F.mse_loss(x, y + 1)", NARROW, "return F.mse_loss(x, (y + 1).squeeze(-1))"),
     ("bad-broadcast", "return (x - y) - (y - x)", WIDE, None),
     ("batch-mixing", "return x.softmax(dim=0)", {}, "return x.softmax(dim=-1)"),
-    ("bias-before-norm", "x = nn.Linear(8, 8)", {"fix": "nn.Linear(…, bias=False)"}, "x = nn.Linear(8, 8, bias=False)"),
-    (
-        "bias-before-norm",
-        "x = nn.Linear(8, 8, bias=True)",
-        {"fix": "nn.Linear(…, bias=False)"},
-        "x = nn.Linear(8, 8, bias=False)",
-    ),
-    ("bias-before-norm", "x = nn.Linear(**y)", {"fix": "nn.Linear(…, bias=False)"}, None),
+    ("bias-before-norm", "x = nn.Linear(8, 8)", LAYER, "x = nn.Linear(8, 8, bias=False)"),
+    ("bias-before-norm", "x = nn.Linear(8, 8, bias=True)", LAYER, "x = nn.Linear(8, 8, bias=False)"),
+    ("bias-before-norm", "x = nn.Linear(8, 8)", {}, None),
+    ("bias-before-norm", "x = nn.Linear(**y)", LAYER, None),
     ("eval-drops-data", "return DataLoader(x, drop_last=True)", DROPS, "return DataLoader(x, drop_last=False)"),
     ("eval-drops-data", "return DataLoader(x, sampler=y)", DROPS, None),
     ("train-not-shuffled", "return DataLoader(x, shuffle=False)", SHUFFLES, "return DataLoader(x, shuffle=True)"),
@@ -68,47 +64,49 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     (
         "eval-nondeterminism",
         "return F.dropout(x, 0.5)",
-        {"fix": "F.dropout(x, p, training=self.training)  # noise: if self.training: …"},
+        {"variant": "condition"},
         "return F.dropout(x, 0.5, training=self.training)",
     ),
     (
         "eval-nondeterminism",
         "x = x + torch.randn_like(x)",
-        {"fix": "F.dropout(x, p, training=self.training)  # noise: if self.training: …"},
+        {"variant": "condition"},
         "if self.training:\n            x = x + torch.randn_like(x)",
     ),
-    ("eval-nondeterminism", "self.net.train()", {"fix": "# leave the modes to Lightning: no .train()"}, "pass"),
+    ("eval-nondeterminism", "self.net.train()", {"variant": "modes"}, "pass"),
     ("detached-graph", "x = self.net(x.detach())", {}, "x = self.net(x)"),
     ("detached-graph", "x = torch.from_numpy(x.detach().numpy())", {}, None),
     ("graph-retained", "self.total += x", {}, "self.total += x.detach()"),
     ("graph-retained", "self.mean = 0.9 * self.mean + x", {}, "self.mean = (0.9 * self.mean + x).detach()"),
     ("graph-retained", "self.losses.append(x)", {}, "self.losses.append(x.detach())"),
-    ("host-sync", "x = y.cpu().item()", {"fix": "….detach()", "message": ".cpu() and .item() here"}, None),
+    ("host-sync", "x = y.cpu().item()", {"reads": ".cpu() and .item()"}, None),
     ("host-sync", "self.total += x.item()", NO_GRAPH, "self.total += x.detach()"),
     ("host-sync", "self.last = float(x)", NO_GRAPH, "self.last = x.detach()"),
     ("host-sync", "return y.item()", NO_GRAPH, None),
-    ("missing-log-softmax", "return F.nll_loss(x, y)", {"fix": "F.cross_entropy(…)"}, "return F.cross_entropy(x, y)"),
-    ("missing-log-softmax", "return F.nll_loss(x, y)", {"fix": "F.nll_loss(…)"}, None),
+    ("missing-log-softmax", "return F.nll_loss(x, y)", {"variant": "cross_entropy"}, "return F.cross_entropy(x, y)"),
+    ("missing-log-softmax", "return F.nll_loss(x, y)", {}, None),
     ("host-sync", 'print(f"{x.item():.3f}")', NO_GRAPH, None),
     ("inplace-on-graph", "x *= y + 1", {}, "x = x * (y + 1)"),
     ("inplace-on-graph", "y = x.relu_()", {}, "y = x.relu()"),
     ("inplace-on-graph", "x.relu_()", {}, "x = x.relu()"),
     ("inplace-on-graph", "x[:, 0] = 0.0", {}, "x = x.clone()\n        x[:, 0] = 0.0"),
     ("inplace-on-graph", "y = F.relu(x, inplace=True)", {}, "y = F.relu(x, inplace=False)"),
-    ("learning-rate-too-high", "SGD(x, lr=self.lr)", {"fix": "torch.optim.SGD(x, lr=1e-3)"}, "SGD(x, lr=1e-3)"),
-    ("learning-rate-too-high", "SGD(x, 10.0)", {"fix": "torch.optim.SGD(x, lr=0.1)"}, "SGD(x, 0.1)"),
+    ("learning-rate-too-high", "SGD(x, lr=self.lr)", {"optimizer": "SGD", "rate": "0.001"}, "SGD(x, lr=0.001)"),
+    ("learning-rate-too-high", "SGD(x, 10.0)", {"optimizer": "SGD", "rate": "0.1"}, "SGD(x, 0.1)"),
+    ("learning-rate-too-high", "Adam(x, 10.0)", {"optimizer": "SGD", "rate": "0.1"}, None),
     ("loss-not-decreasing", "return x.log().mean()", SIGN, "return -x.log().mean()"),
     ("loss-not-decreasing", "return -x.mean()", SIGN, "return x.mean()"),
     ("loss-not-decreasing", "return x + y", SIGN, "return -(x + y)"),
     ("mean-divided-again", "return F.mse_loss(x, y) / len(x)", {}, "return F.mse_loss(x, y)"),
-    ("missing-zero-grad", "self.o.step()", {}, "self.o.step()\n        self.o.zero_grad()"),
-    ("missing-zero-grad", "self.scaler.step(o)", {}, "self.scaler.step(o)\n        o.zero_grad()"),
-    ("non-finite", "y = x.log()", {"fix": "torch.log(x.clamp(min=1e-6))"}, "y = x.clamp(min=1e-6).log()"),
-    ("non-finite", "y = torch.sqrt(x)", {"fix": "torch.sqrt(x + 1e-8)"}, "y = torch.sqrt(x + 1e-8)"),
+    ("missing-zero-grad", "self.o.step()", AFTER, "self.o.step()\n        self.o.zero_grad()"),
+    ("missing-zero-grad", "self.o.step()", {}, None),
+    ("missing-zero-grad", "self.scaler.step(o)", AFTER, "self.scaler.step(o)\n        o.zero_grad()"),
+    ("non-finite", "y = x.log()", {"log": "log"}, "y = x.clamp(min=1e-6).log()"),
+    ("non-finite", "y = torch.sqrt(x)", {"root": "sqrt"}, "y = torch.sqrt(x + 1e-8)"),
     (
         "padding-in-loss",
         "return F.cross_entropy(x, y)",
-        {"fix": "loss = F.cross_entropy(logits, labels, ignore_index=0)"},
+        {"ignored": "0"},
         "return F.cross_entropy(x, y, ignore_index=0)",
     ),
     (
@@ -152,28 +150,28 @@ LINES: list[tuple[str, str, dict[str, str], str | None]] = [
     (
         "unregistered-submodule",
         "self.layers = [x, y]",
-        {"fix": "self.layers = nn.ModuleList(…)"},
+        {"container": "ModuleList"},
         "self.layers = nn.ModuleList([x, y])",
     ),
-    ("unnormalized-input", "x = y.float()", {"fix": "x = x / 255  # pixels"}, "x = y.float() / 255"),
+    ("unnormalized-input", "x = y.float()", {"variant": "pixels"}, "x = y.float() / 255"),
     (
         "channel-order",
         "x = torch.from_numpy(y)",
-        {"fix": "x = x.permute(0, 3, 1, 2)  # channels first"},
+        {"variant": "permute", "order": "0, 3, 1, 2"},
         "x = torch.from_numpy(y).permute(0, 3, 1, 2)",
     ),
     (
         "channel-order",
         "x = x.view(-1, 3, 8, 8)",
-        {"fix": "x = x.permute(0, 3, 1, 2).contiguous()  # in place of view or reshape"},
+        {"variant": "view", "order": "0, 3, 1, 2"},
         "x = x.permute(0, 3, 1, 2).contiguous()",
     ),
 ]
 
 
-@pytest.mark.parametrize(("defect", "line", "finding", "expected"), LINES)
-def test_repairs_of_a_line(defect: str, line: str, finding: dict[str, str], expected: str | None) -> None:
-    assert change(defect, line, **finding) == expected
+@pytest.mark.parametrize(("defect", "line", "values", "expected"), LINES)
+def test_repairs_of_a_line(defect: str, line: str, values: dict[str, str], expected: str | None) -> None:
+    assert change(defect, line, **values) == expected
 
 
 def test_repairs_are_of_known_defects() -> None:
@@ -192,36 +190,35 @@ def test_weights_are_copied_with_what_is_imported(imported: str, called: str) ->
 def test_all_dropouts_of_a_function_are_those_of_training() -> None:
     text = "class Net(nn.Module):\n    def forward(self, x):\n        x = F.dropout(x, 0.2)\n        x = self.one(x)\n"
     text += "        x = F.dropout(x, p=0.3)\n        return F.dropout(x, 0.4, training=self.training)\n"
-    new = repaired("eval-nondeterminism", text, "0.2", "F.dropout(x, p, training=self.training)  # noise: …")
+    new = repaired("eval-nondeterminism", text, "0.2")
     assert new == text.replace("0.2)", "0.2, training=self.training)").replace("0.3)", "0.3, training=self.training)")
 
 
 def test_a_number_that_numpy_may_take_stays_one() -> None:
     """It refuses tensors of an accelerator, which a second review on the CPU does not see."""
     text = "def evaluate(x):\n    {} = x.item()\n    return np.array([count])\n"
-    assert repaired("host-sync", text.format("count"), "x.item()", "….detach()  # keep the tensor") is None
+    assert repaired("host-sync", text.format("count"), "x.item()", **NO_GRAPH) is None
 
 
 def test_a_number_that_is_written_each_time_stays_one() -> None:
     text = "for x in y:\n    total += x.item()\n    bar.set_description('{:.2f}'.format(total))\n"
-    assert repaired("host-sync", text, "x.item()", "….detach()  # keep the tensor") is None
+    assert repaired("host-sync", text, "x.item()", **NO_GRAPH) is None
     text = text.replace("    bar", "    if done:\n        bar")
-    new = repaired("host-sync", text, "x.item()", "….detach()  # keep the tensor")
+    new = repaired("host-sync", text, "x.item()", **NO_GRAPH)
     assert new == text.replace("x.item()", "x.detach()")
     kept = "for x in y:\n    total += x.item()\ncurve.append(total / len(y))\n"
-    assert repaired("host-sync", kept, "x.item()", "….detach()  # keep the tensor") is None
-    assert repaired("host-sync", "print('loss', x.item())\n", "x.item()", "….detach()  # keep the tensor") is None
+    assert repaired("host-sync", kept, "x.item()", **NO_GRAPH) is None
+    assert repaired("host-sync", "print('loss', x.item())\n", "x.item()", **NO_GRAPH) is None
 
 
 def test_a_tensor_is_made_on_the_device_of_one_that_is_there() -> None:
     text = (
         HEAD + "class Net(nn.Module):\n    def forward(self, x=None):\n{}        x = torch.zeros(3)\n        return x\n"
     )
-    fix = "torch.zeros(3, device=x.device)  # of a tensor x that comes in"
-    new = repaired("device-unsafe-tensor", text.format(""), "torch.zeros", fix)
+    new = repaired("device-unsafe-tensor", text.format(""), "torch.zeros", made="torch.zeros(3)")
     assert new == text.format("").replace("zeros(3)", "zeros(3, device=x.device)")
     inside = text.format("        if x is None:\n    ")
-    assert repaired("device-unsafe-tensor", inside, "torch.zeros", fix) is None
+    assert repaired("device-unsafe-tensor", inside, "torch.zeros", made="torch.zeros(3)") is None
 
 
 def test_a_file_that_holds_a_module_is_loaded_as_before() -> None:
@@ -270,7 +267,7 @@ def test_the_base_is_initialised_first_and_once() -> None:
     assert repaired("missing-super-init", text + "        super().__init__()\n", "self.a") == new
 
 
-INTERVAL = {"fix": '"lr_scheduler": {"scheduler": scheduler, "interval": "step"}'}
+INTERVAL = {"key": "interval", "value": '"step"'}
 
 
 @pytest.mark.parametrize(
@@ -301,16 +298,16 @@ def test_schedules_are_stepped_as_often_as_they_should(returned: str, expected: 
 
 def test_a_loop_returns_to_training_mode() -> None:
     text = "for epoch in range(3):\n    train()\n    model.eval()\n    test()\n"
-    new = repaired("stuck-in-eval", text, "eval", fix="model.train()  # before each epoch of training")
+    new = repaired("stuck-in-eval", text, "eval")
     assert new == text.replace("    train()", "    model.train()\n    train()")
     text = "def test(model):\n    model.eval()\n    print(model(x))\n"
-    new = repaired("stuck-in-eval", text, "eval", fix="model.train()  # before each epoch of training")
+    new = repaired("stuck-in-eval", text, "eval")
     assert new == text + "    model.train()\n"
 
 
 def test_a_file_that_has_changed_since_the_review_is_left_alone() -> None:
     text = "import torch; o = torch.optim.Adam(p, weight_decay=1)\n"
-    finding = {"id": "adam-l2", "line": 1, "code": text.strip(), "fix": "", "message": ""}
+    finding = {"id": "adam-l2", "line": 1, "code": text.strip(), "values": {}}
     assert repair(text, finding) == "import torch; o = torch.optim.AdamW(p, weight_decay=1)\n"
     assert repair(f"\n{text}", finding) is None
     assert repair(f"{text}(\n", finding) is None
@@ -322,9 +319,9 @@ def test_positions_count_characters_and_keep_line_ends(newline: str) -> None:
     text = newline.join(
         ["import torch; größe = 'äöü'; o = torch.optim.Adam(größe, weight_decay=1)", "", "o.step()", ""]
     )
-    finding = {"id": "adam-l2", "line": 1, "code": text.splitlines()[0], "fix": "", "message": ""}
+    finding = {"id": "adam-l2", "line": 1, "code": text.splitlines()[0], "values": {}}
     assert repair(text, finding) == text.replace("Adam", "AdamW")
-    finding = {"id": "missing-zero-grad", "line": 3, "code": "o.step()", "fix": "", "message": ""}
+    finding = {"id": "missing-zero-grad", "line": 3, "code": "o.step()", "values": AFTER}
     assert repair(text, finding) == f"{text}o.zero_grad(){newline}"
 
 

@@ -25,7 +25,7 @@ LOAD = "net.load_state_dict(torch.load(p, weights_only=False))"
 def finding(defect: str, file: Path, line: int, severity: str = "warning", **more: Any) -> dict[str, Any]:
     code = file.read_text(encoding="utf-8").splitlines()[line - 1].strip()
     found = {"id": defect, "severity": severity, "file": str(file), "line": line, "code": code, "message": "a figure"}
-    found |= {"impact": "It costs.", "fix": "fix()", "shown_by": all_defects()[defect].shown_by._asdict()}
+    found |= {"impact": "It costs.", "fix": "fix()", "values": {}, "shown_by": all_defects()[defect].shown_by._asdict()}
     return found | {"probe": "run"} | more
 
 

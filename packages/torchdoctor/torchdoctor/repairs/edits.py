@@ -1,7 +1,6 @@
 """Repairs of the user's source that are sure from a finding and the code at its line: rules for each defect."""
 
 import ast
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,15 +32,14 @@ def _first(repairs: list[Repair], site: Site) -> list[Edit]:
     return next(filter(None, (attempt(site) for attempt in repairs)), [])
 
 
-def _value(change: str, when: str = "") -> list[Repair]:
+def _value(change: str, variant: str = "") -> list[Repair]:
     """Changes X in `return X` and `y = X`."""
-    return [Rule("return X;", f"return {change}", when), Rule("Y = X;", f"Y = {change}", when)]
+    return [Rule("return X;", f"return {change}", variant), Rule("Y = X;", f"Y = {change}", variant)]
 
 
 def _without_activation(site: Site) -> list[Edit]:
-    """Leaves out the layer that the message names: at its call, at the end of its sequence, or for an Identity."""
-    code, named = site.code, site.groups(_ACTIVATION)
-    kind = _plain(named["name"]) if named else ""
+    """Leaves out the activation that the finding names: at its call, at the end of its sequence, or for an Identity."""
+    code, kind = site.code, _plain(site.values.get("activation", ""))
     calls = code.calls_at(site.line)
     for call in calls:
         if len(call.args) == 1 and any(_plain(name_of(maker)) == kind for maker in code.makers(call)):
@@ -88,13 +86,13 @@ def _as_buffer(site: Site) -> list[Edit]:
     statement = site.code.statement_at(site.line)
     outer = site.code.class_around(statement) if statement is not None else None
     is_module = outer is not None and bool(outer.bases)
-    return Rule("self.N = torch.F(*A);", buffer, "register_buffer")(site) if is_module else []
+    return Rule("self.N = torch.F(*A);", buffer, "buffer")(site) if is_module else []
 
 
 def _on_device(site: Site) -> list[Edit]:
     """`device=` of a tensor that is made in a step, or in a forward: that of its first argument."""
-    calls = [call for call in site.code.calls_at(site.line) if ast.unparse(call.func).startswith("torch.")]
-    call = next((call for call in calls if f"{site.code.source(call)[:-1]}, device=" in site.finding["fix"]), None)
+    calls = site.code.calls_at(site.line)
+    call = next((call for call in calls if ast.unparse(call) == site.values.get("made")), None)
     function = site.code.function_around(call) if call is not None else None
     if call is None or function is None:
         return []
@@ -111,9 +109,7 @@ def _on_device(site: Site) -> list[Edit]:
 
 def _only_if(condition: str) -> Repair:
     """Puts a statement that changes what it reads under a condition."""
-    rules: list[Repair] = [
-        Rule(pattern, f"if {condition}:\n    ...", f"if {condition}:") for pattern in ("Y = X;", "Y += X;")
-    ]
+    rules: list[Repair] = [Rule(pattern, f"if {condition}:\n    ...", "condition") for pattern in ("Y = X;", "Y += X;")]
 
     def act(site: Site) -> list[Edit]:
         statement = site.code.statement_at(site.line)
@@ -132,14 +128,13 @@ def _without_wait(site: Site) -> list[Edit]:
     function = site.code.function_around(statement) if statement is not None else None
     calls = [node for node in ast.walk(function or site.code.tree) if isinstance(node, ast.Call)]
     takes_value = any(ast.unparse(call.func).partition(".")[0] in ("np", "numpy", "str", "math") for call in calls)
-    takes_value |= ".cpu()" in site.finding["message"]  # which waits as well
     takes_value |= isinstance(statement, ast.If | ast.While | ast.Return)
     takes_value |= isinstance(statement, ast.Expr) and any(map(_writes, ast.walk(statement)))
     lists = [call for call in calls if name_of(call) == "append"]  # of what is read later
     takes_value |= any(_assigned(statement) & _names(call) for call in lists)
     if takes_value or _is_written_beside(site.code, statement):
         return []
-    return _first([Rule(read, "X.detach()", r"^….detach\(\)") for read in ("X.item()", "float(X)", "X.tolist()")], site)
+    return _first([Rule(read, "X.detach()", "detach") for read in ("X.item()", "float(X)", "X.tolist()")], site)
 
 
 def _is_written_beside(code: Code, statement: ast.stmt | None) -> bool:
@@ -230,11 +225,10 @@ def _zeroed_by_hook(site: Site) -> list[Edit]:
 
 def _channels_first(site: Site) -> list[Edit]:
     """A permutation in place of a view, with the batch where the view has one."""
-    found = re.match(r"x = x\.permute\(([\d, ]+)\)\.contiguous\(\)  # in place of view", site.finding["fix"])
     calls = site.calls("view", "reshape")
-    if found is None or len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
+    if not site.is_meant("view") or len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
         return []
-    order = [int(number) for number in found[1].split(",")]
+    order = [int(number) for number in site.values["order"].split(",")]
     if len(calls[0].args) == len(order) + 1:
         order = [0, *(number + 1 for number in order)]
     text = f"{site.code.source(calls[0].func.value)}.permute({', '.join(map(str, order))}).contiguous()"
@@ -243,17 +237,17 @@ def _channels_first(site: Site) -> list[Edit]:
 
 def _over_axis(site: Site) -> list[Edit]:
     """Another axis for a softmax, at its call or where its layer is made, unless a variable holds the axis."""
-    groups, calls = site.groups(r"softmax\(dim=(?P<dim>-?\d+)\)"), site.calls("softmax", "Softmax")
-    if groups is None or len(calls) != 1:
+    calls = site.calls("softmax", "Softmax")
+    if len(calls) != 1:
         return []
-    call = calls[0]
+    call, better = calls[0], site.values["axis"]
     is_method = isinstance(call.func, ast.Attribute) and not site.code.is_module(call.func.value)
     number = 0 if is_method or name_of(call) == "Softmax" else 1
     axis = keyword(call, "dim") or next(iter(call.args[number:]), None)
     if axis is None:
-        return site.code.set_keyword(call, "dim", groups["dim"])
-    is_number = re.fullmatch(r"-?\d+", site.code.source(axis)) is not None
-    return site.code.put(axis, groups["dim"]) if is_number else []
+        return site.code.set_keyword(call, "dim", better)
+    is_number = site.code.source(axis).removeprefix("-").isdecimal()
+    return site.code.put(axis, better) if is_number else []
 
 
 def _copied(site: Site) -> list[Edit]:
@@ -267,22 +261,17 @@ def _copied(site: Site) -> list[Edit]:
     return site.code.put(calls[0], copied)
 
 
-_OWN = r"^(?!.* left)"  # gradients of the same optimizer, in a finding's fix
-_ACTIVATION = r"the result of (?P<name>\w+) goes into"
 _NO_ACTIVATION = [
     _without_activation,
-    *(Rule(pattern, "X", _ACTIVATION) for pattern in ("M.{name}(X, *A)", "X.{name}(*A)")),
+    *(Rule(pattern, "X") for pattern in ("M.{activation}(X, *A)", "X.{activation}(*A)")),
 ]
-_WIDE_LEFT = r"^(?P<name>\w+) of \((?P<shape>\d[\d, ]*), 1\) and \((?P=shape),?\)"
-_WIDE_RIGHT = r"^(?P<name>\w+) of \((?P<shape>\d[\d, ]*?),?\) and \((?P=shape), 1\)"
 _ZERO_BIAS = [
-    Rule(f"M.{name}(X, *A)", "M.zeros_(X)", "zeros_") for name in ("constant_", "fill_", "normal_", "uniform_")
+    Rule(f"M.{name}(X, *A)", "M.zeros_(X)", "zero bias") for name in ("constant_", "fill_", "normal_", "uniform_")
 ]
-_LEARNING_RATE = r"(?P<name>\w+)\([^)]*lr=(?P<rate>[-+.e\d]+)"
 _RATES = [
-    Rule("M.{name}(X, C, *A)", "M.{name}(X, {rate}, *A)", _LEARNING_RATE),
-    Rule("{name}(X, C, *A)", "{name}(X, {rate}, *A)", _LEARNING_RATE),
-    Option("lr", "{rate}", ("{name}",), _LEARNING_RATE),
+    Rule("M.{optimizer}(X, C, *A)", "M.{optimizer}(X, {rate}, *A)"),
+    Rule("{optimizer}(X, C, *A)", "{optimizer}(X, {rate}, *A)"),
+    Option("lr", "{rate}", ("{optimizer}",)),
 ]
 
 
@@ -299,11 +288,10 @@ def _in_training_alone(site: Site) -> list[Edit]:
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 _IGNORED = [
-    Option("ignore_index", "{label}", (name,), r"ignore_index=(?P<label>-?\d+)")
+    Option("ignore_index", "{ignored}", (name,))
     for name in ("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss")
 ]
 _LAYERS_OF_TIME = ("LSTM", "GRU", "RNN", "MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer")
-_EVERY = r'"(?P<key>interval|frequency)": (?P<value>"\w+"|\'\w+\'|\d+)'
 _WITH_SCHEDULE = '{"optimizer": X, "lr_scheduler": {"scheduler": Y, "{key}": {value}}}'
 
 REPAIRS: dict[str, list[Repair]] = {
@@ -318,14 +306,14 @@ REPAIRS: dict[str, list[Repair]] = {
         Rule("X.masked_fill(K, V)", "X.masked_fill(K, torch.finfo(X.dtype).min)"),
     ],
     "bad-broadcast": [
-        *(Rule(f"X {sign} Y", f"X.squeeze(-1) {sign} Y", _WIDE_LEFT) for sign in ("-", "*", "==")),
-        *(Rule(f"X {sign} Y", f"X {sign} Y.squeeze(-1)", _WIDE_RIGHT) for sign in ("-", "*", "==")),
-        Rule("M.{name}(X, Y, *A)", "M.{name}(X.squeeze(-1), Y, *A)", _WIDE_LEFT),
-        Rule("M.{name}(X, Y, *A)", "M.{name}(X, Y.squeeze(-1), *A)", _WIDE_RIGHT),
+        *(Rule(f"X {sign} Y", f"X.squeeze(-1) {sign} Y", "squeeze left") for sign in ("-", "*", "==")),
+        *(Rule(f"X {sign} Y", f"X {sign} Y.squeeze(-1)", "squeeze right") for sign in ("-", "*", "==")),
+        Rule("M.{name}(X, Y, *A)", "M.{name}(X.squeeze(-1), Y, *A)", "squeeze left"),
+        Rule("M.{name}(X, Y, *A)", "M.{name}(X, Y.squeeze(-1), *A)", "squeeze right"),
     ],
     "bad-initial-loss": [
-        Option("std", "{std}", ("normal_", "trunc_normal_"), r"std=(?P<std>[.e\d-]+)"),
-        *(Rule(pattern, "X", "without the factor") for pattern in ("X * C", "C * X", "X / C")),
+        Option("std", "{std}", ("normal_", "trunc_normal_")),
+        *(Rule(pattern, "X", "factor") for pattern in ("X * C", "C * X", "X / C")),
         *_ZERO_BIAS,
     ],
     "batch-mixing": [
@@ -335,11 +323,11 @@ REPAIRS: dict[str, list[Repair]] = {
         Option("track_running_stats", "True", ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")),
         Option("batch_first", "True", _LAYERS_OF_TIME),
     ],
-    "bias-before-norm": [Option("bias", "False", ("{name}",), r"nn\.(?P<name>\w+)\(")],
+    "bias-before-norm": [Option("bias", "False", ("{layer}",))],
     "causal-leak": [Option("is_causal", "True", ("scaled_dot_product_attention",), unless=("attn_mask",))],
     "channel-order": [
         _channels_first,
-        Rule("Y = F(*A);", "Y = F(*A){permute}", r"x = x(?P<permute>\.permute\([\d, ]+\))  # channels"),
+        Rule("Y = F(*A);", "Y = F(*A).permute({order})", "permute"),
     ],
     "dead-units": _ZERO_BIAS,
     "detached-graph": [_with_graph, _uncut],
@@ -348,15 +336,15 @@ REPAIRS: dict[str, list[Repair]] = {
         _on_device,
     ],
     "double-softmax": _NO_ACTIVATION,
-    "dtype-promotion": [Rule("{name}", "{name}.float()", r"^(?P<name>[\w.]+)\.float\(\)")],
-    "duplicate-worker-rng": [Rule("M.seed(X)", "M.seed(torch.initial_seed() % 2**32)", "initial_seed")],
+    "dtype-promotion": [Rule("{tensor}", "{tensor}.float()")],
+    "duplicate-worker-rng": [Rule("M.seed(X)", "M.seed(torch.initial_seed() % 2**32)", "seed")],
     "eval-augmentation": [_only_if("self.trainer.training")],
     "eval-drops-data": [
-        Option("drop_last", "False", ("DataLoader", "BatchSampler"), "drop_last=False", is_given=True),
+        Option("drop_last", "False", ("DataLoader", "BatchSampler"), "keep last", is_given=True),
     ],
     "eval-nondeterminism": [
         _in_training_alone,
-        Rule("X.train()", "X", r"no \.train"),
+        Rule("X.train()", "X", "modes"),
         _only_if("self.training"),
     ],
     "graph-retained": [
@@ -375,42 +363,42 @@ REPAIRS: dict[str, list[Repair]] = {
     "kept-weights-change": [_copied],
     "label-out-of-range": [
         *_IGNORED,
-        *_value("X - {low}", r"y = y - (?P<low>\d+)"),
-        *_value("(X > 0).float()", r"y = \(y > 0\)"),
+        *_value("X - {low}"),
+        *_value("(X > 0).float()", "binary"),
     ],
     "learning-rate-too-high": _RATES,
     "learning-rate-too-low": _RATES,
     "loss-not-decreasing": [
-        Rule("return -X;", "return X", "the other sign"),
-        Rule("Y = -X;", "Y = X", "the other sign"),
-        *_value("-X", "the other sign"),
-        Option("maximize", "False", when="maximize", is_given=True),
+        Rule("return -X;", "return X", "sign"),
+        Rule("Y = -X;", "Y = X", "sign"),
+        *_value("-X", "sign"),
+        Option("maximize", "False", variant="maximize", is_given=True),
     ],
     "mean-divided-again": [Rule("Y /= X;", ""), Rule("X / Y", "X")],
-    "missing-log-softmax": [Rule("M.nll_loss(X, Y, *A)", "M.cross_entropy(X, Y, *A)", r"^F\.cross_entropy")],
+    "missing-log-softmax": [Rule("M.nll_loss(X, Y, *A)", "M.cross_entropy(X, Y, *A)", "cross_entropy")],
     "missing-super-init": [_first_super],
     "missing-zero-grad": [
         _zeroed_by_hook,
-        Rule("self.scaler.step(X);", "...\nX.zero_grad()", _OWN),
-        Rule("scaler.step(X);", "...\nX.zero_grad()", _OWN),
-        Rule("X.step(*A);", "...\nX.zero_grad()", _OWN),
+        Rule("self.scaler.step(X);", "...\nX.zero_grad()", "after step"),
+        Rule("scaler.step(X);", "...\nX.zero_grad()", "after step"),
+        Rule("X.step(*A);", "...\nX.zero_grad()", "after step"),
     ],
     "non-finite": [
-        Rule("torch.{name}(X)", "torch.{name}(X.clamp(min=1e-6))", r"torch\.(?P<name>log\d*)\("),
-        Rule("X.{name}()", "X.clamp(min=1e-6).{name}()", r"torch\.(?P<name>log\d*)\("),
-        Rule("torch.{name}(X)", "torch.{name}(X + 1e-8)", r"torch\.(?P<name>r?sqrt)\("),
-        Rule("X.{name}()", "(X + 1e-8).{name}()", r"torch\.(?P<name>r?sqrt)\("),
+        Rule("torch.{log}(X)", "torch.{log}(X.clamp(min=1e-6))"),
+        Rule("X.{log}()", "X.clamp(min=1e-6).{log}()"),
+        Rule("torch.{root}(X)", "torch.{root}(X + 1e-8)"),
+        Rule("X.{root}()", "(X + 1e-8).{root}()"),
     ],
     "non-scalar-loss": [Option("reduction", '"mean"', is_given=True), Rule("return X;", "return X.mean()")],
     "norm-batch-size-one": [Option("drop_last", "True", ("DataLoader",))],
     "padding-in-loss": _IGNORED,
-    "parameter-not-optimized": [Rule("self.N.parameters()", "self.parameters()", r"\(self\.parameters")],
+    "parameter-not-optimized": [Rule("self.N.parameters()", "self.parameters()", "all")],
     "repeated-layer": [
         *(Rule(f"[{call}] * Y", f"[{call} for _ in range(Y)]") for call in ("M.N(*A)", "N(*A)")),
     ],
     "same-position": [Rule("Y[X.size(N)]", "Y[: X.size(N)]"), Rule("Y[:, X.size(N)]", "Y[:, : X.size(N)]")],
     "scheduler-cadence": [
-        Rule(before, after, _EVERY, in_function=True)
+        Rule(before, after, in_function=True)
         for before, after in (
             ('{"scheduler": Y, "{key}": V}', '{"scheduler": Y, "{key}": {value}}'),
             ('{"scheduler": Y}', '{"scheduler": Y, "{key}": {value}}'),
@@ -420,16 +408,16 @@ REPAIRS: dict[str, list[Repair]] = {
         )
     ],
     "shifted-causal-mask": [
-        Rule("torch.ones(X, Y, *A).tril()", "torch.ones(X, Y, *A).tril(Y - X)", r"tril\(S - T\)"),
+        Rule("torch.ones(X, Y, *A).tril()", "torch.ones(X, Y, *A).tril(Y - X)", "last keys"),
     ],
     "sigmoid-before-logits-loss": _NO_ACTIVATION,
     "softmax-axis": [_over_axis],
     "stuck-in-eval": [Rule("X.eval()", "X", "leave out"), _back_to_training],
     "train-not-shuffled": [
-        Option("shuffle", "True", ("DataLoader",), "shuffle=True", unless=("sampler", "batch_sampler")),
+        Option("shuffle", "True", ("DataLoader",), "shuffle", unless=("sampler", "batch_sampler")),
     ],
-    "unnormalized-input": [Rule("X.float()", "X.float() / 255", "^x = x / 255  # pixels$")],
-    "unregistered-submodule": [Rule("self.N = L;", "self.N = nn.{kind}(L)", r"= nn\.(?P<kind>\w+)\(…\)$")],
+    "unnormalized-input": [Rule("X.float()", "X.float() / 255", "pixels")],
+    "unregistered-submodule": [Rule("self.N = L;", "self.N = nn.{container}(L)")],
     "unsafe-load": [_tensors_alone],
     "unshifted-targets": [
         *(

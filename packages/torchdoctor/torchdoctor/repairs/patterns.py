@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torchdoctor.code import Code, Edit, is_atom, keyword, name_of
 
+_VALUE = re.compile(r"\{(\w+)\}")
 _LETTER = re.compile(r"[A-Z]_?")
 _FILLED = re.compile(r"(?:, )?\*([A-Z])\b|(?<![\w.])([A-Z]_?)\b|(?<=\.)([A-Z]_?)\b")
 _DISPLAYS = (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Starred)
@@ -24,10 +25,19 @@ class Site(NamedTuple):
         """The line of the finding."""
         return self.finding["line"]
 
-    def groups(self, when: str) -> dict[str, str] | None:
-        """Groups of a regular expression in the probe's fix, or else its message; None where it is in neither."""
-        found = re.search(when, self.finding["fix"]) or re.search(when, self.finding["message"])
-        return found.groupdict() if found else None
+    @property
+    def values(self) -> dict[str, str]:
+        """What the probe says of the repair."""
+        return self.finding["values"]
+
+    def is_meant(self, variant: str, *texts: str) -> bool:
+        """Whether the probe means this variant of the repair, and gives each value that texts have in braces."""
+        names = {name for text in texts for name in _VALUE.findall(text)}
+        return variant in ("", self.values.get("variant")) and names <= self.values.keys()
+
+    def insert(self, text: str) -> str:
+        """A text with values in the place of their names in braces."""
+        return _VALUE.sub(lambda found: self.values[found[1]], text)
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Calls of these names at the line, and those that made a layer which is called there, as `nn.Tanh()`."""
@@ -42,26 +52,25 @@ class Rule:
     In both, a capital letter stands for an expression or a name: M for a module, C for a number or an attribute alone,
     L for a tuple, list or dict as well, X_ for a name with an underscore at its end (X without it), *A for all further
     arguments of a call. A pattern with a semicolon at its end is a whole statement, which the replacement may repeat as
-    `...`; an empty replacement leaves it out. `{name}` is a group of `when`.
+    `...`; an empty replacement leaves it out. `{name}` is a value of the finding; without it, the rule does not apply.
 
     Args:
         pattern: to be found once, at the line or in the function around it.
         replacement: in the same letters.
-        when: a regular expression for the finding's fix or message.
+        variant: of the repair, if the finding must ask for it.
         in_function: whether to look in the whole function.
     """
 
     pattern: str
     replacement: str
-    when: str = ""
+    variant: str = ""
     in_function: bool = False
 
     def __call__(self, site: Site) -> list[Edit]:
         """The edits; none where the code is another."""
-        groups = site.groups(self.when)
-        if groups is None:
+        if not site.is_meant(self.variant, self.pattern, self.replacement):
             return []
-        pattern, new = (_insert(text, groups) for text in (self.pattern, self.replacement))
+        pattern, new = map(site.insert, (self.pattern, self.replacement))
         matches = self._matches(site, ast.parse(pattern.removesuffix(";")).body[0], pattern.endswith(";"))
         if len(matches) != 1 or not _has_names(site.code, matches[0][0], new):
             return []
@@ -92,9 +101,9 @@ class Option:
 
     Args:
         name: of the option.
-        value: as Python; `{name}` is a group of `when`, as in the names of calls.
+        value: as Python; `{name}` is a value of the finding, as in the names of calls.
         calls: their names; of any name if there are none.
-        when: a regular expression for the finding's fix or message.
+        variant: of the repair, if the finding must ask for it.
         is_given: whether the call must have the option already.
         unless: options beside which this one makes no sense.
     """
@@ -102,25 +111,19 @@ class Option:
     name: str
     value: str
     calls: tuple[str, ...] = ()
-    when: str = ""
+    variant: str = ""
     is_given: bool = False
     unless: tuple[str, ...] = ()
 
     def __call__(self, site: Site) -> list[Edit]:
         """The edits; none where the code is another."""
-        groups = site.groups(self.when)
-        if groups is None:
+        if not site.is_meant(self.variant, self.value, *self.calls):
             return []
-        value = _insert(self.value, groups)
-        calls = site.calls(*(_insert(name, groups) for name in self.calls))
+        value, calls = site.insert(self.value), site.calls(*map(site.insert, self.calls))
         calls = [call for call in calls if keyword(call, self.name) is not None or not self.is_given]
         if len(calls) != 1 or any(keyword(calls[0], name) is not None for name in self.unless):
             return []
         return site.code.set_keyword(calls[0], self.name, value) if _has_names(site.code, calls[0], value) else []
-
-
-def _insert(text: str, groups: dict[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: groups.get(found[1], found[0]), text)
 
 
 def _has_names(code: Code, node: ast.AST, new: str) -> bool:

@@ -43,10 +43,12 @@ def of_script(findings: list[dict[str, Any]], model: Script, step: Step) -> list
         for item in remaining
     ]
     own_parts = re.compile(rf"\bself\.(?=(?:{'|'.join(name for name, _ in model.named_children())})\b)")
-    fixes = [own_parts.sub("", item["fix"]).replace(*_CLIP) for item in remaining]
+    for item in remaining:
+        item["fix"] = own_parts.sub("", item["fix"]).replace(*_CLIP)
+        item["values"] = {name: own_parts.sub("", value) for name, value in item["values"].items()}
     return [
-        _with_place(item, step) | {"fix": fix} | ({"severity": "advice"} if is_latent else {})
-        for item, fix, is_latent in zip(remaining, fixes, latent, strict=True)
+        _with_place(item, step) | ({"severity": "advice"} if is_latent else {})
+        for item, is_latent in zip(remaining, latent, strict=True)
     ]
 
 
@@ -97,7 +99,9 @@ def _is_of_device(item: dict[str, Any]) -> bool:
     device by one of torch's factories: layers make tensors as well, on the device of the batch, which here is the CPU.
     """
     if item["id"] == "host-sync":
-        return item["message"].startswith(".cpu()") and not re.search(r"""\.cpu\(|\.to\(["']cpu""", item["code"])
+        return item["values"]["reads"].startswith(".cpu()") and not re.search(
+            r"""\.cpu\(|\.to\(["']cpu""", item["code"]
+        )
     if item["id"] != "device-unsafe-tensor":
         return False
     place = Place(item["file"], item["line"])

@@ -57,6 +57,7 @@ def eval_augmentation(subject: Subject, share: float = 0.1) -> Iterator[Finding 
                         _place(subject, loader, places, through, read),
                         f"{message} (leaf {path!r})",
                         _fix(subject, loader, through),
+                        {"variant": "condition"} if through == "hook" else {},
                     )
                     return
     if looked and same:

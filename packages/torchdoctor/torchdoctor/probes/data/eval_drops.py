@@ -47,9 +47,10 @@ def eval_drops(subject: Subject) -> Iterator[Finding | str]:
             dropping += 1
             which = "this" if subject.script is not None else f"the {kind}"
             message = f"{missing} of {number} samples of {which} loader are not evaluated in an epoch: {reason}"
-            option_text = ", drop_last=False" if option == "drop_last" else ""
-            fix = f"DataLoader(dataset, batch_size=…{option_text})"
-            yield Finding(EVAL_DROPS_DATA, origins.option(places, option)[0], message, fix)
+            fix, values = "DataLoader(dataset, batch_size=…)", {}
+            if option == "drop_last":
+                fix, values = "DataLoader(dataset, batch_size=…, drop_last=False)", {"variant": "keep last"}
+            yield Finding(EVAL_DROPS_DATA, origins.option(places, option)[0], message, fix, values)
     if complete and not dropping:
         yield f"the validation {'and test loaders leave' if complete > 1 else 'loader leaves'} nothing out"
 

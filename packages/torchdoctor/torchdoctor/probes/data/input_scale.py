@@ -69,15 +69,17 @@ def input_scale(subject: Subject, large: float = 10.0, small: float = 0.01) -> I
             message = f"{op.name} gets inputs between {low:.4g} and {high:.4g}, with a root mean square of {size:.3g}"
             message += " in a channel" if key[1] > 1 else ""
             is_pixels = low >= 0 and 100 < high <= 255
+            has_large_targets = _has_large_targets(subject, large)
             fix = "x = x / 255  # pixels" if is_pixels else "x = (x - mean) / std  # of the training data"
-            fix += "; and so the targets, which are as large" if _has_large_targets(subject, large) else ""
+            fix += "; and so the targets, which are as large" if has_large_targets else ""
+            values = {"variant": "pixels"} if is_pixels and not has_large_targets else {}
             is_scalable = leaf.is_floating_point() or leaf.dtype == torch.uint8
             defect, effect = UNNORMALIZED_INPUT, _effect_of(subject, 0.5) if is_scalable else ""
             if effect == "none":
                 defect = replace(defect, severity="advice")
                 message += "; half of them change predictions little, as where a norm follows"
             if effect != "in proportion":
-                yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix)
+                yield Finding(defect, _place(subject, leaf, x) or op.place, message, fix, values)
                 return
         elif 0 < max(sizes[key]) < small and leaf.is_floating_point() and _effect_of(subject, 1 / size) != "none":
             message = f"{op.name} gets inputs between {low:.2g} and {high:.2g}, with a root mean square of {size:.2g}"

@@ -95,18 +95,17 @@ def _finding(subject: Subject, op: Op, labels: Tensor, high: int) -> Finding:
     least, largest = labels.min().item(), labels.max().item()
     message = f"{op.name} gets labels from {least:g} to {largest:g}, where 0 to {high} are allowed"
     if high == 1 and "binary" in op.name:
-        fix = "y = (y > 0).float()  # 0 or 1"
+        fix, values = "y = (y > 0).float()  # 0 or 1", {"variant": "binary"}
     elif least > 0 and largest - least <= high:
-        fix = f"y = y - {least:g}  # 0 … {high}"
+        fix, values = f"y = y - {least:g}  # 0 … {high}", {"low": f"{least:g}"}
     elif largest > high:
-        fix = f"num_classes = {largest + 1:g}  # or F.cross_entropy(…, ignore_index=…)"
+        fix, values = f"num_classes = {largest + 1:g}  # or F.cross_entropy(…, ignore_index=…)", {}
     else:
-        fix = f"F.cross_entropy(…, ignore_index={least:g})"
-    values = _values(labels.numpy())
-    bad = {value for value in values if not 0 <= value <= high}
-    return Finding(
-        LABEL_OUT_OF_RANGE, _made_at(subject, values, bad) or _read_at(subject, bad) or op.place, message, fix
-    )
+        fix, values = f"F.cross_entropy(…, ignore_index={least:g})", {"ignored": f"{least:g}"}
+    numbers = _values(labels.numpy())
+    bad = {number for number in numbers if not 0 <= number <= high}
+    place = _made_at(subject, numbers, bad) or _read_at(subject, bad) or op.place
+    return Finding(LABEL_OUT_OF_RANGE, place, message, fix, values)
 
 
 def _made_at(subject: Subject, values: set[float], bad: set[float]) -> Place | None:

@@ -28,6 +28,7 @@ _SECONDS = 0.7
 _DRAWN = 50  # batches
 _FEWEST = 8  # batches, and samples in each
 _FIX = "DataLoader(dataset, batch_size=…, shuffle=True)"
+_VALUES = {"variant": "shuffle"}
 
 
 def shuffling(
@@ -77,11 +78,11 @@ def shuffling(
     classes = statistics.mean(len(batch.unique()) for batch in batches)
     message = f"the class changes {changes:.1%} as often as in a random order: "
     message += f"a batch has {classes:.1f} of {len(counts)} classes on average"
-    fix = _FIX
+    fix, values = _FIX, _VALUES
     if isinstance(loaders[0].dataset, IterableDataset):
-        fix = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random"
+        fix, values = "# mix the classes in __iter__, or keep a buffer of samples and draw from it at random", {}
     option = "shuffle" if loaders[0].batch_size else "batch_sampler"
-    yield Finding(TRAIN_NOT_SHUFFLED, _place(subject, option), message, fix)
+    yield Finding(TRAIN_NOT_SHUFFLED, _place(subject, option), message, fix, values)
 
 
 PROBE = Probe(look=shuffling, defects=(TRAIN_NOT_SHUFFLED,))
@@ -107,7 +108,7 @@ def _correlated_batches(subject: Subject, stretch: float) -> Iterator[Finding]:
     message += f", where a random order leaves {1 / len(samples[0]):.0%}"
     impact = "Each step sees one stretch of the data, and the next one another."
     defect = replace(TRAIN_NOT_SHUFFLED, severity="advice", impact=impact)
-    yield Finding(defect, _place(subject, "shuffle"), message, _FIX)
+    yield Finding(defect, _place(subject, "shuffle"), message, _FIX, _VALUES)
 
 
 def _has_state(subject: Subject) -> bool:

@@ -92,10 +92,12 @@ def _finding(loader: DataLoader, number: int, is_fixed: bool = False) -> Finding
     if not is_fixed and init is not None and not all(map(_is_equal, *_draws(loader, None))):
         place = source.first_call([init], *_SEEDING) or source.definition(init)
         fix = "np.random.seed(torch.initial_seed() % 2**32)  # differs from worker to worker"
+        values = {"variant": "seed"}
     else:
         place = _generator(underlying_dataset(loader.dataset))
         fix = "shift = int(torch.randint(0, 8, ()))  # torch's own state differs from worker to worker"
-    return Finding(DUPLICATE_WORKER_RNG, place, message, fix)
+        values = {}
+    return Finding(DUPLICATE_WORKER_RNG, place, message, fix, values)
 
 
 def _draws_by_sample(samples: Samples) -> list[Samples]:

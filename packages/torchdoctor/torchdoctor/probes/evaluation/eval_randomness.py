@@ -158,7 +158,8 @@ def _finding(subject: Subject, op: Op, message: str) -> Finding:
     if layer is not None and source.definition(type(layer)) is None and layer.training:  # nn.Dropout in the wrong mode
         switch = source.first_call(source.classes_in(subject.model), "train")
         place = switch or origins.layer(subject.model, layer)
-        return Finding(EVAL_NONDETERMINISM, place, message, "# leave the modes to Lightning: no .train()")
+        fix = "# leave the modes to Lightning: no .train()"
+        return Finding(EVAL_NONDETERMINISM, place, message, fix, {"variant": "modes"})
     fix = "F.dropout(x, p, training=self.training)  # noise: if self.training: …"
     places = [place for place in op.places[:2] if "training" not in source.parameters(place)]  # else the caller decides
-    return Finding(EVAL_NONDETERMINISM, next(iter(places), op.place), message, fix)
+    return Finding(EVAL_NONDETERMINISM, next(iter(places), op.place), message, fix, {"variant": "condition"})

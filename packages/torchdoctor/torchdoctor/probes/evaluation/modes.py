@@ -57,8 +57,10 @@ def modes(subject: Subject) -> Iterator[Finding | str]:
     if called is None:
         message += "; libraries load pretrained networks so"
     name = f"self.{outermost[0]}".rstrip(".")
-    fix = "# leave out .eval(), or freeze: .requires_grad_(False)" if called else f"{name}.train()"
-    yield Finding(STUCK_IN_EVAL, called or origins.layer(subject.model, stuck[0][1]), message, fix)
+    fix, values = f"{name}.train()", {}
+    if called:
+        fix, values = "# leave out .eval(), or freeze: .requires_grad_(False)", {"variant": "leave out"}
+    yield Finding(STUCK_IN_EVAL, called or origins.layer(subject.model, stuck[0][1]), message, fix, values)
 
 
 PROBE = Probe(

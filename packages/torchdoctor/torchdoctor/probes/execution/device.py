@@ -206,22 +206,23 @@ def _finding(place: Place, call: str, attribute: str) -> Finding:
         values = [node.value for node in source.around(place, ast.Assign) if node.lineno == place.line]
         value = ast.unparse(values[0]) if values else attribute
         fix = f'self.register_buffer("{attribute}", {value})'
-        return Finding(DEVICE_UNSAFE_TENSOR, place, message, fix)
+        return Finding(DEVICE_UNSAFE_TENSOR, place, message, fix, {"variant": "buffer"})
     message = f"a tensor made here stays on the CPU, and meets tensors of the model's device in {call}"
-    return Finding(DEVICE_UNSAFE_TENSOR, place, message, _with_device(place))
+    return Finding(DEVICE_UNSAFE_TENSOR, place, message, *_with_device(place))
 
 
-def _with_device(place: Place) -> str:
-    """The line's own call with `device=`, if it can be told."""
+def _with_device(place: Place) -> tuple[str, dict[str, str]]:
+    """The line's own call with `device=`, if it can be told, and as it is now."""
     for call in ast.walk(source.tree(place.file)):
         if not isinstance(call, ast.Call) or call.lineno != place.line:
             continue
         base, _, name = ast.unparse(call.func).rpartition(".")
         if any(keyword.arg == "device" for keyword in call.keywords):
-            return f"{place.code}  # the device of a tensor that comes in"
+            return f"{place.code}  # the device of a tensor that comes in", {}
         if base == "torch" and "device=" in str(getattr(torch, name, Tensor).__doc__):
-            return f"{ast.unparse(call)[:-1]}, device=x.device)  # of a tensor x that comes in"
-    return f"{place.code}  # … .to(x.device), of a tensor x that comes in"
+            made = ast.unparse(call)
+            return f"{made[:-1]}, device=x.device)  # of a tensor x that comes in", {"made": made}
+    return f"{place.code}  # … .to(x.device), of a tensor x that comes in", {}
 
 
 def _attributes(subject: Subject) -> dict[int, tuple[Place, str]]:

@@ -50,7 +50,9 @@ def dtype_promotion(subject: Subject, least_share: float = 0.01) -> Iterator[Fin
                 message += f": float32 saves {saved:.0%} of the memory of the step's results"
             else:
                 defect = replace(defect, severity="advice", impact="It costs next to nothing while it stays so small.")
-            yield Finding(defect, op.place, message, f"{name or 'the tensor'}.float()  # where it is made")
+            fix = f"{name or 'the tensor'}.float()  # where it is made"
+            is_own = name.startswith("self.")  # a batch has other names where it is read
+            yield Finding(defect, op.place, message, fix, {"tensor": name} if is_own else {})
             return
     if not any(leaf.dtype == torch.float64 for op in record.ops if op.grad for leaf in op.outputs if leaf.dim()):
         yield "the step computes in single precision"

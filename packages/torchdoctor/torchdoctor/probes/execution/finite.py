@@ -40,6 +40,7 @@ _FIXES = {
     "softmax": "scores.masked_fill(mask, torch.finfo(scores.dtype).min)  # a row of −inf alone has no softmax",
     "mean": "x.sum() / max(1, x.numel())  # the mean of nothing is NaN",
 }
+_BOUNDED = ("log", "log2", "log10", "sqrt", "rsqrt")  # whose argument has a bound that mends them
 
 
 def non_finite(subject: Subject, huge: float = 1e10) -> Iterator[Finding | str | NotLookedAt]:
@@ -64,11 +65,12 @@ def non_finite(subject: Subject, huge: float = 1e10) -> Iterator[Finding | str |
             message = f"{what} in batch {number}" + (f"; {name} makes the first one, of finite values" if name else "")
             fix = _FIXES.get(name, "torch.finfo(x.dtype).eps  # keep x away from there")
             place = op.place if op else None
+            values = {"log" if name.startswith("log") else "root": name} if name in _BOUNDED else {}
             for owner, weight, size in _uninitialised(subject, huge):
                 place = source.assignment(owner, weight) or place
                 message += f"; self.{weight} has values up to {size:.1g}, as memory has that nothing initialised"
-                fix = f"nn.init.normal_(self.{weight}, std=0.02)"
-            yield Finding(NON_FINITE, place, message, fix)
+                fix, values = f"nn.init.normal_(self.{weight}, std=0.02)", {}
+            yield Finding(NON_FINITE, place, message, fix, values)
             return
     if number_of_losses:
         yield "losses and gradients are finite"

@@ -43,6 +43,7 @@ _READS = {
     "equal": "torch.equal",
     "allclose": "torch.allclose",
 }
+_DETACH = "….detach()  # add it up on the device; read, compare or print it every 50 steps, or once an epoch"
 _DRAWS = ("multinomial", "bernoulli", "normal", "poisson", "binomial")
 _TOLD = ("print", "warn", "warning", "error", "info", "debug")
 _MANY = 8  # readings of one line in a step, which one .tolist() replaces
@@ -76,7 +77,9 @@ def host_sync(subject: Subject) -> Iterator[Finding | str]:
         times = len(rounds[0][place])
         often = "here" if times == 1 else f"{times} times here"
         message = f"{calls} {often} in every training step: each time, an accelerator must finish all its work first"
-        yield Finding(HOST_SYNC, place, message, _fix(rounds[0][place], place))
+        fix = _fix(rounds[0][place], place)
+        values = {"variant": "detach"} if fix == _DETACH and "cpu" not in rounds[0][place] else {}
+        yield Finding(HOST_SYNC, place, message, fix, values | {"reads": calls})
     if not every:
         yield "no line before the optimizer's step reads results or losses in every step"
 
@@ -205,4 +208,4 @@ def _fix(names: list[str], place: Place) -> str:
         return "# write it every 50 steps, or once an epoch"
     if len(names) >= _MANY:
         return "values = ….tolist()  # of all, before or after the loop: one reading in place of many"
-    return "….detach()  # add it up on the device; read, compare or print it every 50 steps, or once an epoch"
+    return _DETACH

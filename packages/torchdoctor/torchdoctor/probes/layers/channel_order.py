@@ -140,12 +140,13 @@ def _finding(subject: Subject, step: Step, op: Op, channels: int, sign: str) -> 
     x = op.inputs[0]
     message = f"{op.name} takes {channels} channels in dimension 1, gets {tuple(x.shape)}, {sign}"
     order = ", ".join(map(str, [0, x.dim() - 1, *range(1, x.dim() - 1)]))
-    fix = f"x = x.permute({order})  # channels first"
+    fix, variant = f"x = x.permute({order})  # channels first", "permute"
     if "memory" in sign:
         maker = step.record.producer(x, _CASTS)
         order = order if maker is not None and maker.name in SHAPE_ONLY else "2, 0, 1"  # of the data, one by one
-        fix = f"x = x.permute({order}).contiguous()  # in place of view or reshape"
-    return Finding(CHANNEL_ORDER, _place(subject, step, x) or op.place, message, fix)
+        fix, variant = f"x = x.permute({order}).contiguous()  # in place of view or reshape", "view"
+    place = _place(subject, step, x) or op.place
+    return Finding(CHANNEL_ORDER, place, message, fix, {"variant": variant, "order": order})
 
 
 def _place(subject: Subject, step: Step, x: Tensor) -> Place | None:

@@ -82,9 +82,9 @@ def dead_units(subject: Subject, most: float = 0.6, width: int = 16, samples: in
     for units in seen.values():
         share = _dead_share(units)
         if share > most and units.samples >= samples and len(units.alive) >= width and not _is_chance(units):
-            place, reason, fix = _cause(subject, units)
+            place, reason, fix, values = _cause(subject, units)
             message = f"{share:.0%} of {len(units.alive)} units are zero for all of {units.samples} values{reason}"
-            yield Finding(DEAD_UNITS, place, message, fix)
+            yield Finding(DEAD_UNITS, place, message, fix, values)
             return
     if seen and all(_dead_share(units) <= most for units in seen.values()):
         yield "most units of every ReLU are above zero for some input"
@@ -133,17 +133,18 @@ def _is_chance(units: _Units) -> bool:
     return off < (off + on) / 2 + _DEVIATIONS * (off + on) ** 0.5 / 2
 
 
-def _cause(subject: Subject, units: _Units) -> tuple[Place | None, str, str]:
-    """The line, the reason and the fix: the layer's bias, an offset in between, or the layer's weights."""
+def _cause(subject: Subject, units: _Units) -> tuple[Place | None, str, str, dict[str, str]]:
+    """The line, the reason, the fix and its values: the layer's bias, an offset in between, or the layer's weights."""
     maker, module = units.maker, units.maker.module
     name = module_name(subject.model, module) if module is not None else ""
     vectors = [leaf.detach() for leaf in maker.inputs if leaf.requires_grad and leaf.dim() == 1]
     bias = float(vectors[-1].mean()) if vectors else 0.0
     if module is not None and bias < -_OFF and float(vectors[-1].std()) < -bias:
         place = initialisation_line(subject.model, module, "bias")
-        return place, f"; the bias of {name} is {bias:.2g} on average", f"nn.init.zeros_(self.{name}.bias)"
+        reason, fix = f"; the bias of {name} is {bias:.2g} on average", f"nn.init.zeros_(self.{name}.bias)"
+        return place, reason, fix, {"variant": "zero bias"}
     is_direct = units.op.name.endswith("_") or any(out is leaf for out in maker.outputs for leaf in units.op.inputs)
     if module is None or not is_direct:
-        return units.op.place, "", "# shift or scale what comes in, so that about half is above zero"
+        return units.op.place, "", "# shift or scale what comes in, so that about half is above zero", {}
     fix = f'nn.init.kaiming_normal_(self.{name}.weight, nonlinearity="relu")'
-    return initialisation_line(subject.model, module), "", fix
+    return initialisation_line(subject.model, module), "", fix, {}

@@ -94,10 +94,11 @@ def _cancelled_biases(subject: Subject) -> Iterator[Finding | str]:
     for layer, number in cancelled.items():
         name, kind, place = module_name(subject.model, layer), type(layer).__name__, origins.layer(subject.model, layer)
         message = f"{name}: its bias of {number} is subtracted again by the norm that follows"
-        fix = f"nn.{kind}(…, bias=False)"
+        fix, values = f"nn.{kind}(…, bias=False)", {"layer": kind}
         if place in others or is_read:
             fix = f"# bias=False for each {kind} that a norm follows" + ("; then .bias is None" if is_read else "")
-        yield Finding(BIAS_BEFORE_NORM, place, message, fix)
+            values = {}
+        yield Finding(BIAS_BEFORE_NORM, place, message, fix, values)
 
 
 def _reads_bias(file: str) -> bool:

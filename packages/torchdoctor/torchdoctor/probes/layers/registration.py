@@ -17,7 +17,7 @@ UNREGISTERED_SUBMODULE = Defect(
     explains=("crash", "device-unsafe-tensor", "parameter-not-optimized"),
     shown_by=Evidence("measured", "the attributes of the module were compared with its parameters"),
 )
-_CONTAINERS = {"list": "nn.ModuleList", "tuple": "nn.ModuleList", "dict": "nn.ModuleDict"}
+_CONTAINERS = {"list": "ModuleList", "tuple": "ModuleList", "dict": "ModuleDict"}
 
 
 def registration(subject: Subject) -> Iterator[Finding | str]:
@@ -41,12 +41,13 @@ def registration(subject: Subject) -> Iterator[Finding | str]:
             message = (
                 f"{type(module).__name__}.{name}: {len(hidden)} trainable tensors in a {kind} are not in parameters()"
             )
-            defect, fix = UNREGISTERED_SUBMODULE, f"self.{name} = {_CONTAINERS.get(kind, 'nn.Parameter')}(…)"
+            container = _CONTAINERS.get(kind, "Parameter")
+            defect, fix, values = UNREGISTERED_SUBMODULE, f"self.{name} = nn.{container}(…)", {"container": container}
             if optimized.issuperset(hidden):
                 defect = replace(defect, impact="These weights are trained, but not saved and not moved to the device.")
                 message += "; the optimizer gets them apart"
-                fix = f"{fix}  # and no longer give them to the optimizer apart"
-            yield Finding(defect, source.assignment(module, name), message, fix)
+                fix, values = f"{fix}  # and no longer give them to the optimizer apart", {}
+            yield Finding(defect, source.assignment(module, name), message, fix, values)
     if is_complete:
         yield "every trainable tensor is registered"
 

@@ -65,7 +65,7 @@ def broadcast(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         whole = tuple(torch.broadcast_shapes(left.shape, right.shape))
         message = f"{op.name} of {shapes} compares every prediction with every target: {whole}"
-        yield Finding(BAD_BROADCAST, op.place, message, _fix(op, left, right, is_learned(left, op)))
+        yield Finding(BAD_BROADCAST, op.place, message, *_repair(op, left, right, is_learned(left, op)))
         return
     counted = (finding for counted in _steps(subject) for finding in _counted_hits(subject, counted))
     milder = next(chain(_repeated_targets(step), counted), None)
@@ -125,7 +125,7 @@ def _counted_hits(subject: Subject, step: Step) -> Iterator[Finding]:
         defect = replace(BAD_BROADCAST, severity="warning", impact="The figure that is shown counts pairs of samples.")
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         message = f"== of {shapes} compares every prediction with every label: {tuple(op.out.shape)}"
-        yield Finding(defect, op.place, message, _fix(op, left, right, learned[0]))
+        yield Finding(defect, op.place, message, *_repair(op, left, right, learned[0]))
 
 
 def _broadcasts(left: Tensor, right: Tensor, least: int) -> bool:
@@ -164,8 +164,12 @@ def _is_of_column_and_row(record: Record, square: Tensor) -> bool:
     return len(parts) == 2 and len(columns) == 1 and not _is_widened(record, columns[0])
 
 
-def _fix(op: Op, left: Tensor, right: Tensor, is_learned: bool) -> str:
+def _repair(op: Op, left: Tensor, right: Tensor, is_learned: bool) -> tuple[str, dict[str, str]]:
+    """The fix, and the values for the repair where one of the two has a last dimension of 1 more than the other."""
     if left.dim() == right.dim() and left.movedim(-1, 1).shape == right.shape:
-        return f"{'prediction' if is_learned else 'target'}.movedim(-1, 1)  # before {op.name}: channels second"
+        return f"{'prediction' if is_learned else 'target'}.movedim(-1, 1)  # before {op.name}: channels second", {}
     wide = "prediction" if (left.dim() > right.dim()) == is_learned else "target"
-    return f"{wide}.squeeze(-1)  # before {op.name.strip('_')}"
+    fix = f"{wide}.squeeze(-1)  # before {op.name.strip('_')}"
+    sides = {"left": (left, right), "right": (right, left)}
+    side = next((side for side, (one, other) in sides.items() if one.shape == (*other.shape, 1)), "")
+    return fix, {"variant": f"squeeze {side}", "name": op.name} if side else {}

@@ -31,6 +31,7 @@ _ARITHMETIC |= {"__truediv__", "__radd__"}
 _MASKING = ("mul", "__mul__", "__rmul__", "mul_", "__getitem__", "masked_select", "masked_fill", "where")
 _MARGIN = SHAPE_ONLY | _ARITHMETIC | {"where", "clamp", "acos", "cos", "sqrt", "sum", "pow", "__pow__"}
 _STEPS = 30
+_STD = "0.01"  # of the weights of a layer that starts near zero
 
 
 def initial_loss(
@@ -77,8 +78,8 @@ def initial_loss(
         formula = {"classes": "equal logits (ln K)", "binary": "equal logits (ln 2)"}.get(loss.kind, "their mean")
         name = loss.op.name if loss.op.name in (*CLASSES, *BINARY, *REGRESSION) else "loss"
         message = f"the first {name} is {first:.3g}, far above {baseline:.3g}, that of {formula}"
-        place, fix = _cause(subject, record, loss, excess_of)
-        yield Finding(BAD_INITIAL_LOSS, place, message, fix)
+        place, fix, values = _cause(subject, record, loss, excess_of)
+        yield Finding(BAD_INITIAL_LOSS, place, message, fix, values)
         return
     if first <= classes * baseline:
         yield f"the first loss, {first:.3g}, is not far above {baseline:.3g}, that of a model that knows nothing"
@@ -179,8 +180,8 @@ def _is_unit(vectors: Tensor, dim: int) -> bool:
 
 def _cause(
     subject: Subject, record: Record, loss: SupervisedLoss, excess_of: Callable[[SupervisedLoss, Tensor], float]
-) -> tuple[Place | None, str]:
-    """The line and the fix: a scaling that mends the loss if undone, or the layer's bias or weights."""
+) -> tuple[Place | None, str, dict[str, str]]:
+    """The line, the fix and the values for the repair: a scaling to be undone, or the layer's bias or weights."""
     through = SHAPE_ONLY | {"log_softmax"}
     op = record.producer(loss.prediction, through)
     while op is not None and op.inputs and op.name in _ARITHMETIC:
@@ -191,18 +192,20 @@ def _cause(
             before = before.reshape(loss.prediction.shape)
             before = before.log_softmax(1) if loss.op.name == "nll_loss" and before.dim() > 1 else before
             if excess_of(loss, before) < 1:
-                return op.place, f"{op.place.code if op.place else ''}  # without the factor"
+                code = op.place.code if op.place else ""
+                return op.place, f"{code}  # without the factor", {"variant": "factor"}
         op = record.producer(largest, through)
     module = op.module if op is not None else None
     if module is None or module is subject.model or not list(nn.Module.parameters(module, recurse=False)):
-        return (op or loss.op).place, "# scale the prediction so that it starts near zero"
+        return (op or loss.op).place, "# scale the prediction so that it starts near zero", {}
     name = module_name(subject.model, module)
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     if isinstance(weight, Tensor) and isinstance(bias, Tensor):
         values, mean = loss.prediction.detach().float(), float(loss.target.float().mean())
         place = initialisation_line(subject.model, module, "bias")
         if loss.kind == "regression" and abs(float(values.mean()) - mean) > float(values.std()):
-            return place, f"nn.init.constant_(self.{name}.bias, {mean:.3g})  # or standardize the labels"
+            return place, f"nn.init.constant_(self.{name}.bias, {mean:.3g})  # or standardize the labels", {}
         if float(bias.detach().abs().max()) > 2 + 2 * float(weight.detach().abs().max()):
-            return place, f"nn.init.zeros_(self.{name}.bias)"
-    return initialisation_line(subject.model, module), f"nn.init.normal_(self.{name}.weight, std=0.01)"
+            return place, f"nn.init.zeros_(self.{name}.bias)", {"variant": "zero bias"}
+    fix = f"nn.init.normal_(self.{name}.weight, std={_STD})"
+    return initialisation_line(subject.model, module), fix, {"std": _STD}

@@ -83,7 +83,7 @@ def _cosine(one: Tensor, other: Tensor) -> float:
 def _increases(subject: Subject, which: str) -> Finding:
     message = f"the optimizer goes up the gradient of the loss, which {which}"
     fix = "# leave out maximize=True, or return -loss"
-    return Finding(LOSS_NOT_DECREASING, origins.optimizer(subject)[0], message, fix)
+    return Finding(LOSS_NOT_DECREASING, origins.optimizer(subject)[0], message, fix, {"variant": "maximize"})
 
 
 def _runs_away(subject: Subject, far: float) -> bool:
@@ -115,7 +115,7 @@ def _opposed_gradients(subject: Subject, step: Callable[[int], Step], uphill: bo
     last = step(len(subject.batches[:3]) - 1)
     by_hand = not any(loss.op is last_loss.op for loss in last.losses)
     place = last_line(last.record) if by_hand else _sign(last.record, "sub", "__sub__") or last_loss.op.place
-    return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign")
+    return Finding(LOSS_NOT_DECREASING, place, message, "return -loss  # the other sign", {"variant": "sign"})
 
 
 def _cosines(step: Step) -> list[tuple[float, SupervisedLoss]]:
@@ -158,7 +158,8 @@ def _rising_terms(subject: Subject, step: Callable[[int], Step], uphill: bool) -
     if uphill:
         return _increases(subject, f"rises with {name}")
     place = _sign(now.record) or (op.place if sign > 0 else last_line(now.record))
-    return Finding(LOSS_NOT_DECREASING, place, f"the loss falls as {name} rises", "return loss  # the other sign")
+    message, fix = f"the loss falls as {name} rises", "return loss  # the other sign"
+    return Finding(LOSS_NOT_DECREASING, place, message, fix, {"variant": "sign"})
 
 
 def _is_given(subject: Subject, step: Step, value: Tensor) -> bool:

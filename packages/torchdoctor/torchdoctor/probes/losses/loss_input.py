@@ -83,11 +83,12 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
             defect, fix = SIGMOID_BEFORE_LOGITS_LOSS, "return logits  # without the sigmoid: the loss applies it"
         is_idempotent = is_softmax and name == "log_softmax"  # a second one changes nothing
         where = f" at {op.place.seen_from(maker.place or op.place)}" if op.place else ""
-        message = f"the result of {maker.name} goes into {op.name}{where}"
+        message, values = f"the result of {maker.name} goes into {op.name}{where}", {"activation": maker.name}
         if _is_multiplied(record, maker):
             message = f"{op.name}{where} gets the result of {maker.name}, which is used elsewhere, too"
-            fix = "# give the loss what comes before it"
-        activations[maker.place] = None if is_idempotent else Finding(defect, _line(subject, maker), message, fix)
+            fix, values = "# give the loss what comes before it", {}
+        finding = Finding(defect, _line(subject, maker), message, fix, values)
+        activations[maker.place] = None if is_idempotent else finding
     yield from filter(None, activations.values())
     if operands and not activations:
         yield "losses over logits get logits"
@@ -124,10 +125,13 @@ def _missing_log(record: Record) -> Iterator[Finding]:
         if are_probabilities or not _is_mostly_zero(scores.logsumexp(dim), share=_FEW):
             what = "probabilities" if are_probabilities else "scores"
             message = f"nll_loss gets {what}, whose exponentials do not add up to 1, in place of log-probabilities"
-            fix = "F.cross_entropy(logits, target)  # which takes the logarithm of their softmax"
+            fix, values = (
+                "F.cross_entropy(logits, target)  # which takes their log-softmax",
+                {"variant": "cross_entropy"},
+            )
             if are_probabilities:
-                fix = "F.nll_loss(logits.log_softmax(1), target)  # not of their softmax"
-            yield Finding(MISSING_LOG_SOFTMAX, loss.op.place, message, fix)
+                fix, values = "F.nll_loss(logits.log_softmax(1), target)  # not of their softmax", {}
+            yield Finding(MISSING_LOG_SOFTMAX, loss.op.place, message, fix, values)
 
 
 def _is_mostly_zero(values: Tensor, share: float = 0.5) -> bool:

@@ -80,14 +80,15 @@ def gradient_reach(subject: Subject) -> Iterator[Finding | str]:
         forgotten = []
     if forgotten:
         message = f"{_listed(forgotten)}: a gradient arrives, but no optimizer has them"
-        fix = "torch.optim.…(self.parameters(), …)"
+        fix, values = "torch.optim.…(self.parameters(), …)", {"variant": "all"}
         if len(subject.trainer.optimizers) > 1:
             fix = "torch.optim.…([*one.parameters(), *other.parameters()], …)  # in the optimizer of their network"
+            values = {}
         defect = PARAMETER_NOT_OPTIMIZED
         if not notes.trained.isdisjoint(name.rpartition(".")[0] for name in forgotten):
             defect = replace(defect, severity="advice", impact="Gradients are computed that nothing takes.")
-            fix = "part.requires_grad_(False)  # it came trained, and stays as it is"
-        yield Finding(defect, _optimizer(subject), message, fix)
+            fix, values = "part.requires_grad_(False)  # it came trained, and stays as it is", {}
+        yield Finding(defect, _optimizer(subject), message, fix, values)
     stuck: dict[tuple[str, Place | None], list[str]] = defaultdict(list)
     for name, problem, place in _untrained_parameters(subject, notes, trainable):
         stuck[problem, place].append(name)

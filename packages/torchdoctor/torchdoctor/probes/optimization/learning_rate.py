@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 import torch
 
+from torchdoctor.code import name_of
 from torchdoctor.evidence import origins
 from torchdoctor.evidence.supervised_step import supervised_losses
 from torchdoctor.findings import Defect, Evidence, Finding
@@ -229,8 +230,10 @@ def _settled_loss(losses: list[float]) -> float:
 def _finding(subject: Subject, defect: Defect, message: str, better: float, number: int = 0) -> Finding:
     place, call = origins.optimizer(subject, number)
     rate = f"{better:.0e}".replace("e-0", "e-")
-    fix = f"{type(subject.trainer.optimizers[number]).__name__}(…, lr={rate})"
+    name = type(subject.trainer.optimizers[number]).__name__
+    fix = f"{name}(…, lr={rate})"
     if call is not None:
+        name, rate = name_of(call), str(float(rate))
         others = [keyword for keyword in call.keywords if keyword.arg != "lr"]
         fix = ast.unparse(ast.Call(call.func, call.args[:1], [ast.keyword("lr", ast.Constant(float(rate))), *others]))
-    return Finding(defect, place, message, fix)
+    return Finding(defect, place, message, fix, {"optimizer": name, "rate": rate})

@@ -71,10 +71,10 @@ def schedule(subject: Subject, low: float = 0.05) -> Iterator[Finding | str | No
     for scheduler, interval, problem in problems:
         each, other = ("n epoch", "step") if interval == "epoch" else (" batch", "epoch")
         message = f"{type(scheduler).__name__} is stepped once a{each}: {problem}"
-        fix = f'"lr_scheduler": {{"scheduler": scheduler, "interval": "{other}"}}'
+        fix, values = _in_dict("interval", f'"{other}"')
         if not subject.model.automatic_optimization:
-            fix = f"scheduler.step()  # once in each {other}"
-        yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, fix)
+            fix, values = f"scheduler.step()  # once in each {other}", {}
+        yield Finding(SCHEDULER_CADENCE, _place(subject, [scheduler]), message, fix, values)
     if problems:
         return
     if _is_never_stepped(subject):
@@ -135,8 +135,13 @@ def _ignored(subject: Subject) -> Iterator[Finding]:
             if key in entry and entry[key] != own[key]:
                 message = f'"{key}" stands beside "lr_scheduler", where Lightning ignores it: '
                 message += f"the {key} is {own[key]!r}, not {entry[key]!r}"
-                fix = f'"lr_scheduler": {{"scheduler": scheduler, "{key}": {entry[key]!r}}}'
-                yield Finding(SCHEDULER_CADENCE, _key(subject, key) or _place(subject, []), message, fix)
+                place = _key(subject, key) or _place(subject, [])
+                yield Finding(SCHEDULER_CADENCE, place, message, *_in_dict(key, repr(entry[key])))
+
+
+def _in_dict(key: str, value: str) -> tuple[str, dict[str, str]]:
+    """The fix that sets an option of a schedule, and the values for its repair."""
+    return f'"lr_scheduler": {{"scheduler": scheduler, "{key}": {value}}}', {"key": key, "value": value}
 
 
 def _key(subject: Subject, key: str) -> Place | None:

@@ -103,13 +103,14 @@ class ZeroingWatch(Watch):
         for steps in self.steps.values():
             if steps.total < _LEAST or max(steps.stale, steps.mixed) < steps.total - 2:
                 continue
-            fix = "optimizer.zero_grad()  # before the backward pass"
+            fix, values = "optimizer.zero_grad()  # before the backward pass", {"variant": "after step"}
             message = f"{steps.stale} of {steps.total} steps added their gradients to those of the step before"
             if steps.mixed > steps.stale and steps.other is not None:
                 message = f"{steps.mixed} of {steps.total} steps added their gradients to those that the backward pass "
                 message += f"at line {steps.other.line} had left, which is that of another optimizer's loss"
                 fix = "optimizer.zero_grad()  # before its own backward pass: clears what the other one left"
-            yield Finding(MISSING_ZERO_GRAD, steps.place or place, message, fix)
+                values = {}
+            yield Finding(MISSING_ZERO_GRAD, steps.place or place, message, fix, values)
             return
         watched = [steps for steps in self.steps.values() if steps.total >= _LEAST]
         if self.steps and not watched:

@@ -74,7 +74,8 @@ def _cached(module: nn.Module, args: Any, kwargs: Any, read: Tensor, least_chang
                     f"that differ by {worst:.2g} of their size from those of one piece"
                 )
                 fix = "mask = torch.ones(T, S, dtype=torch.bool).tril(S - T)  # the T queries are the last of S keys"
-                yield Finding(SHIFTED_CAUSAL_MASK, _first_line(whole, piece, stop - start, least_change), message, fix)
+                place = _first_line(whole, piece, stop - start, least_change)
+                yield Finding(SHIFTED_CAUSAL_MASK, place, message, fix, {"variant": "last keys"})
                 return
             cache = cache if callable(make_cache) else _returned(piece, argument)
             if cache is None:

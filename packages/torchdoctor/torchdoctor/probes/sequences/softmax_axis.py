@@ -93,8 +93,8 @@ def _finding(softmax: Softmax, item: WeightedSum, axis: int, place: Place | None
         f"softmax over axis {softmax.axis} of {tuple(softmax.shape)}, but the weighted sum goes over axis {axis}: "
     )
     message += f"its weights add up to {least}" + (f" … {most}" if least != most else "")
-    dim = -1 if axis == len(softmax.shape) - 1 else axis
-    return Finding(SOFTMAX_AXIS, place, message, f"softmax(dim={dim})  # over what is summed")
+    dim = "-1" if axis == len(softmax.shape) - 1 else str(axis)
+    return Finding(SOFTMAX_AXIS, place, message, f"softmax(dim={dim})  # over what is summed", {"axis": dim})
 
 
 def _line(subject: Subject, softmax: Softmax) -> Place | None:

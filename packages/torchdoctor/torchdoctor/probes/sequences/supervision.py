@@ -151,7 +151,7 @@ def _padding(loss: Loss, share: float, end: int | None) -> Finding:
     message = f"{share:.0%} of the labels with a gradient are padding ({end})"
     logits = "logits" if loss.prediction.dim() == 2 else "logits.flatten(0, 1)"
     fix = f"loss = F.cross_entropy({logits}, labels.flatten(), ignore_index={end})"
-    return Finding(PADDING_IN_LOSS, loss.op.place, message, fix)
+    return Finding(PADDING_IN_LOSS, loss.op.place, message, fix, {"ignored": str(end)})
 
 
 def _prompt(subject: Subject, step: Step, moved: Tensor, target: Tensor, most: float) -> tuple[str, float]:
