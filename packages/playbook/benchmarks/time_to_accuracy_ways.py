@@ -75,7 +75,7 @@ def network(name: str, vocab_size: int = 65) -> nn.Module:
     if name == "digits":
         return CNN(widths=[64, 128])
     if name == "fashion":
-        return Airbench(width=32)
+        return Airbench(width=32, in_channels=1)
     return GPT(vocab_size, 256, num_layers=4, dim=128, num_heads=4, activation="relu2", qk_norm=1.4)
 
 
