@@ -126,6 +126,7 @@ def prepare(libraries: Iterable[str | Path] = ()) -> None:
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["OMP_NUM_THREADS"] = "1"
+    import_module("torchdoctor.running.deferred").defer_torchmetrics()
     origins, source = (import_module(f"torchdoctor.{name}") for name in ("evidence.origins", "source"))
     source.treat_as_libraries(libraries)
     origins.note_makers()
