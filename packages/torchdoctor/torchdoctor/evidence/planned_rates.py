@@ -1,12 +1,14 @@
 """The learning rates that a schedule is going to give, and whether they show that it was made for epochs."""
 
 from copy import deepcopy
+from itertools import combinations
 from typing import Any
 
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 LONGEST = 20_000  # steps of a schedule that are followed
+_FEW_VALUES = 4  # of which nothing is said
 _GONE = 1e-2  # of the first rate: what a schedule for epochs falls to within one, if it is stepped at every batch
 
 
@@ -74,3 +76,10 @@ class Beginning:
         self.scheduler.load_state_dict(self.state)
         for group, rate in zip(self.scheduler.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate
+
+
+def falls(values: list[float]) -> bool:
+    """Whether what is measured epoch by epoch falls, by a fifth in all and in four pairs of five: as a loss does."""
+    pairs = [later < earlier for earlier, later in combinations(values, 2)]
+    is_lower = len(values) > _FEW_VALUES and values[0] - values[-1] > 0.2 * abs(values[0])
+    return is_lower and sum(pairs) >= 0.8 * len(pairs)

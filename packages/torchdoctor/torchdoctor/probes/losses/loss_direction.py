@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdoctor.evidence import origins, unlearnable
 from torchdoctor.evidence.supervised_step import Goal, goals
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
-from torchdoctor.findings import Finding, Place
+from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.record import Record, tensors
@@ -24,7 +24,7 @@ _STEPS, _FAST, _FAR = 100, 10.0, 10.0
 _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
 
 
-def loss_direction(subject: Subject) -> Iterator[Finding | str]:
+def loss_direction(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Asks whether the loss, and the optimizer on it, lead to the labels.
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
@@ -45,7 +45,13 @@ def loss_direction(subject: Subject) -> Iterator[Finding | str]:
         found = _opposed(subject, step, uphill) or _rising(subject, step, uphill)
         if found is None and uphill and _runs_away(subject):
             found = _climbs(subject, "grows without end there, and settles the other way")
-    yield found or "the loss leads towards the labels, as far as the step has such"
+    weights = {id(weight) for weight in subject.model.parameters()}
+    if found is not None:
+        yield found
+    elif weights.isdisjoint(step(0).grads):
+        yield NotLookedAt(LOSS_NOT_DECREASING, "the first step gives no weight a gradient")
+    else:
+        yield "the loss leads towards the labels, as far as the step has such"
 
 
 PROBE = Probe(look=loss_direction, defects=(LOSS_NOT_DECREASING,))

@@ -10,7 +10,7 @@ import torch
 
 from torchdoctor.evidence import origins
 from torchdoctor.evidence.supervised_step import goals
-from torchdoctor.findings import Defect, Evidence, Finding
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.subject import Subject
@@ -38,7 +38,7 @@ _FAR, _PATIENCE, _REACHED_IN = 3.0, 1e5, 1e3  # first loss over that of the labe
 _STILL, _SLOW, _USUAL, _BOLD, _THROWN = 1e-5, 1e-4, 1e-3, 0.1, 3.0  # change of a weight a step, as a share of it
 
 
-def learning_rate(subject: Subject) -> Iterator[Finding | str]:
+def learning_rate(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Trains for 30 steps at the schedule's peak, with the user's optimizer, clipping and accumulation.
 
     Too high: the loss is no number, or more than twice the first while a tenth or a hundredth of the rate lowers it by
@@ -79,7 +79,9 @@ def learning_rate(subject: Subject) -> Iterator[Finding | str]:
         message = f"at lr={rate:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * steps / _REACHED_IN)
         return
-    if change <= _BOLD:
+    if not change:
+        yield NotLookedAt(LEARNING_RATE_TOO_LOW, "no step of these changes a weight")
+    elif change <= _BOLD:
         yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
 
