@@ -83,6 +83,13 @@ def test_a_line_that_names_cuda_is_not_called_right() -> None:
     assert "every tensor of these steps follows the model to its device" in report.checked, report
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_metric_that_counts_the_training_as_well_is_not_called_right(repaired: bool) -> None:
+    report = reviewed("metric_misuse-shared", repaired, frozenset({"metric-misuse"}))
+    assert ("every sample counts the same in what a validation logs" in report.checked) == repaired, report
+
+
 ADVICE = (
     "dtype_promotion-small",
     "eval_nondeterminism-channel",

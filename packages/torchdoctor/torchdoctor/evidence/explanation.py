@@ -31,10 +31,12 @@ class Explanation(NamedTuple):
     Args:
         cause: in the program's own names, as far as they are known.
         fix: the change as code.
+        place: of the cause, where that is another line than the one that raised the error.
     """
 
     cause: str
     fix: str
+    place: Place | None = None
 
 
 class Scene:
@@ -135,6 +137,12 @@ def explained(error: BaseException, text: str, fix: str = "") -> tuple[str, str]
     sentences, mark, _ = text.rpartition(". ")
     words = sentences if mark and len(text) >= _CUT else text
     return f"{words.rstrip('.')}. Cause: {explanation.cause}", explanation.fix
+
+
+def cause_line(error: BaseException) -> Place | None:
+    """The line that causes an error of torch's, where it is known and another than the one that raised it."""
+    explanation = explain(error)
+    return explanation.place if explanation is not None else None
 
 
 def explain(error: BaseException) -> Explanation | None:
@@ -271,13 +279,14 @@ def _second_backward(found: re.Match[str], scene: Scene) -> Explanation:
     if kept is None:
         cause = "the graph of an earlier backward is in this loss: a tensor outlives its step, or one loss goes twice"
         return Explanation(cause, "loss = first + second  # one backward; and tensor.detach() for what a step leaves")
-    name, line, is_tuple = kept
+    name, place, is_tuple = kept
+    line = place.seen_from(scene.place or Place("", 0))
     cause = f"{name}, which {line} hands on from batch to batch, still holds the graph of the batch before"
     value = f"tuple(part.detach() for part in {name})" if is_tuple else f"{name}.detach()"
-    return Explanation(cause, f"{name} = {value}  # before the step on the next batch")
+    return Explanation(cause, f"{name} = {value}  # before the step on the next batch", place)
 
 
-def _state(scene: Scene) -> tuple[str, str, bool] | None:
+def _state(scene: Scene) -> tuple[str, Place, bool] | None:
     """A state that a recurrent network gives and gets: its name, the line, and whether it is a tuple."""
     scopes = [vars(part) for part in _modules(scene)] + [frame.f_locals for frame in reversed(scene.own_frames)]
     files = [frame.f_code.co_filename for frame in reversed(scene.own_frames)]
@@ -291,8 +300,8 @@ def _state(scene: Scene) -> tuple[str, str, bool] | None:
             for name in (ast.unparse(part) for part in made if ast.unparse(part) in given):
                 value = next((scope[key] for scope in scopes if (key := name.removeprefix("self.")) in scope), None)
                 has_graph = any(leaf.grad_fn is not None for leaf in tensors(value))
-                if has_graph and scene.place is not None:
-                    return name, Place(file, node.lineno).seen_from(scene.place), isinstance(value, tuple)
+                if has_graph:
+                    return name, Place(file, node.lineno), isinstance(value, tuple)
     return None
 
 

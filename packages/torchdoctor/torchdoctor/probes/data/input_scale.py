@@ -54,8 +54,8 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
     for number in range(len(subject.batches[:_NUM_BATCHES])):
-        for op, x, leaf in _entries(subject.attempt(number)):
-            channels = x.double().movedim(_axis(op, x), -1) if x.dim() > 1 else x.double()[None]
+        for op, x, leaf in first_inputs(subject.attempt(number)):
+            channels = x.double().movedim(channel_axis(op, x), -1) if x.dim() > 1 else x.double()[None]
             size = channels.flatten(0, -2).square().mean(dim=0).sqrt().max().item()
             key = (op.place, channels.shape[-1])
             sizes.setdefault(key, []).append(size)
@@ -119,7 +119,7 @@ def _times(factor: float, leaf: Tensor) -> Tensor:
     return (leaf * factor).to(leaf.dtype) if is_scalable else leaf
 
 
-def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
+def first_inputs(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
     """Calls with a trainable weight on something that no layer has touched yet, with the batch's leaf it came from."""
     origin = {id(leaf): leaf for leaf in leaves(step.batch).values()}
     for op in step.record.ops:
@@ -135,7 +135,7 @@ def _entries(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
                 origin.setdefault(id(out), origin[id(x)])
 
 
-def _axis(op: Op, x: Tensor) -> int:
+def channel_axis(op: Op, x: Tensor) -> int:
     """The dimension of the channels."""
     return 1 if op.name in CONVOLUTIONS and x.dim() > 2 else -1
 
