@@ -80,7 +80,7 @@ def _is_single(step: Step, op: Op) -> bool | None:
         axis, (*_, queries, keys) = softmax.axis, (1, 1, *softmax.shape)
         is_single = softmax.shape[axis : axis + 1] == (1,)
         is_of_others = len(softmax.shape) > 2 and queries > 1 == keys  # several queries of one key
-        return None if is_single and (is_of_others or not softmax.sums) else is_single  # with sums, it weighs values
+        return is_single if softmax.sums and not (is_single and is_of_others) else None  # with sums, it weighs values
     if op.name in RECURRENT and len(op.args) == 9:  # packed ones have other arguments
         sequence: Any = op.args[0]
         return sequence.shape[int(bool(op.args[8]))] == 1 and not any(state.any() for state in tensors(op.args[1]))
