@@ -129,3 +129,10 @@ def test_a_state_across_steps_is_not_called_unchanged(tmp_path: Path) -> None:
     assert not report.findings, report
     assert not [text for text in report.checked if "in place" in text], report
     assert [note for note in report.notes if note.startswith("inplace-on-graph: a state goes on")], report
+
+
+def test_validation_inputs_on_another_scale(tmp_path: Path) -> None:
+    """The network is called by the lines of the loops themselves."""
+    text = changed(("TensorDataset(x[320:], y[320:])", "TensorDataset(40 * x[320:] + 9, y[320:])"))
+    [finding] = reviewed(tmp_path, text, only="unlike-scales").findings
+    assert finding["code"].startswith("val_loader = "), finding

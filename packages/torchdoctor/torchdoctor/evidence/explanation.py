@@ -8,6 +8,7 @@ import ast
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from torchdoctor.running.record import tensors
 _LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss")
 _LOSSES += ("l1_loss", "smooth_l1_loss", "huber_loss")
 _CUT = 300  # characters of a text that ends amid a sentence
+_SECOND_BACKWARD = "Trying to backward through the graph a second time"
 _LONGEST = 60  # characters of the user's code that a text repeats
 
 
@@ -31,12 +33,10 @@ class Explanation(NamedTuple):
     Args:
         cause: in the program's own names, as far as they are known.
         fix: the change as code.
-        place: of the cause, where that is another line than the one that raised the error.
     """
 
     cause: str
     fix: str
-    place: Place | None = None
 
 
 class Scene:
@@ -140,9 +140,12 @@ def explained(error: BaseException, text: str, fix: str = "") -> tuple[str, str]
 
 
 def cause_line(error: BaseException) -> Place | None:
-    """The line that causes an error of torch's, where it is known and another than the one that raised it."""
-    explanation = explain(error)
-    return explanation.place if explanation is not None else None
+    """The line that causes an error which no line of the user's raises: that of a state with an old graph."""
+    kept = None
+    if re.search(_SECOND_BACKWARD, str(error)):
+        with suppress(Exception):  # what a program has in its variables may be anything
+            kept = _state(Scene(error))
+    return kept[1] if kept is not None else None
 
 
 def explain(error: BaseException) -> Explanation | None:
@@ -283,7 +286,7 @@ def _second_backward(found: re.Match[str], scene: Scene) -> Explanation:
     line = place.seen_from(scene.place or Place("", 0))
     cause = f"{name}, which {line} hands on from batch to batch, still holds the graph of the batch before"
     value = f"tuple(part.detach() for part in {name})" if is_tuple else f"{name}.detach()"
-    return Explanation(cause, f"{name} = {value}  # before the step on the next batch", place)
+    return Explanation(cause, f"{name} = {value}  # before the step on the next batch")
 
 
 def _state(scene: Scene) -> tuple[str, Place, bool] | None:
@@ -436,7 +439,7 @@ _CAUSES: tuple[tuple[str, Callable[[re.Match[str], Scene], Explanation | None]],
     (r"Input type \((\S+)\) and weight type \((\S+)\) should be the same", _devices),
     (r"modified by an inplace operation: \[\S+ \[([\d, ]*)\]\](?:, which is output \d+ of (\w+))?", _in_place),
     (r"a leaf Variable that requires grad is being used in an in-place operation", _leaf_in_place),
-    (r"Trying to backward through the graph a second time", _second_backward),
+    (_SECOND_BACKWARD, _second_backward),
     (r"Target (-?\d+) is out of bounds", _class_range),
     (r"index out of range in self", _index_range),
     (r"expected input\[([\d, ]+)\] to have (\d+) channels, but got (\d+) channels", _channels),

@@ -55,7 +55,7 @@ def input_scale(subject: Subject) -> Iterator[Finding | str]:
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
     for number in range(len(subject.batches[:_NUM_BATCHES])):
         for op, x, leaf in first_inputs(subject.attempt(number)):
-            channels = x.double().movedim(channel_axis(op, x), -1) if x.dim() > 1 else x.double()[None]
+            channels = x.double().movedim(_axis(op, x), -1) if x.dim() > 1 else x.double()[None]
             size = channels.flatten(0, -2).square().mean(dim=0).sqrt().max().item()
             key = (op.place, channels.shape[-1])
             sizes.setdefault(key, []).append(size)
@@ -135,7 +135,7 @@ def first_inputs(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
                 origin.setdefault(id(out), origin[id(x)])
 
 
-def channel_axis(op: Op, x: Tensor) -> int:
+def _axis(op: Op, x: Tensor) -> int:
     """The dimension of the channels."""
     return 1 if op.name in CONVOLUTIONS and x.dim() > 2 else -1
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdoctor.evidence import origins
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Probe
-from torchdoctor.probes.data.input_scale import channel_axis, first_inputs
+from torchdoctor.probes.data.input_scale import first_inputs
 from torchdoctor.running.record import CONVOLUTIONS
 from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import NUM_TRAIN, NUM_VAL, Subject
@@ -40,14 +40,14 @@ def split_scale(subject: Subject) -> Iterator[Finding | str]:
     trained = _inputs([subject.attempt(number) for number in range(len(subject.batches[:NUM_TRAIN]))])
     evaluated = _inputs([subject.attempt(number, False) for number in range(len(subject.val_batches[:NUM_VAL]))])
     is_alike = False
-    for place in trained.keys() & evaluated.keys():
-        one, other = trained[place], evaluated[place]
+    for key in trained.keys() & evaluated.keys():
+        one, other = trained[key], evaluated[key]
         if min(len(one), len(other)) < _FEWEST or one.shape[1:2] != other.shape[1:2]:
             continue
         message = _of_images(one, other) if one.dim() == 4 else _of_columns(one, other)
         if message:
             fix = "# give the validation data the normalization of the training data, with the same figures"
-            yield Finding(UNLIKE_SCALES, _made(subject) or place, message, fix)
+            yield Finding(UNLIKE_SCALES, _made(subject), message, fix)
             return
         is_alike = True
     if is_alike:
@@ -65,15 +65,16 @@ def _made(subject: Subject) -> Place | None:
     return None
 
 
-def _inputs(steps: list[Step]) -> dict[Place | None, Tensor]:
-    """Images (B, C, H, W) and tables (B, F) that reach a first layer, by its line."""
-    found: dict[Place | None, list[Tensor]] = {}
+def _inputs(steps: list[Step]) -> dict[int, Tensor]:
+    """Images (B, C, H, W) and tables (B, F) that reach a first layer, by the identity of its weight."""
+    found: dict[int, list[Tensor]] = {}
     for step in steps:
         for op, x, _ in first_inputs(step):
+            weight = next(leaf for leaf in op.inputs if isinstance(leaf, nn.Parameter))
             is_image = x.dim() == 4 and op.name in CONVOLUTIONS and min(x.shape[-2:]) >= _SIDE
-            if is_image or (x.dim() == 2 and x.shape[channel_axis(op, x)] > 1):
-                found.setdefault(op.place, []).append(x.detach().double())
-    return {place: torch.cat(some) for place, some in found.items() if len({part.shape[1:] for part in some}) == 1}
+            if is_image or (x.dim() == 2 and x.shape[1] > 1):
+                found.setdefault(id(weight), []).append(x.detach().double())
+    return {key: torch.cat(some) for key, some in found.items() if len({part.shape[1:] for part in some}) == 1}
 
 
 def _of_images(one: Tensor, other: Tensor) -> str:

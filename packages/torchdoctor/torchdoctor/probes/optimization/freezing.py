@@ -44,9 +44,7 @@ def freezing(subject: Subject) -> Iterator[Finding]:
             yield Finding(INEFFECTIVE_FREEZING, _assigned(subject, name), message, fix)
 
 
-PROBE = Probe(
-    look=freezing, defects=(INEFFECTIVE_FREEZING,), needs=(Need.BATCHES, Need.WEIGHTS), is_light=True, of_holders=True
-)
+PROBE = Probe(look=freezing, defects=(INEFFECTIVE_FREEZING,), needs=(Need.BATCHES, Need.WEIGHTS), is_light=True)
 
 
 def _without_effect(model: nn.Module) -> Iterator[tuple[Any, str, list[nn.Parameter]]]:
