@@ -129,6 +129,8 @@ def test_a_state_across_steps_is_not_called_unchanged(tmp_path: Path) -> None:
     assert not report.findings, report
     assert not [text for text in report.checked if "in place" in text], report
     assert [note for note in report.notes if note.startswith("inplace-on-graph: a state goes on")], report
+    report = reviewed(tmp_path, changed(), only="inplace-on-graph")  # the loss of the step before is no state
+    assert "nothing that backward needs is changed in place" in report.checked, report
 
 
 def test_validation_inputs_on_another_scale(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def inplace(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
             op, what = record.refused, " ".join(str(error).split())[:160]
         else:
             op, what = record.culprit()
-    if not what and subject.script is not None and subject.script.carries:
+    if not what and subject.script is not None and subject.script.reads_state:
         yield NotLookedAt(INPLACE_ON_GRAPH, "a state goes on from step to step, and each step is looked at alone")
         return
     if not what:
