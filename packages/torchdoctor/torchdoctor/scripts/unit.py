@@ -66,9 +66,9 @@ class Unit:
     def reads_state(self) -> bool:
         """Whether the statements read one of the carried variables before they assign it anew."""
         kinds = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return
-        simple = [node for part in self.after for node in ast.walk(part) if isinstance(node, kinds)]
+        nodes = [node for part in self.after for node in ast.walk(part)]
         assigned: set[str] = set()
-        for statement in sorted(simple, key=lambda node: node.lineno):
+        for statement in sorted((node for node in nodes if isinstance(node, kinds)), key=lambda node: node.lineno):
             stored = set(names([statement], ast.Store))
             read = set(names([statement], ast.Load)) | (stored if isinstance(statement, ast.AugAssign) else set())
             if self.carried & (read - assigned):

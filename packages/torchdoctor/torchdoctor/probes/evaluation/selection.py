@@ -129,7 +129,7 @@ def _kinds(value: ast.expr, place: Place, tree: ast.Module) -> set[bool]:
         around = [loop for loop in source.loops_around(Place(place.file, node.lineno)) if not _holds(loop, place.line)]
         for part in called or around[:1]:
             is_clear = not any(source.calls(part, *_EVALUATING))
-            is_once = part not in called or len(list(source.calls(tree, part.name))) == 1  # type: ignore[union-attr]
+            is_once = part not in called or len(list(source.calls(tree, part.name))) == 1
             goes_backward = any(source.calls(part, *_BACKWARD))
             kinds |= {goes_backward} if not goes_backward or (is_clear and is_once) else {True, False}
         if not called and not around:

@@ -184,8 +184,8 @@ def _finding(kept: Place, use: str, num_weights: int, num_steps: int) -> Finding
 
 def _of_itself(place: Place) -> Finding:
     """A finding of a line that loads the weights of a network into itself."""
-    loads = [call for call in source.around(place, ast.Call) if isinstance(call.func, ast.Attribute)]
-    names = [ast.unparse(call.func.value) for call in loads if call.func.attr in ("load_state_dict", "state_dict")]
+    called = [call.func for call in source.around(place, ast.Call) if isinstance(call.func, ast.Attribute)]
+    names = [ast.unparse(method.value) for method in called if method.attr in ("load_state_dict", "state_dict")]
     target, given = names if len(names) == 2 else ("the target", "the network")
     message = f"{target} and {given} are one and the same network: it loads its own weights"
     defect = replace(KEPT_WEIGHTS_CHANGE, impact=_ITSELF)

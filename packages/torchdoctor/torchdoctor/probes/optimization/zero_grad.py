@@ -102,7 +102,7 @@ class ZeroingWatch(Watch):
     def begin(self) -> None:
         """Takes notes of zeroed gradients in this process, for good."""
         for kind in (torch.optim.Optimizer, nn.Module):
-            kind.zero_grad = self._noting(kind.zero_grad)  # type: ignore[method-assign]
+            kind.zero_grad = self._noting(kind.zero_grad)
         register_optimizer_step_pre_hook(lambda *_: setattr(self, "is_stepping", True))
         register_optimizer_step_post_hook(self.after_step)
 
