@@ -3,11 +3,15 @@
 import re
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
 
 import case_files
-from programs import needs_fork, sampled
+from programs import Blobs, OneStep, needs_fork, sampled
 from torchdoctor.options import quick_ids
 from torchdoctor.registry import all_probes
 from torchdoctor.report import Report
@@ -81,6 +85,46 @@ def test_a_line_that_names_cuda_is_not_called_right() -> None:
     assert any("clean_cuda.py:" in note and "names CUDA itself" in note for note in report.notes), report
     report = reviewed("clean_devices-packed", ids=frozenset({"device-unsafe-tensor"}))
     assert "every tensor of these steps follows the model to its device" in report.checked, report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_metric_that_counts_the_training_as_well_is_not_called_right(repaired: bool) -> None:
+    report = reviewed("metric_misuse-shared", repaired, frozenset({"metric-misuse"}))
+    assert ("every sample counts the same in what a validation logs" in report.checked) == repaired, report
+
+
+class Masked(OneStep):
+    """Weighs features by a softmax, and leaves out half of the weights afterwards; a teacher's softmax weighs none."""
+
+    def __init__(self, masks: bool = True) -> None:
+        super().__init__()
+        self.scores, self.masks = nn.Linear(8, 8), masks
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.scores(x).softmax(1)
+        if self.masks:
+            weights = weights.masked_fill(torch.arange(8) > 3, 0.0)
+        return self.net(x) + (weights * x).sum(1, keepdim=True)
+
+
+class Distilled(OneStep):
+    def step(self, batch: Any) -> Tensor:
+        probabilities = self(batch[0]).softmax(1)
+        return kl_div(self(batch[0].flip(0)).log_softmax(1), probabilities, reduction="batchmean")
+
+
+def test_weights_that_are_masked_later_are_not_called_right() -> None:
+    ids, right = frozenset({"softmax-axis"}), "softmax weights add up to 1 along the axis of their sum"
+    report = review_module(lambda: (Masked(), Blobs()), ids=ids)
+    assert right not in report.checked, report
+    assert [note for note in report.notes if "masked after their softmax" in note], report
+    assert right in review_module(lambda: (Masked(masks=False), Blobs()), ids=ids).checked
+
+
+def test_a_softmax_that_weighs_nothing_is_no_attention() -> None:
+    report = review_module(lambda: (Distilled(), Blobs()), ids=frozenset({"single-token-attention"}))
+    assert not report.checked, report
 
 
 ADVICE = (

@@ -118,3 +118,27 @@ class SeveralValuesModel(Classifier):
 class SeveralValuesRepaired(SeveralValuesModel):
     def __init__(self) -> None:
         super().__init__(average="macro")
+
+
+# -- state
+StateData = Blobs
+
+
+class StateModel(Classifier):
+    """Goes on from the state of the batch before, with its graph: no line of the program's own raises the error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.GRU(1, 32, batch_first=True), nn.Linear(32, 3)
+        self.state: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, self.state = self.rnn(x.unsqueeze(-1), self.state)  # here
+        return self.head(hidden[:, -1])
+
+
+class StateRepaired(StateModel):
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.state.detach() if self.state is not None else None
+        hidden, self.state = self.rnn(x.unsqueeze(-1), state)
+        return self.head(hidden[:, -1])

@@ -84,3 +84,35 @@ class StoppingModel(OneStep):
 
 class StoppingRepaired(StoppingModel):
     stopping_kind = CopyingStopping
+
+
+# -- target
+TargetData = Blobs
+
+
+class TargetRepaired(OneStep):
+    """Is drawn to a slow copy of itself, which takes its weights over now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = self.copied(self.net)
+
+    def copied(self, net: nn.Module) -> nn.Module:
+        return deepcopy(net).requires_grad_(False)
+
+    def step(self, batch: Any) -> Tensor:
+        x, _ = batch
+        return super().step(batch) + (self.net(x) - self.target(x).detach()).square().mean()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx % 2 == 0:
+            self.target.load_state_dict(self.net.state_dict())
+
+
+class TargetModel(TargetRepaired):
+    def copied(self, net: nn.Module) -> nn.Module:
+        return net
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx % 2 == 0:
+            self.target.load_state_dict(self.net.state_dict())  # here

@@ -353,3 +353,43 @@ class RootData(Blobs):
 
     def val_dataloader(self) -> DataLoader:
         return DataLoader(self.val_set, batch_size=30)
+
+
+# -- shared
+class SharedData(Blobs):
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.val_set, batch_size=32)
+
+
+class SharedRepaired(Classifier):
+    """Counts training and validation apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_accuracy = MulticlassAccuracy(3, average="micro")
+        self.accuracy = self.val_accuracy()
+
+    def val_accuracy(self) -> Any:
+        return MulticlassAccuracy(3, average="micro")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        self.train_accuracy.update(self(x), y)
+        return F.cross_entropy(self(x), y)
+
+    def on_train_epoch_end(self) -> None:
+        self.log("train_accuracy", self.train_accuracy.compute())  # here
+        self.train_accuracy.reset()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.accuracy.update(self(x), y)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_accuracy", self.accuracy.compute())
+        self.accuracy.reset()
+
+
+class SharedModel(SharedRepaired):
+    def val_accuracy(self) -> Any:
+        return self.train_accuracy

@@ -1,7 +1,7 @@
 from typing import Any
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from programs import Blobs, Classifier
 
@@ -58,3 +58,24 @@ class ScoresModel(Classifier):
 
 class ScoresRepaired(Classifier):
     pass
+
+
+# -- divergence
+DivergenceData = Blobs
+
+
+class DivergenceModel(Classifier):
+    """Learns soft labels; the divergence takes the logarithms of its first argument only."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        soft = 0.9 * F.one_hot(y, 3) + 0.1 / 3
+        return F.kl_div(self.scores(x), soft, reduction="batchmean")  # here
+
+    def scores(self, x: Tensor) -> Tensor:
+        return self(x).softmax(1)
+
+
+class DivergenceRepaired(DivergenceModel):
+    def scores(self, x: Tensor) -> Tensor:
+        return self(x).log_softmax(1)

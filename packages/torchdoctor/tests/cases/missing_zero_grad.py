@@ -1,6 +1,10 @@
 from typing import Any
 
+import lightning.pytorch as pl
+import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from cases import clean_players
 from programs import Blobs, Classifier
@@ -68,3 +72,47 @@ class PlayersModel(PlayersRepaired):
         self.manual_backward(-self.judged(self.generator(self.noise(x)), 0.0))
         for_generator.step()
         for_generator.zero_grad()
+
+
+# -- against
+class AgainstData(Blobs):
+    def val_dataloader(self) -> DataLoader:
+        return []  # type: ignore[return-value]  # Lightning's way of leaving it out
+
+
+class AgainstRepaired(pl.LightningModule):
+    """A generator whose gradients are zeroed between the critic's loss and its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 8))
+        self.critic = nn.Sequential(nn.Linear(8, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        real, _ = batch
+        generator, critic = self.optimizers()  # type: ignore[misc]  # there are two
+        generator.zero_grad()
+        critic.zero_grad()
+        fake = self.generator(torch.randn(len(real), 2).type_as(real))
+        self.manual_backward(self.error(real, 1.0) + self.error(fake, 0.0), retain_graph=True)
+        critic.step()
+        self.between(generator)
+        fake = self.generator(torch.randn(len(real), 2).type_as(real))
+        self.manual_backward(self.error(fake, 1.0))
+        generator.step()  # here
+
+    def between(self, generator: Any) -> None:
+        generator.zero_grad()
+
+    def error(self, rows: Tensor, target: float) -> Tensor:
+        scores = self.critic(rows)
+        return F.binary_cross_entropy_with_logits(scores, torch.full_like(scores, target))
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(net.parameters(), lr=2e-4) for net in (self.generator, self.critic)]
+
+
+class AgainstModel(AgainstRepaired):
+    def between(self, generator: Any) -> None:
+        pass

@@ -1,6 +1,7 @@
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from sklearn.feature_selection import SelectKBest, f_classif
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -146,4 +147,28 @@ class FloatLabelsRepairedData(RepairedData):
 class FloatLabelsData(FloatLabelsRepairedData):
     def scaled(self, parts: list[np.ndarray]) -> list[np.ndarray]:
         rows = StandardScaler().fit_transform(np.concatenate(parts))  # here
+        return [rows[: len(parts[0])], rows[len(parts[0]) :]]
+
+
+# -- selected
+class SelectedModel(Classifier):
+    pass
+
+
+class SelectedRepairedData(RepairedData):
+    """Chooses eight of thousand features by the labels of the training."""
+
+    def scaled(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        noise = np.random.default_rng(0)
+        labels = [part.tensors[1].numpy() for part in (Blobs().train_set, Blobs().val_set)]  # type: ignore[attr-defined]
+        return self.selected([noise.normal(size=(len(part), 1000)) for part in parts], labels)
+
+    def selected(self, parts: list[np.ndarray], labels: list[np.ndarray]) -> list[np.ndarray]:
+        selector = SelectKBest(f_classif, k=8).fit(parts[0], labels[0])
+        return [selector.transform(part) for part in parts]
+
+
+class SelectedData(SelectedRepairedData):
+    def selected(self, parts: list[np.ndarray], labels: list[np.ndarray]) -> list[np.ndarray]:
+        rows = SelectKBest(f_classif, k=8).fit_transform(np.concatenate(parts), np.concatenate(labels))  # here
         return [rows[: len(parts[0])], rows[len(parts[0]) :]]

@@ -8,6 +8,7 @@ import ast
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from traceback import walk_tb
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from torchdoctor.running.record import tensors
 _LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss")
 _LOSSES += ("l1_loss", "smooth_l1_loss", "huber_loss")
 _CUT = 300  # characters of a text that ends amid a sentence
+_SECOND_BACKWARD = "Trying to backward through the graph a second time"
 _LONGEST = 60  # characters of the user's code that a text repeats
 
 
@@ -135,6 +137,15 @@ def with_explanation(error: BaseException, text: str, fix: str = "") -> tuple[st
     sentences, mark, _ = text.rpartition(". ")
     words = sentences if mark and len(text) >= _CUT else text
     return f"{words.rstrip('.')}. Cause: {explanation.cause}", explanation.fix
+
+
+def cause_line(error: BaseException) -> Place | None:
+    """The line that causes an error which no line of the user's raises: that of a state with an old graph."""
+    kept = None
+    if re.search(_SECOND_BACKWARD, str(error)):
+        with suppress(Exception):  # what a program has in its variables may be anything
+            kept = _state(Scene(error))
+    return kept[1] if kept is not None else None
 
 
 def explain(error: BaseException) -> Explanation | None:
@@ -271,13 +282,14 @@ def _second_backward(match: re.Match[str], scene: Scene) -> Explanation:
     if state is None:
         cause = "the graph of an earlier backward is in this loss: a tensor outlives its step, or one loss goes twice"
         return Explanation(cause, "loss = first + second  # one backward; and tensor.detach() for what a step leaves")
-    name, line, is_tuple = state
+    name, place, is_tuple = state
+    line = place.seen_from(scene.place or Place("", 0))
     cause = f"{name}, which {line} hands on from batch to batch, still holds the graph of the batch before"
     value = f"tuple(part.detach() for part in {name})" if is_tuple else f"{name}.detach()"
     return Explanation(cause, f"{name} = {value}  # before the step on the next batch")
 
 
-def _state(scene: Scene) -> tuple[str, str, bool] | None:
+def _state(scene: Scene) -> tuple[str, Place, bool] | None:
     """The state that is returned by a recurrent network and fed back: its name, the line, and whether it is a tuple."""
     scopes = [vars(part) for part in _modules(scene)] + [frame.f_locals for frame in reversed(scene.own_frames)]
     files = [frame.f_code.co_filename for frame in reversed(scene.own_frames)]
@@ -291,8 +303,8 @@ def _state(scene: Scene) -> tuple[str, str, bool] | None:
             for name in (ast.unparse(part) for part in targets if ast.unparse(part) in arguments):
                 value = next((scope[key] for scope in scopes if (key := name.removeprefix("self.")) in scope), None)
                 has_graph = any(leaf.grad_fn is not None for leaf in tensors(value))
-                if has_graph and scene.place is not None:
-                    return name, Place(file, node.lineno).seen_from(scene.place), isinstance(value, tuple)
+                if has_graph:
+                    return name, Place(file, node.lineno), isinstance(value, tuple)
     return None
 
 
@@ -427,7 +439,7 @@ _CAUSES: tuple[tuple[str, Callable[[re.Match[str], Scene], Explanation | None]],
     (r"Input type \((\S+)\) and weight type \((\S+)\) should be the same", _devices),
     (r"modified by an inplace operation: \[\S+ \[([\d, ]*)\]\](?:, which is output \d+ of (\w+))?", _in_place),
     (r"a leaf Variable that requires grad is being used in an in-place operation", _leaf_in_place),
-    (r"Trying to backward through the graph a second time", _second_backward),
+    (_SECOND_BACKWARD, _second_backward),
     (r"Target (-?\d+) is out of bounds", _class_range),
     (r"index out of range in self", _index_range),
     (r"expected input\[([\d, ]+)\] to have (\d+) channels, but got (\d+) channels", _channels),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from torchdoctor import source
@@ -20,7 +20,7 @@ from torchdoctor.running.record import Op
 from torchdoctor.running.subject import Subject
 
 Thing = TypeVar("Thing")
-_NOTED = (nn.Module, Optimizer, LRScheduler, DataLoader, GradScaler)
+_NOTED = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, DataLoader, GradScaler)
 _stacks: dict[int, tuple[Callable[[], Any], tuple[Place, ...]]] = {}  # by identity: metrics have no hash so early
 
 

@@ -1,4 +1,4 @@
-"""Records what scikit-learn's scalers are fitted to."""
+"""Records what the scalers, imputers and feature selectors of scikit-learn are fitted to."""
 
 import sys
 from collections.abc import Callable
@@ -15,17 +15,27 @@ import numpy as np
 from torchdoctor import source
 from torchdoctor.findings import Place
 
-_MODULE = "sklearn.preprocessing"
-_KINDS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler", "PowerTransformer", "QuantileTransformer")
+_SCALERS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler", "PowerTransformer", "QuantileTransformer")
+_SELECTORS = ("SelectKBest", "SelectPercentile", "SelectFpr", "SelectFdr", "SelectFwe", "RFE", "SelectFromModel")
+_KINDS = {
+    "sklearn.preprocessing": _SCALERS,
+    "sklearn.impute": ("SimpleImputer", "KNNImputer"),
+    "sklearn.feature_selection": _SELECTORS,
+}
 _LAST, _LARGEST = 20, 4_000_000  # fits that are remembered; numbers of each
 
 
 class Fit(NamedTuple):
-    """A fitted scaler, the line of the fit, and the fitted table (rows, columns)."""
+    """A fitted scaler or its like, the line of the fit, and the fitted table (rows, columns)."""
 
     place: Place
     scaler: Any
     table: np.ndarray
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether it chose by the labels of these rows."""
+        return type(self.scaler).__name__ in _SELECTORS
 
     def scaled(self) -> np.ndarray:
         """The scaled table, in single precision."""
@@ -37,19 +47,27 @@ fits: list[Fit] = []
 
 def note_fits() -> None:
     """Records fits from now on in this process, once the program imports scikit-learn."""
-    if _MODULE in sys.modules:
-        _change(sys.modules[_MODULE])
-    else:
-        sys.meta_path.insert(0, _Finder())
+    missing = [name for name in _KINDS if name not in sys.modules]
+    for name in _KINDS.keys() - set(missing):
+        _change(sys.modules[name])
+    if missing:
+        sys.meta_path.insert(0, _Finder(missing))
 
 
 class _Finder(MetaPathFinder):
-    """An import hook that patches the scalers."""
+    """An import hook that patches the scalers.
+
+    Args:
+        missing: modules that are not imported yet.
+    """
+
+    def __init__(self, missing: list[str]) -> None:
+        self.missing = missing
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != _MODULE:
+        if name not in self.missing:
             return None
-        sys.meta_path.remove(self)
+        self.missing.remove(name)
         spec = find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is not None:
@@ -59,7 +77,7 @@ class _Finder(MetaPathFinder):
 
 
 def _change(module: Any) -> None:
-    for kind in (getattr(module, name) for name in _KINDS):
+    for kind in (getattr(module, name) for name in _KINDS[module.__name__]):
         if not hasattr(kind.fit, "notes_table"):
             kind.fit = _noting(kind.fit)
 

@@ -39,12 +39,14 @@ class Replay(pl.LightningModule):
         sources: the files of the step and of the script.
         files: these, and what the script imports from beside it.
         carries: whether a step goes on from a state that the one before left.
+        reads_state: whether it reads that state, and does not make it anew.
         optimizes: whether a step lets its optimizers step.
     """
 
     sources: tuple[str, ...]
     files: tuple[str, ...]
     carries: bool
+    reads_state: bool
     optimizes: bool
 
     @property

@@ -49,6 +49,7 @@ class Script(Replay):
         if isinstance(val_batches, list) and val_batches:
             val_batches = DataLoader(val_batches, batch_size=None, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
         self.carries, self.optimizes = bool(step.unit.carried), step.optimizes
+        self.reads_state = step.unit.reads_state
         self.replay = (step, batches, val_unit, val_batches)  # a tuple, so that nothing in it is registered
         own = set(self.modules())
         step.others = [

@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 from lightning.fabric.utilities.data import sized_len
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
-from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, SequentialLR
+from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchdoctor import source
 from torchdoctor.evidence import failure, origins
 from torchdoctor.evidence.evaluation import GRAPH_IN_EVAL, is_trained_and_mode_dependent
-from torchdoctor.evidence.planned_rates import InitialState, can_be_followed, made_for_epochs
+from torchdoctor.evidence.planned_rates import InitialState, can_be_followed, falls, made_for_epochs
 from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.probes.evaluation.modes import STUCK_IN_EVAL
 from torchdoctor.probes.execution.retained import GRAPH_RETAINED
@@ -120,6 +120,7 @@ class _Rehearsal:
         self.keeper: tuple[str, Place | None] = "a tensor", None
         self.calls: dict[LRScheduler, list[int]] = {}  # the number of steps before each call
         self.beginnings: dict[LRScheduler, InitialState] = {}  # of schedules that have been stepped
+        self.measured: dict[ReduceLROnPlateau, list[float]] = {}  # what these were given
         self.rounds: list[tuple[Any, int]] = []  # iterations over loaders in which there were steps, and their number
         self.imported_before = set(sys.modules) - {"__main__"}
 
@@ -140,6 +141,7 @@ class _Rehearsal:
 
         Backward.act = backward
         nn.Module.eval = evaluate  # type: ignore[method-assign]
+        self.zeroing.begin()
         self.clipping.begin()
         self.kept_weights.begin()
         self.optimizers.begin()
@@ -155,6 +157,8 @@ class _Rehearsal:
         def step(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
             calls = self.calls.setdefault(schedule, [])
             calls += [self.num_steps] if self.num_steps else []  # it calls itself when it is made
+            if isinstance(schedule, ReduceLROnPlateau) and (args or kwargs):
+                self.measured.setdefault(schedule, []).append(float(next(iter((*args, *kwargs.values())))))
             if self.num_steps and schedule not in self.beginnings:
                 self.beginnings[schedule] = InitialState(schedule)
             original(schedule, *args, **kwargs)
@@ -256,6 +260,14 @@ class _Rehearsal:
                 message = f"{type(optimizer).__name__} has no rate of this name: those of its param_groups stay"
                 fix = 'for group in optimizer.param_groups: group["lr"] = …'
                 yield Finding(SCHEDULER_CADENCE, self._assigned("lr"), message, fix)
+                return
+        for schedule, values in self.measured.items():
+            if schedule.mode == "max" and falls(values):
+                message = (
+                    f'mode "max" waits for higher values; those it gets fall from {values[0]:.3g} to {values[-1]:.3g}'
+                )
+                fix = 'ReduceLROnPlateau(optimizer, mode="min")'
+                yield Finding(SCHEDULER_CADENCE, origins.maker(schedule), message, fix)
                 return
         for schedule in self.calls:
             if problem := rate_for_factor(schedule):

@@ -62,6 +62,20 @@ class Unit:
         """The global variables of the file."""
         return self.spot.frame.f_globals
 
+    @property
+    def reads_state(self) -> bool:
+        """Whether the statements read one of the carried variables before they assign it anew."""
+        kinds = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return
+        nodes = [node for part in self.after for node in ast.walk(part) if isinstance(node, ast.stmt)]
+        assigned: set[str] = set()
+        for statement in sorted((n for n in nodes if isinstance(n, kinds)), key=lambda node: node.lineno):
+            stored = set(names([statement], ast.Store))
+            read = set(names([statement], ast.Load)) | (stored if isinstance(statement, ast.AugAssign) else set())
+            if self.carried & (read - assigned):
+                return True
+            assigned |= stored
+        return False
+
     def value(self, name: str) -> Any:
         """The value of a variable."""
         return self.variables.get(name, self.globals.get(name))

@@ -57,7 +57,7 @@ def input_scale(subject: Subject, large: float = 10.0, small: float = 0.01) -> I
     sizes: dict[tuple[Any, ...], list[float]] = {}
     entries: dict[tuple[Any, ...], tuple[Op, Tensor, Tensor]] = {}
     for number in range(len(subject.batches[:_NUM_BATCHES])):
-        for op, x, leaf in _first_layer_calls(subject.attempt(number)):
+        for op, x, leaf in first_layer_calls(subject.attempt(number)):
             channels = x.double().movedim(_axis(op, x), -1) if x.dim() > 1 else x.double()[None]
             size = channels.flatten(0, -2).square().mean(dim=0).sqrt().max().item()
             key = (op.place, channels.shape[-1])
@@ -124,7 +124,7 @@ def _times(factor: float, leaf: Tensor) -> Tensor:
     return (leaf * factor).to(leaf.dtype) if is_scalable else leaf
 
 
-def _first_layer_calls(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
+def first_layer_calls(step: Step) -> Iterator[tuple[Op, Tensor, Tensor]]:
     """Calls with a trainable weight on something that no layer has touched yet, with the batch's leaf it came from."""
     origin = {id(leaf): leaf for leaf in leaves(step.batch).values()}
     for op in step.record.ops:

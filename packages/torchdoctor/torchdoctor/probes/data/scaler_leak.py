@@ -1,7 +1,8 @@
-"""Scalers that are fitted to the validation data as well."""
+"""Scalers, imputers and selectors of features that are fitted to the validation data as well."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ SCALER_LEAK = Defect(
     "Scores of the validation are a little better than those of new data, whose range and mean nobody knows.",
     shown_by=LOADER,
 )
+_CHOSEN = (
+    "Features were chosen by the labels of the validation: its scores are too good, even where nothing can be learned."
+)
 _SAMPLES, _SECONDS = 200, 0.4  # that are read of each data set
 _NUMBERS = 4  # that are alike by no chance
 _MANY = 16  # of a sample's columns that may each have a scaler
@@ -33,8 +37,9 @@ def scaler_leak(subject: Subject, most: float = 0.9) -> Iterator[Finding | str]:
     """Looks for validation samples in the data that each scikit-learn scaler was fitted to.
 
     A sample is a row of the table, or begins with consecutive ones, as the scaler gives them back, or its first or last
-    columns are such a row. Where nearly all
-    samples of both are there, the scaler knows what should be new. Data that share samples are another defect.
+    columns are such a row. Where nearly all samples of both are there, the scaler knows what should be new. Data that
+    share samples are another defect. Selectors that read the labels of the validation make noise look like knowledge
+    (Ambroise and McLachlan 2002, "Selection bias in gene extraction on the basis of microarray gene-expression data").
 
     Args:
         subject: the training that has just begun.
@@ -52,7 +57,11 @@ def scaler_leak(subject: Subject, most: float = 0.9) -> Iterator[Finding | str]:
         if min(map(min, shares)) >= most:
             kind, number = type(fit.scaler).__name__, len(fit.table)
             message = f"{kind} is fitted to {number} rows, among which are those of the validation"
-            yield Finding(SCALER_LEAK, fit.place, message, "scaler.fit(train_rows)  # and transform the others with it")
+            defect, fix = SCALER_LEAK, "scaler.fit(train_rows)  # and transform the others with it"
+            if fit.reads_labels:
+                defect = replace(SCALER_LEAK, severity="warning", impact=_CHOSEN)
+                fix = "selector.fit(train_rows, train_labels)  # and transform the others with it"
+            yield Finding(defect, fit.place, message, fix)
             return
     if is_right:
         yield "scalers are fitted to the training data alone"

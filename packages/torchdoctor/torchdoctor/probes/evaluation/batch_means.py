@@ -1,6 +1,7 @@
 """Averages over a validation that count its shorter last batch as much as the others."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from torchmetrics import Metric
@@ -56,11 +57,26 @@ def batch_means(subject: Subject, tolerance: float = 0.01) -> Iterator[Finding |
         fix = f'self.log("{name}", value, on_epoch=True)  # in the step: weighs by batch size; or update(value, len(x))'
         yield Finding(METRIC_MISUSE, places[name], message, fix)
         return
-    if are_plain:
+    if are_plain and not _are_trained_on(subject):
         yield "every sample counts the same in what a validation logs"
 
 
 PROBE = Probe(look=batch_means, defects=(METRIC_MISUSE,), needs=(Need.LIGHTNING,))
+
+
+def _are_trained_on(subject: Subject) -> bool:
+    """Whether a metric of the validation also counts what a training step predicts."""
+    metrics = [part for part in subject.model.modules() if isinstance(part, Metric)]
+    updated = []
+    with subject.unchanged(), subject.not_optimized():
+        for step in (subject.train, subject.validate):
+            for metric in metrics:
+                metric.reset()
+            batches = subject.batches if step == subject.train else subject.val_batches
+            with suppress(Exception), nullcontext() if step == subject.train else subject.evaluating():
+                step(batches[0])
+            updated.append({id(metric) for metric in metrics if metric.update_called})
+    return bool(set.intersection(*updated))
 
 
 Logged = dict[str, tuple[float, Place | None]]

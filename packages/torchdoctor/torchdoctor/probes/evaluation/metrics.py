@@ -87,7 +87,9 @@ class _Watch(Watch):
             value = self.before.get(name)
             if not _is_read(self.model, name):
                 continue
-            if value and value != self.first.get(name) and not self._is_position(name, *arguments[2:4]):
+            is_metric = isinstance(dict(self.model.named_modules()).get(name), Metric)  # which the training counts in
+            is_carried = bool(value) and (is_metric or value != self.first.get(name))
+            if is_carried and not self._is_position(name, *arguments[2:4]):
                 self.problems.append(_carried_over(self.model, name, value))
 
     def on_validation_batch_end(self, *arguments: Any, **_: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from torchdoctor.findings import Defect, Evidence, Finding
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt
 from torchdoctor.probe import Probe
 from torchdoctor.running.record import Op, Record, tensors
 from torchdoctor.running.subject import Subject
@@ -23,7 +23,7 @@ INPLACE_ON_GRAPH = Defect(
 )
 
 
-def inplace(subject: Subject) -> Iterator[Finding | str]:
+def inplace(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Runs a training step and compares the versions of saved tensors with those at the backward pass.
 
     A tensor's version counts the changes in place of its memory; autograd refuses a saved tensor of another version,
@@ -40,6 +40,9 @@ def inplace(subject: Subject) -> Iterator[Finding | str]:
             op, what = record.refused, " ".join(str(error).split())[:160]
         else:
             op, what = record.culprit()
+    if not what and subject.script is not None and subject.script.reads_state:
+        yield NotLookedAt(INPLACE_ON_GRAPH, "a state goes on from step to step, and each step is looked at alone")
+        return
     if not what:
         yield "nothing that backward needs is changed in place"
         return

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader
 
 from torchdoctor import source
-from torchdoctor.evidence.explanation import with_explanation
+from torchdoctor.evidence.explanation import cause_line, with_explanation
 from torchdoctor.evidence.failure import CRASH
 from torchdoctor.evidence.samples import dataset_size, train_loaders, without_workers
 from torchdoctor.findings import Finding, Place
@@ -29,9 +29,8 @@ def run(subject: Subject) -> Iterator[Finding | str]:
     try:
         rehearsal_notes(subject, Watch)
     except Exception as error:  # whatever the program raises is the finding
-        yield Finding(
-            CRASH, source.raised_at(error) or _logged_at(subject, error), *with_explanation(error, _text(error))
-        )
+        place = source.raised_at(error) or _logged_at(subject, error) or cause_line(error)
+        yield Finding(CRASH, place, *with_explanation(error, _text(error)))
         return
     if (failure := _failure_at_end(subject)) is not None:
         number, error = failure

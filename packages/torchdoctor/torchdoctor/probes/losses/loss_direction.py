@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdoctor.evidence import origins, unlearnable
 from torchdoctor.evidence.supervised_step import SupervisedLoss, supervised_losses
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
-from torchdoctor.findings import Finding, Place
+from torchdoctor.findings import Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.record import Record, tensors
@@ -24,7 +24,7 @@ _STEPS, _FAST = 100, 10.0
 _NEGATING = ("neg", "__neg__", "mul", "rsub", "__rsub__")
 
 
-def loss_direction(subject: Subject, opposed: float = -0.5, far: float = 10.0) -> Iterator[Finding | str]:
+def loss_direction(subject: Subject, opposed: float = -0.5, far: float = 10.0) -> Iterator[Finding | str | NotLookedAt]:
     """Tests whether minimising the loss with this optimizer moves predictions towards the labels.
 
     1. The gradient of the loss at the prediction, against that of the plain loss (cross-entropy, squared error): a
@@ -54,7 +54,13 @@ def loss_direction(subject: Subject, opposed: float = -0.5, far: float = 10.0) -
         finding = _opposed_gradients(subject, step, uphill, opposed) or _rising_terms(subject, step, uphill)
         if finding is None and uphill and _runs_away(subject, far):
             finding = _increases(subject, "grows without end there, and settles the other way")
-    yield finding or "the loss leads towards the labels, as far as the step has such"
+    weights = {id(weight) for weight in subject.model.parameters()}
+    if finding is not None:
+        yield finding
+    elif weights.isdisjoint(step(0).grads):
+        yield NotLookedAt(LOSS_NOT_DECREASING, "the first step gives no weight a gradient")
+    else:
+        yield "the loss leads towards the labels, as far as the step has such"
 
 
 PROBE = Probe(look=loss_direction, defects=(LOSS_NOT_DECREASING,))

@@ -57,7 +57,8 @@ def loss_input(subject: Subject) -> Iterator[Finding | str]:
     through. Dropout there takes logits away at random. ELU and its like leave a softmax all that it needs: any
     distance between two logits, and a gradient for each. Soft-capping, as 30 · tanh(x / 30), ends in a product and
     is no activation. Logits of length 1 keep the loss of C classes above ln(1 + (C - 1) exp(-sqrt(C / (C - 1)))).
-    The negative log-likelihood takes log-probabilities, whose exponentials add up to 1 for each sample.
+    The negative log-likelihood takes log-probabilities, whose exponentials add up to 1 for each sample, and so does
+    the Kullback-Leibler divergence: nonnegative inputs that add up to 1 themselves are probabilities.
     """
     record = subject.step().record
     if (finding := next(_normalised_logits(record), None) or next(_missing_log(record), None)) is not None:
@@ -116,7 +117,7 @@ def _normalised_logits(record: Record) -> Iterator[Finding]:
 
 
 def _missing_log(record: Record) -> Iterator[Finding]:
-    """Findings of a negative log-likelihood that gets probabilities, or other scores without a log-softmax."""
+    """Findings of a likelihood or divergence that gets probabilities, or other scores without a log-softmax."""
     for loss in (loss for loss in losses(record) if loss.op.name == "nll_loss" and loss.op.direct):
         scores, dim = loss.prediction.detach().float(), min(1, loss.prediction.dim() - 1)
         if loss.num_classes < 2 or not bool(scores.isfinite().all()):
@@ -132,6 +133,13 @@ def _missing_log(record: Record) -> Iterator[Finding]:
             if are_probabilities:
                 fix, values = "F.nll_loss(logits.log_softmax(1), target)  # not of their softmax", {}
             yield Finding(MISSING_LOG_SOFTMAX, loss.op.place, message, fix, values)
+    for op in record.named("kl_div"):
+        scores = op.argument(0, "input")
+        is_prediction = isinstance(scores, Tensor) and op.grad and scores.requires_grad and scores.dim() > 1
+        if is_prediction and bool((scores >= 0).all()) and _is_mostly_zero(scores.detach().float().sum(-1) - 1):
+            message = "kl_div gets probabilities in place of their logarithms: its gradients are those of a wrong loss"
+            fix = "F.kl_div(logits.log_softmax(-1), target)  # not of their softmax"
+            yield Finding(MISSING_LOG_SOFTMAX, op.place, message, fix)
 
 
 def _is_mostly_zero(values: Tensor, share: float = 0.5) -> bool:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import dropwhile
 from typing import Any
 
@@ -28,6 +29,7 @@ UNTRAINED_WEIGHTS = Defect(
     "What the program ends with was never trained.",
     shown_by=TRAINING,
 )
+_ITSELF = "There is one network where two are meant: its copy changes with every step."
 _LEAST = 4  # steps that a training has
 
 
@@ -36,7 +38,8 @@ def kept_weights(subject: Subject) -> Iterator[Finding | str]:
 
     The result holds the model's own tensors unless it is copied. If optimizers' steps have changed them since, loading
     them restores nothing, and a file that they are saved to has the last ones, where the program had a choice. Weights
-    that are loaded at once are not reported, nor weights that the program itself has written since the last step.
+    that are loaded at once are not reported, unless a network loads its own: what should be its copy is another name
+    for it. Nor are weights that the program itself has written since the last step.
     Weights of before the first step that are loaded after the last one are a choice that nothing makes anew.
     """
     watch = rehearsal_notes(subject, KeptWeightsWatch)
@@ -71,6 +74,8 @@ class KeptWeightsWatch(Watch):
             if not shared:
                 continue
             loads_own = state.is_loaded = True
+            if len(shared) == len(own) and place == state.places[0]:
+                self.findings.setdefault(place, _of_itself(place))
             self.judge(state, shared, f"{place.seen_from(state.places[0])} loads", self.tracker.overwritten)
         self.loads_others |= not loads_own
 
@@ -175,6 +180,16 @@ def _finding(place: Place, use: str, num_weights: int, num_steps: int) -> Findin
     calls = [ast.unparse(call) for call in source.around(place, ast.Call) if _is_state_dict(call)]
     call = calls[0] if len(calls) == 1 else "model.state_dict()"
     return Finding(KEPT_WEIGHTS_CHANGE, place, message, f"copy.deepcopy({call})")
+
+
+def _of_itself(place: Place) -> Finding:
+    """A finding of a line that loads the weights of a network into itself."""
+    called = [call.func for call in source.around(place, ast.Call) if isinstance(call.func, ast.Attribute)]
+    names = [ast.unparse(method.value) for method in called if method.attr in ("load_state_dict", "state_dict")]
+    target, given = names if len(names) == 2 else ("the target", "the network")
+    message = f"{target} and {given} are one and the same network: it loads its own weights"
+    defect = replace(KEPT_WEIGHTS_CHANGE, impact=_ITSELF)
+    return Finding(defect, place, message, f"{target} = copy.deepcopy({given})  # where it is made")
 
 
 def _is_state_dict(call: ast.Call) -> bool:

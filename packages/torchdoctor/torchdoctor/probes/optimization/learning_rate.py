@@ -11,7 +11,7 @@ import torch
 from torchdoctor.code import name_of
 from torchdoctor.evidence import origins
 from torchdoctor.evidence.supervised_step import supervised_losses
-from torchdoctor.findings import Defect, Evidence, Finding
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.subject import Subject
@@ -41,7 +41,7 @@ _SLOW, _USUAL, _BOLD = 1e-4, 1e-3, 0.1  # change of a weight a step, as a share 
 
 def learning_rate(
     subject: Subject, diverged: float = 2.0, still: float = 1e-5, thrown: float = 3.0, patience: float = 1e5
-) -> Iterator[Finding | str]:
+) -> Iterator[Finding | str | NotLookedAt]:
     """Trains for 30 steps at the schedule's peak, with the user's optimizer, clipping and accumulation.
 
     Too high: the loss is no number, or more than twice the first while a tenth or a hundredth of the rate lowers it by
@@ -89,7 +89,9 @@ def learning_rate(
         message = f"at lr={rate:g} predictions would take some {steps:.0e} steps to the mean of the labels alone"
         yield _finding(subject, LEARNING_RATE_TOO_LOW, message, rate * steps / _REACHED_IN)
         return
-    if change <= _BOLD:
+    if not change:
+        yield NotLookedAt(LEARNING_RATE_TOO_LOW, "no step of these changes a weight")
+    elif change <= _BOLD:
         yield f"the learning rate moves weights by {change:.1g} of themselves in a step; the loss stays finite"
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from torchdoctor.evidence.softmax import Softmax
-from torchdoctor.findings import Defect, Finding, Place
+from torchdoctor.findings import Defect, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
+from torchdoctor.running.batches import num_samples
 from torchdoctor.running.record import RECURRENT, Op, tensors
 from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import Subject
@@ -28,7 +29,7 @@ _CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 _FIX = "# a sequence (B, T, D) of several elements and batch_first=True, or nn.Linear in place of"
 
 
-def single_token(subject: Subject) -> Iterator[Finding | str]:
+def single_token(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Looks at the steps on all first batches for sequences of one element in layers that relate elements.
 
     A sequence gets the length 1 from `x.unsqueeze(1)`, or from samples in the place of the sequence where a layer does
@@ -50,11 +51,22 @@ def single_token(subject: Subject) -> Iterator[Finding | str]:
             if what == "a cell":
                 message, fix = "a cell that begins without a state at each element", "h, c = self.cell(x, (h, c))"
             yield Finding(defect, place, f"{message} in each of {len(subject.batches)} steps", fix)
-    if places and is_fine:
+    if any(_may_be_samples(step, op) for step in subject.steps() for op in step.record.named(*RECURRENT)):
+        yield NotLookedAt(SINGLE_STEP_RECURRENCE, "a recurrent layer gets samples, or as many elements, for its time")
+    elif places and is_fine:
         yield "attention and recurrent layers get sequences of several elements"
 
 
 PROBE = Probe(look=single_token, defects=(SINGLE_TOKEN_ATTENTION, SINGLE_STEP_RECURRENCE), is_light=True)
+
+
+def _may_be_samples(step: Step, op: Op) -> bool:
+    """Whether the time of a recurrent layer is as long as the batch, and its batch is not."""
+    sequence = op.args[0] if len(op.args) == 9 else None
+    if not isinstance(sequence, Tensor) or sequence.dim() != 3:
+        return False
+    time, batch = (1, 0) if op.args[8] else (0, 1)
+    return sequence.shape[time] == num_samples(step.batch) != sequence.shape[batch]
 
 
 def _is_single(step: Step, op: Op) -> bool | None:
@@ -68,7 +80,7 @@ def _is_single(step: Step, op: Op) -> bool | None:
         axis, (*_, queries, keys) = softmax.axis, (1, 1, *softmax.shape)
         is_single = softmax.shape[axis : axis + 1] == (1,)
         is_of_others = len(softmax.shape) > 2 and queries > 1 == keys  # several queries of one key
-        return None if is_single and (is_of_others or not softmax.sums) else is_single  # with sums, it weighs values
+        return is_single if softmax.sums and not (is_single and is_of_others) else None  # with sums, it weighs values
     if op.name in RECURRENT and len(op.args) == 9:  # packed ones have other arguments
         sequence: Any = op.args[0]
         return sequence.shape[int(bool(op.args[8]))] == 1 and not any(state.any() for state in tensors(op.args[1]))

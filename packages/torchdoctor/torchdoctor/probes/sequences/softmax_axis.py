@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from torchdoctor.evidence import origins
 from torchdoctor.evidence.softmax import Softmax
-from torchdoctor.evidence.weighted_sums import WeightedSum, is_binary
-from torchdoctor.findings import Defect, Evidence, Finding, Place
+from torchdoctor.evidence.weighted_sums import TIMES, WeightedSum, is_binary
+from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
 from torchdoctor.running.losses import SHAPE_ONLY
@@ -24,7 +24,7 @@ SOFTMAX_AXIS = Defect(
 _PROBABILITIES = ("softmax", "log_softmax", "gumbel_softmax", "sigmoid", "log", "logsigmoid", "one_hot")
 
 
-def softmax_axis(subject: Subject) -> Iterator[Finding | str]:
+def softmax_axis(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     """Repeats each sum whose weights are a softmax, with values of 1: it must give 1 everywhere.
 
     Where it does so only with the softmax over another axis, the weights should be normalised over that one. Soft
@@ -33,8 +33,8 @@ def softmax_axis(subject: Subject) -> Iterator[Finding | str]:
     alone are weights that are divided by their sum later or are right in another sum, and routing, which begins with
     scores that do not come from data and then sums the same values again.
     """
-    num_right, places = 0, set()
-    for softmax in _first_calls(subject.step()):
+    num_right, places, softmaxes = 0, set(), list(_first_calls(subject.step()))
+    for softmax in softmaxes:
         if any(softmax.adds_up(item, softmax.axis) for item in softmax.sums):
             num_right += 1
             continue
@@ -43,11 +43,23 @@ def softmax_axis(subject: Subject) -> Iterator[Finding | str]:
         if better is not None and place not in places:
             places.add(place)
             yield _finding(softmax, *better, place)
-    if num_right and not places:
+    if any(map(_is_masked, softmaxes)):
+        yield NotLookedAt(SOFTMAX_AXIS, "weights are masked after their softmax: what is left of them adds up to less")
+    elif num_right and not places:
         yield "softmax weights add up to 1 along the axis of their sum"
 
 
 PROBE = Probe(look=softmax_axis, defects=(SOFTMAX_AXIS,), is_light=True)
+
+
+def _is_masked(softmax: Softmax) -> bool:
+    """Whether a call leaves out some of the weights; dropout scales up the others."""
+    for taker in softmax.step.record.takers(softmax.op.out):
+        masks = [leaf for leaf in taker.inputs if leaf is not softmax.op.out and not leaf.requires_grad]
+        is_product = taker.name in TIMES and any(map(is_binary, masks))
+        if is_product or taker.name in ("masked_fill", "masked_fill_", "where"):
+            return True
+    return False
 
 
 def _first_calls(step: Step) -> Iterator[Softmax]:
