@@ -117,7 +117,7 @@ def test_an_error_that_stops_several_probes_is_one_note() -> None:
 @pytest.mark.slow
 def test_a_program_that_hangs_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("shortening", "subject"):
-        monkeypatch.setattr(f"torchdoctor.{module}.LONGEST_S", 0.5)  # for its first step alone
+        monkeypatch.setattr(f"torchdoctor.running.{module}.LONGEST_S", 0.5)  # for its first step alone
     start = time.monotonic()
     report = review_module(lambda: (_Hangs(), Blobs()), ids=frozenset({"double-softmax"}), limit_s=5.0)
     assert report.notes == ["loss_input: took more than 1 s"]
