@@ -31,18 +31,18 @@ def main() -> None:
         sys.exit(f"{' '.join(sys.argv[1:])}: expected folders with Python files")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         answers = dict(zip(files, pool.map(review, files), strict=True))
-    found = {
+    ids = {
         str(file.relative_to(file.parents[1])): sorted({item["id"] for item in answer["findings"]})
         for file, answer in answers.items()
         if answer is not None
     }
-    counts = Counter(name for names in found.values() for name in names)
+    counts = Counter(name for names in ids.values() for name in names)
     for name, count in counts.most_common():
         print(f"{count:5}  {name}")
-    print(f"\nNone in {len(found)} programs: {', '.join(sorted(set(all_defects()) - set(counts)))}")
+    print(f"\nNone in {len(ids)} programs: {', '.join(sorted(set(all_defects()) - set(counts)))}")
     failed = [file.name for file, answer in answers.items() if answer is None]
     print(f"Not reviewed: {', '.join(failed) or 'none'}")
-    RESULTS.write_text(json.dumps({"programs": len(found), "hits": counts, "found": found}, indent=1) + "\n")
+    RESULTS.write_text(json.dumps({"programs": len(ids), "hits": counts, "found": ids}, indent=1) + "\n")
 
 
 def review(file: Path) -> dict[str, Any] | None:

@@ -57,6 +57,7 @@ class Timing(Profiler):
 
     def __init__(self) -> None:
         super().__init__()
+        self._actions: dict[str, _Action] = {}  # contexts, by name; each may be entered again and again
         self._stack: list[list[Any]] = []  # name, start, seconds of the actions within
         self._after: dict[str, Callable[[float], None] | None] = {}  # what else to do when an action ends, by name
         self._device_parts: dict[str, str | None] = {}
@@ -87,8 +88,8 @@ class Timing(Profiler):
     def validation(self) -> float:
         return sum(self._in_validation.values())
 
-    def profile(self, action_name: str) -> "_Action":  # can be entered again; a generator of a context takes longer
-        return _Action(self, action_name)
+    def profile(self, action_name: str) -> "_Action":  # a generator of a context takes longer
+        return self._actions.get(action_name) or self._actions.setdefault(action_name, _Action(self, action_name))
 
     def start(self, action_name: str) -> None:
         if self.device is not None:
@@ -231,11 +232,7 @@ class _Action:
         self.timing, self.name = timing, name
 
     def __enter__(self) -> str:
-        timing = self.timing
-        if timing.device is not None:
-            timing.start(self.name)
-        else:  # what `start` does, without the call
-            timing._stack.append([self.name, time.perf_counter(), 0.0])
+        self.timing.start(self.name)
         return self.name
 
     def __exit__(self, *_: object) -> None:

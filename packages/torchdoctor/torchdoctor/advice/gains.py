@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader
 
 from torchdoctor import source
 from torchdoctor.evidence import origins
-from torchdoctor.evidence.samples import dataset_size, leaves, train_loaders
+from torchdoctor.evidence.samples import asks_model, dataset_size, leaves, train_loaders
 from torchdoctor.findings import Place
 from torchdoctor.registry import all_defects
 from torchdoctor.report import is_accepted
 from torchdoctor.running import sandbox
 from torchdoctor.running.comparison import LEAST, RUN_S, Gain, Side, Timer, compare, gain, is_image, measure
 from torchdoctor.running.machine import load_factor, num_cores
-from torchdoctor.running.record import Record, tensors
+from torchdoctor.running.record import tensors
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import parameters_of
 
@@ -92,7 +92,8 @@ def _trials(subject: Subject, timer: Timer) -> Iterator[Callable[[], Iterator[It
     owners = [(name, place) for name, place in _convolutional(subject) if not is_accepted(place, CHANNELS_LAST)]
     if owners:
         yield partial(_try_channels_last, subject, owners, timer)
-    for loader in _single(train_loaders(subject)):
+    loaders = train_loaders(subject)
+    for loader in loaders if len(loaders) == 1 else ():
         place = next(iter(origins.makers(loader)), None) or _loader_line(subject)
         if place is not None and not is_accepted(place, WORKERS) and _takes_workers(loader):
             yield partial(_try_workers, subject, loader, place, timer)
@@ -210,10 +211,6 @@ def _try_channels_last(subject: Subject, owners: list[tuple[str, Place]], timer:
 # -------------------------------------------------------------------------------------------------------- workers
 
 
-def _single(things: list[DataLoader]) -> list[DataLoader]:
-    return things if len(things) == 1 else []
-
-
 def _loader_line(subject: Subject) -> Place | None:
     return next((place for _, places in origins.loaders(subject, "train") for place in places[:1]), None)
 
@@ -237,7 +234,7 @@ def _try_workers(subject: Subject, loader: DataLoader, place: Place, timer: Time
     one_s, read_s = (
         min(timer(act, time.perf_counter) for _ in range(_TIMES)) for act in (side.step, lambda: next(plain))
     )
-    if read_s < _READING * (read_s + one_s) or _asks_model(subject, plain):
+    if read_s < _READING * (read_s + one_s) or asks_model(subject, plain.__next__):
         return
     if num_cores() < _NUM_WORKERS:
         yield f"a batch takes {_ms(read_s)} ms beside a step of {_ms(one_s)}; one core cannot show what workers gain"
@@ -287,13 +284,6 @@ def _stream(loader: DataLoader, order: list[Any], num_workers: int) -> Iterator[
     for batch in again._get_iterator():  # by iter() a script's loaders run without workers in a review
         loaded = pickle.loads(batch) if num_workers else batch  # noqa: S301 - our own
         yield pytree.tree_map_only(np.ndarray, torch.from_numpy, loaded)
-
-
-def _asks_model(subject: Subject, stream: Iterator[Any]) -> bool:
-    """Whether a part of the model is called for a batch: that of a worker would not learn."""
-    with Record() as record:
-        next(stream)
-    return not {module for module, _, _ in record.calls}.isdisjoint(subject.model.modules())
 
 
 def _is_equal(one: Any, other: Any) -> bool:

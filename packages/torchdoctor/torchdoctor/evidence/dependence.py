@@ -24,6 +24,11 @@ def map_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return pytree.tree_map_only(Tensor, change, batch)
 
 
+def with_samples_twice(batch: Any) -> Any:
+    """A batch of 2 B samples: the given one, (B, …), twice over."""
+    return map_tensors(batch, lambda leaf: torch.cat([leaf, leaf]))
+
+
 def split_batch(batch: Any, number: int) -> tuple[Any, Any]:
     """Splits a batch into its first samples and the others."""
     return map_tensors(batch, lambda leaf: leaf[:number]), map_tensors(batch, lambda leaf: leaf[number:])

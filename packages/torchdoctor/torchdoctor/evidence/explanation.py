@@ -141,11 +141,11 @@ def with_explanation(error: BaseException, text: str, fix: str = "") -> tuple[st
 
 def cause_line(error: BaseException) -> Place | None:
     """The line that causes an error which no line of the user's raises: that of a state with an old graph."""
-    kept = None
+    state = None
     if re.search(_SECOND_BACKWARD, str(error)):
         with suppress(Exception):  # what a program has in its variables may be anything
-            kept = _state(Scene(error))
-    return kept[1] if kept is not None else None
+            state = _state(Scene(error))
+    return state[1] if state is not None else None
 
 
 def explain(error: BaseException) -> Explanation | None:

@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 import lightning.pytorch as pl
@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from torchdoctor.running.losses import Loss
+from torchdoctor.running.record import Record
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.transfer import apply_transfer_hooks, batches_of
 
@@ -173,3 +174,11 @@ def class_leaf(subject: Subject) -> tuple[str, int] | None:
 def loader_owner(subject: Subject) -> pl.LightningDataModule | pl.LightningModule:
     """The module or data module whose loaders are used."""
     return subject.data if subject.data is not None else subject.model
+
+
+def asks_model(subject: Subject, fetch: Callable[[], Any]) -> bool:
+    """Whether a part of the model, or another model of its class, is called for a batch."""
+    with Record() as record:
+        fetch()
+    called = {*(module for module, _, _ in record.calls), *(op.module for op in record.ops)}
+    return not called.isdisjoint(subject.model.modules()) or any(type(part) is type(subject.model) for part in called)

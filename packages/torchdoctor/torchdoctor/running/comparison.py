@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.training import parameters_of, step
+from torchdoctor.running.training import leave_out_dropout, parameters_of, step
 
 LEAST = 0.1  # of the time that a change must save
 RUN_S = 0.008  # of a run, which takes several steps where they are short
@@ -98,9 +98,7 @@ class Side:
             seed(0)
         self.enter()
         with self.subject.unchanged():
-            for module in self.subject.model.modules():
-                if isinstance(module, nn.modules.dropout._DropoutNd):
-                    module.training = False
+            leave_out_dropout(self.subject.model)
             before = [weight.detach().clone() for weight in self.weights]
             loss = self.step()
             return First(loss, before, [weight.detach().clone() for weight in self.weights])

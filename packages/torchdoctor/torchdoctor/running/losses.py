@@ -19,6 +19,7 @@ _VIEWS = {"view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "s
 _VIEWS |= {"unsqueeze_", "transpose", "t", "T", "mT", "permute", "movedim", "swapaxes", "expand", "expand_as"}
 _PARTS = {"__getitem__", "select", "narrow", "index_select", "masked_select", "chunk", "split", "unbind", "stack"}
 _PARTS |= {"cat"}
+_SUMS = ("add", "add_", "radd", "sub", "sub_", "rsub")
 COPIES = {"contiguous", "clone", "to", "type", "float", "double", "half", "bfloat16", "cpu", "cuda"}
 SHAPE_ONLY = frozenset(_VIEWS | _PARTS | COPIES)  # change a tensor's shape, place or type, but not its values
 
@@ -63,6 +64,15 @@ def losses(record: Record) -> list[Loss]:
         if isinstance(prediction, Tensor) and isinstance(target, Tensor) and prediction.requires_grad:
             recorded.append(Loss(op, kinds[op.name], prediction, target))
     return recorded
+
+
+def summands(record: Record, value: Tensor) -> list[Tensor]:
+    """The terms that a loss, a scalar, adds up or subtracts; the loss itself where it is no sum."""
+    op = record.producer(value)
+    inputs = [leaf for leaf in op.inputs if leaf.dim() == 0 and leaf is not value] if op is not None else []
+    if op is None or op.name not in _SUMS or not inputs:
+        return [value]
+    return [term for leaf in inputs for term in summands(record, leaf)]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from unittest import mock
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from torchdoctor.running import sandbox
@@ -138,6 +138,15 @@ def _manual_step(subject: Subject, batch: Any, index: int) -> float | None:
     if not losses and returned is not None:
         losses.append(returned.detach().double().mean())
     return _mean(losses)
+
+
+def leave_out_dropout(model: nn.Module) -> None:
+    """Sets the rate of every dropout to 0, those of recurrent networks and attention too."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+            module.dropout = 0.0
 
 
 def _mean(losses: list[Tensor]) -> float | None:

@@ -1,7 +1,7 @@
 """The hooks of a training step, called only where a callback or the module overrides them."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -19,7 +19,7 @@ class StepHooks:
     """Calls the hooks of a training step in Lightning's order, but only those that something overrides.
 
     Lightning calls every hook of every callback in a context of the profiler, 145 contexts a step of a usual training.
-    What is overridden is looked up once, and so are the contexts.
+    What is overridden is looked up once.
 
     Args:
         trainer: whose steps are plain, see `has_plain_steps`.
@@ -30,14 +30,10 @@ class StepHooks:
         self.module = trainer.lightning_module
         self.precision: Any = trainer.precision_plugin
         self.callbacks = list(trainer.callbacks)  # type: ignore[attr-defined]  # set by a connector
-        profiler = _profiler(trainer)
-        self._profile: Callable[[str], AbstractContextManager] = (
-            profiler.profile if type(profiler) is not PassThroughProfiler else lambda _: nullcontext()
-        )
+        self._profile: Callable[[str], AbstractContextManager] = _profiler(trainer).profile
         self._module_name = f"[LightningModule]{type(self.module).__name__}"
         self._strategy_name = f"[Strategy]{type(trainer.strategy).__name__}"
-        self._hooks: dict[str, tuple[list[tuple[AbstractContextManager, Hook]], Hook | None]] = {}
-        self._contexts: dict[str, AbstractContextManager] = {}  # of methods of the module and the strategy
+        self._hooks: dict[str, tuple[list[tuple[str, Hook]], Hook | None]] = {}
         self.converts = _overrides(self.precision, "convert_input", Precision)
         self.has_context = any(
             _overrides(self.precision, n, Precision) for n in ("forward_context", "train_step_context")
@@ -52,8 +48,8 @@ class StepHooks:
         attributes = module.__dict__  # Module.__setattr__ takes a microsecond
         former = attributes["_current_fx_name"]
         attributes["_current_fx_name"] = name
-        for context, hook in callbacks:
-            with context:
+        for action, hook in callbacks:
+            with self._profile(action):
                 hook(trainer, module, *args)
         if own is not None:
             with self.in_module(name):
@@ -73,16 +69,15 @@ class StepHooks:
 
     def in_module(self, name: str) -> AbstractContextManager:
         """The profiler's context of a method of the module."""
-        return self._contexts.get(name) or self._contexts.setdefault(name, self._profile(f"{self._module_name}.{name}"))
+        return self._profile(f"{self._module_name}.{name}")
 
     def in_strategy(self, name: str) -> AbstractContextManager:
         """The profiler's context of a method of the strategy."""
-        key = f"strategy.{name}"
-        return self._contexts.get(key) or self._contexts.setdefault(key, self._profile(f"{self._strategy_name}.{name}"))
+        return self._profile(f"{self._strategy_name}.{name}")
 
-    def _look_up(self, name: str) -> tuple[list[tuple[AbstractContextManager, Hook]], Hook | None]:
+    def _look_up(self, name: str) -> tuple[list[tuple[str, Hook]], Hook | None]:
         callbacks = [
-            (self._profile(f"[Callback]{callback.state_key}.{name}"), getattr(callback, name))
+            (f"[Callback]{callback.state_key}.{name}", getattr(callback, name))
             for callback in self.callbacks
             if _overrides(callback, name, Callback)
         ]
@@ -99,7 +94,7 @@ def has_plain_steps(trainer: Trainer, quiet_profilers: tuple[type, ...]) -> bool
 
     Args:
         trainer: at the start of an epoch.
-        quiet_profilers: classes of profilers that can do without them, and whose contexts can be entered again.
+        quiet_profilers: classes of profilers that can do without them.
     """
     module, strategy, precision = trainer.lightning_module, trainer.strategy, trainer.precision_plugin
     data = getattr(trainer, "datamodule", None)

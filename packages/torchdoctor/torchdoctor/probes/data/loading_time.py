@@ -7,11 +7,10 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from torchdoctor.evidence import origins, replay
-from torchdoctor.evidence.samples import train_loaders, without_workers
+from torchdoctor.evidence.samples import asks_model, train_loaders, without_workers
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt, Place
 from torchdoctor.probe import Probe
 from torchdoctor.running.machine import load_factor
-from torchdoctor.running.record import Record
 from torchdoctor.running.subject import Subject
 
 SLOW_LOADER = Defect(
@@ -61,7 +60,7 @@ def loading_time(
         if not any(share >= max(steps * step, least * load_factor()) for steps, least in limits):
             yield NotLookedAt(SLOW_LOADER, f"{times} on this machine, which says little of one with an accelerator")
             continue
-        if _asks_model(subject, _fetch(loader)):
+        if asks_model(subject, _fetch(loader)):
             continue
         among = f" in each of {workers} workers" if workers > 1 else ""
         message = f"a batch takes {seconds * 1e3:.0f} ms{among}, and a training step {step * 1e3:.1f} ms: "
@@ -72,14 +71,6 @@ def loading_time(
 
 
 PROBE = Probe(look=loading_time, defects=(SLOW_LOADER,))
-
-
-def _asks_model(subject: Subject, fetch: Callable[[], Any]) -> bool:
-    """Whether a part of the model, or another model of its class, is called for a batch."""
-    with Record() as record:
-        fetch()
-    called = {*(module for module, _, _ in record.calls), *(op.module for op in record.ops)}
-    return not called.isdisjoint(subject.model.modules()) or any(type(part) is type(subject.model) for part in called)
 
 
 def _fetch(loader: DataLoader) -> Callable[[], Any]:

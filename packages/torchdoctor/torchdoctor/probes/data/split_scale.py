@@ -47,7 +47,7 @@ def split_scale(subject: Subject) -> Iterator[Finding | str]:
         message = _of_images(one, other) if one.dim() == 4 else _of_columns(one, other)
         if message:
             fix = "# give the validation data the normalization of the training data, with the same figures"
-            yield Finding(UNLIKE_SCALES, _made(subject), message, fix)
+            yield Finding(UNLIKE_SCALES, _dataset_line(subject), message, fix)
             return
         is_alike = True
     if is_alike:
@@ -57,24 +57,24 @@ def split_scale(subject: Subject) -> Iterator[Finding | str]:
 PROBE = Probe(look=split_scale, defects=(UNLIKE_SCALES,), is_light=True)
 
 
-def _made(subject: Subject) -> Place | None:
+def _dataset_line(subject: Subject) -> Place | None:
     """The line that makes the validation data, or else their loader."""
     for loader, places in origins.loaders(subject, "val"):
-        made = origins.dataset_line(subject, loader.dataset)
-        return made[0] if made is not None else next(iter(places), None)
+        line = origins.dataset_line(subject, loader.dataset)
+        return line[0] if line is not None else next(iter(places), None)
     return None
 
 
 def _inputs(steps: list[Step]) -> dict[int, Tensor]:
     """Images (B, C, H, W) and tables (B, F) that reach a first layer, by the identity of its weight."""
-    found: dict[int, list[Tensor]] = {}
+    inputs: dict[int, list[Tensor]] = {}
     for step in steps:
         for op, x, _ in first_layer_calls(step):
             weight = next(leaf for leaf in op.inputs if isinstance(leaf, nn.Parameter))
             is_image = x.dim() == 4 and op.name in CONVOLUTIONS and min(x.shape[-2:]) >= _SIDE
             if is_image or (x.dim() == 2 and x.shape[1] > 1):
-                found.setdefault(id(weight), []).append(x.detach().double())
-    return {key: torch.cat(some) for key, some in found.items() if len({part.shape[1:] for part in some}) == 1}
+                inputs.setdefault(id(weight), []).append(x.detach().double())
+    return {key: torch.cat(some) for key, some in inputs.items() if len({part.shape[1:] for part in some}) == 1}
 
 
 def _of_images(one: Tensor, other: Tensor) -> str:

@@ -123,7 +123,7 @@ def _kinds(value: ast.expr, place: Place, tree: ast.Module) -> set[bool]:
     scope = source.function_at(place) or tree
     statements = [node for node in ast.walk(scope) if isinstance(node, ast.Assign | ast.AugAssign)]
     for node in sorted(statements, key=lambda node: -node.lineno):
-        if node.lineno >= place.line or names.isdisjoint(_made(node)):
+        if node.lineno >= place.line or names.isdisjoint(_targets(node)):
             continue
         called = [functions[name_of(call)] for call in source.calls(node.value, *functions)]
         around = [loop for loop in source.loops_around(Place(place.file, node.lineno)) if not _holds(loop, place.line)]
@@ -137,7 +137,7 @@ def _kinds(value: ast.expr, place: Place, tree: ast.Module) -> set[bool]:
     return kinds
 
 
-def _made(node: ast.Assign | ast.AugAssign) -> set[str]:
+def _targets(node: ast.Assign | ast.AugAssign) -> set[str]:
     """The variables that a statement assigns."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     parts = [part for target in targets for part in (getattr(target, "elts", None) or [target])]

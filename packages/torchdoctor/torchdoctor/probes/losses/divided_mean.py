@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import evaluation_step, map_tensors
+from torchdoctor.evidence.dependence import evaluation_step, with_samples_twice
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.batches import first_samples, num_samples
@@ -43,7 +42,7 @@ def divided_mean(subject: Subject, tolerance: float = 0.002) -> Iterator[Finding
         return
     for batch in subject.batches[:2]:
         number = num_samples(batch)
-        doubled = map_tensors(batch, lambda leaf: torch.cat([leaf, leaf])) if number is not None else None
+        doubled = with_samples_twice(batch) if number is not None else None
         if number is None or not subject.accepts(doubled):
             return
         steps = [evaluation_step(subject, each, training=True) for each in (batch, doubled)]

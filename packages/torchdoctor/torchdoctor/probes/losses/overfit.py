@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdoctor.evidence.supervised_step import supervised_losses
 from torchdoctor.evidence.unlearnable import LOSS_NOT_DECREASING
@@ -13,7 +13,7 @@ from torchdoctor.probe import Need, Probe
 from torchdoctor.running import sandbox
 from torchdoctor.running.batches import first_samples
 from torchdoctor.running.subject import Subject
-from torchdoctor.running.training import time_budget
+from torchdoctor.running.training import leave_out_dropout, time_budget
 
 _ALIKE = 10  # times the plain loss, or a part of it; decibels beside a squared error: 100 times
 _SAMPLES, _STEPS, _LR = 8, 150, 3e-3
@@ -39,7 +39,7 @@ def overfit(subject: Subject, stuck: float = 0.65, learned: float = 0.4) -> Iter
     batch, part = subject.batches[0], first_samples(subject.batches[0], _SAMPLES)
     if part is not None and subject.accepts(part):
         batch = part
-    _leave_out_dropout(subject.model)
+    leave_out_dropout(subject.model)
 
     def own() -> Tensor | None:
         torch.manual_seed(0)
@@ -77,14 +77,6 @@ PROBE = Probe(
     needs=(Need.BATCHES, Need.FEWER_SAMPLES, Need.DENSE, Need.WEIGHTS),
     at_start=True,
 )
-
-
-def _leave_out_dropout(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            module.p = 0.0
-        if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-            module.dropout = 0.0
 
 
 def _learn(subject: Subject, compute: Callable[[], Tensor | None], aim: float) -> list[float]:

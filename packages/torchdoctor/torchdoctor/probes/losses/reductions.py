@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from torchdoctor.evidence.dependence import map_tensors
+from torchdoctor.evidence.dependence import with_samples_twice
 from torchdoctor.findings import Defect, Evidence, Finding, NotLookedAt
 from torchdoctor.probe import Probe
 from torchdoctor.running.batches import num_samples
+from torchdoctor.running.losses import summands
 from torchdoctor.running.record import Op
 from torchdoctor.running.steps import Step
 from torchdoctor.running.subject import Subject
@@ -37,7 +37,7 @@ def reductions(subject: Subject) -> Iterator[Finding | str | NotLookedAt]:
     if (num_samples(batch) or 0) < 4:
         yield NotLookedAt(MIXED_REDUCTIONS, "the tensors of a batch do not share their first dimension, or it is short")
         return
-    double = map_tensors(batch, lambda leaf: torch.cat([leaf, leaf]))
+    double = with_samples_twice(batch)
     if not subject.accepts(double) or len(two := _terms(subject, double)) != len(one):
         yield NotLookedAt(MIXED_REDUCTIONS, "the step does not take another number of samples")
         return
@@ -66,16 +66,8 @@ def _terms(subject: Subject, batch: Any) -> list[tuple[Step, Tensor]]:
     """What the loss of a batch adds up, as far as it depends on the batch, with the step."""
     with subject.unchanged(), subject.not_optimized():
         step = subject.record(batch).checked()
-    terms = _added(step, step.loss) if step.loss is not None else []
+    terms = summands(step.record, step.loss) if step.loss is not None else []
     return [(step, term) for term in terms if step.is_from_data(term)]
-
-
-def _added(step: Step, value: Tensor) -> list[Tensor]:
-    maker = step.record.producer(value)
-    if maker is None or maker.name not in ("add", "add_", "sub", "sub_", "radd", "rsub"):
-        return [value]
-    inputs = [leaf for leaf in maker.inputs if leaf.dim() == 0 and leaf is not value]
-    return [term for leaf in inputs for term in _added(step, leaf)]
 
 
 def _sum(step: Step, term: Tensor) -> Op | None:

@@ -13,6 +13,7 @@ from torchdoctor import source
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.graph import leaves, maker, nodes
+from torchdoctor.running.losses import summands
 from torchdoctor.running.record import Op, Record
 from torchdoctor.running.subject import Subject
 from torchdoctor.running.training import noting_losses, weights_of
@@ -24,7 +25,6 @@ IDLE_LOSS_TERM = Defect(
     explains=("detached-graph",),
     shown_by=Evidence("measured", "the graph of each loss was followed to the weights that the next step changes"),
 )
-_SUMS = ("add", "add_", "iadd", "radd", "sub", "sub_", "isub", "rsub")
 _BATCHES = 4  # optimizers may take turns
 
 Event = Tensor | Optimizer  # a loss that goes backward, or a step
@@ -45,7 +45,7 @@ def idle_terms(subject: Subject) -> Iterator[Finding | str]:
         for losses, stepping in _rounds(events):
             moved = set().union(*map(weights_of, stepping))
             others = set().union(*map(weights_of, subject.trainer.optimizers)) - moved
-            for term in (term for loss in losses for term in _terms(record, loss)):
+            for term in (term for loss in losses for term in summands(record, loss)):
                 kin = record.ancestors(term, lambda op, _: not op.takes_shape_alone)
                 if kin.isdisjoint(moved) or kin.isdisjoint(others):
                     continue
@@ -92,15 +92,6 @@ def _rounds(events: list[Event]) -> Iterator[tuple[list[Tensor], list[Optimizer]
             yield losses, [event for event in some if isinstance(event, Optimizer)]
 
 
-def _terms(record: Record, value: Tensor) -> list[Tensor]:
-    """What a loss adds up."""
-    op = record.producer(value)
-    inputs = [leaf for leaf in op.inputs if leaf.dim() == 0 and leaf is not value] if op is not None else []
-    if op is None or op.name not in _SUMS or not inputs:
-        return [value]
-    return [term for leaf in inputs for term in _terms(record, leaf)]
-
-
 def _ends(tensor: Tensor) -> set[int]:
     """The weights at which a tensor's graph ends, by identity."""
     return set(map(id, leaves(nodes(maker(tensor)))))
@@ -109,11 +100,11 @@ def _ends(tensor: Tensor) -> set[int]:
 def _finding(subject: Subject, record: Record, term: Tensor, moved: set[int], kin: set[int]) -> Finding:
     names = [name for name, weight in subject.model.named_parameters() if id(weight) in moved & kin]
     owners = dict.fromkeys(name.partition(".")[0] for name in names)
-    made, cut = record.producer(term), _cut(record, kin, moved)
-    where = f" of line {made.place.line}" if made is not None and made.place is not None else ""
+    producer, cut = record.producer(term), _cut(record, kin, moved)
+    where = f" of line {producer.place.line}" if producer is not None and producer.place is not None else ""
     network = " and ".join(owners) or "the network"
     message = f"the term{where} gives no gradient to {network}, which the next step changes: its graph ends before"
-    place = cut or (made.place if made is not None else None)
+    place = cut or (producer.place if producer is not None else None)
     code = place.code if place is not None else ""
     fix = code.replace(".detach()", "") if ".detach()" in code else "# leave out what cuts the graph: detach, no_grad"
     return Finding(IDLE_LOSS_TERM, place, message, fix)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdoctor import source
-from torchdoctor.evidence.dependence import map_tensors
+from torchdoctor.evidence.dependence import with_samples_twice
 from torchdoctor.findings import Defect, Evidence, Finding, Place
 from torchdoctor.probe import Need, Probe
 from torchdoctor.running.batches import num_samples
@@ -51,8 +51,8 @@ def summed_accumulation(subject: Subject) -> Iterator[Finding]:
     """
     roots = [(file, source.tree(file)) for file in subject.files] if subject.script is not None else []
     roots = roots or list(filter(None, map(source.body, source.classes_of(subject.model))))
-    found = next((each for file, root in roots for each in _accumulations(file, root)), None)
-    if found is None or not _is_mean(subject):
+    accumulation = next((each for file, root in roots for each in _accumulations(file, root)), None)
+    if accumulation is None or not _is_mean(subject):
         return
     sizes, total = [], torch.zeros(())
     for batch in subject.batches[:_BATCHES]:
@@ -61,9 +61,10 @@ def summed_accumulation(subject: Subject) -> Iterator[Finding]:
         total = total + gradient
     ratio = float(total.norm()) / max(1e-12, sum(sizes) / len(sizes)) if len(sizes) > 1 else 0.0
     if ratio >= _LEAST:
-        message = f"a step adds up the gradients of {found.number} batches: here {len(sizes)} have {ratio:.1f} times "
+        number = accumulation.number
+        message = f"a step adds up the gradients of {number} batches: here {len(sizes)} have {ratio:.1f} times "
         message += "the norm of one, and nothing is divided by their number"
-        yield Finding(SUMMED_ACCUMULATION, found.place, message, f"({found.loss} / {found.number}).backward()")
+        yield Finding(SUMMED_ACCUMULATION, accumulation.place, message, f"({accumulation.loss} / {number}).backward()")
 
 
 PROBE = Probe(
@@ -115,7 +116,7 @@ def _is_mean(subject: Subject) -> bool:
     batch = subject.batches[0]
     if num_samples(batch) is None:
         return False
-    double = map_tensors(batch, lambda leaf: torch.cat([leaf, leaf]))
+    double = with_samples_twice(batch)
     if not subject.accepts(double):
         return False
     with subject.unchanged():
